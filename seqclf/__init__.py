@@ -1,6 +1,6 @@
 """seqclf: train classifiers on sequences of different lengths and serve them without PyTorch.
 
-Everything is imported when it is first used: prediction loads no PyTorch.
+A name of this package is imported at its first use, so that prediction does not import PyTorch.
 
 >>> import seqclf
 >>> sorted(set(seqclf.__all__) - {"InputError"})[:4]
@@ -11,9 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqclf.api.data_config import load_config
     from seqclf.api.estimator import SequenceClassifier
-    from seqclf.api.fit import fit, load_data
+    from seqclf.api.fit import fit, load_config, load_data
     from seqclf.api.run import Run
     from seqclf.batching.datamodule import SequenceDataModule
     from seqclf.bundle.runtime import Classifier
@@ -45,19 +44,19 @@ _MODULES = {
     "SequenceTask": "training.module",
     "change_structure": "training.change_structure",
     "fit": "api.fit",
-    "load_config": "api.data_config",
+    "load_config": "api.fit",
     "load_data": "api.fit",
     "load_task": "training.module",
 }
 
 
-if not TYPE_CHECKING:  # type checkers would take any name for one that exists
+if not TYPE_CHECKING:  # if type checkers saw `__getattr__`, they would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module 'seqclf' has no attribute '{name}'")
         value = getattr(import_module(f"seqclf.{_MODULES[name]}"), name)
-        globals()[name] = value  # the next use finds it at once
+        globals()[name] = value  # later uses of the name do not call `__getattr__`
         return value
 
 

@@ -1,4 +1,7 @@
-"""The command `seqclf`: `seqclf train …` is `python -m seqclf.train …`."""
+"""The command `seqclf`, which runs the other commands.
+
+For example, `seqclf train …` runs `python -m seqclf.train …`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from seqclf.system import signals
 
 
 def main() -> None:
-    """Run the command that the first argument names, or list the commands."""
+    """Run the command that is named in the first argument. Without arguments, list the commands."""
     with signals.ending_command():
-        # Imported here, because a signal must end the command during the imports too.
+        # The slow import is inside this block, so that a signal can end the command during the import.
         from seqclf.subcommands import dispatch
 
         dispatch()

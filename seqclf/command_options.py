@@ -1,4 +1,4 @@
-"""The configs of the light commands: `export`, `predict`, `evaluate` and `describe`."""
+"""Config models of the commands `export`, `predict`, `evaluate` and `describe`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Budget = Annotated[float, Field(gt=0, le=1)]
 
 
 class ExportConfig(CommandOptions):
-    """conf/export.yaml, which explains each key and holds its default."""
+    """Config of the command `export`. See conf/export.yaml for the meaning and default of each key."""
 
     checkpoint: CheckpointFile
     bundle: FullText
@@ -26,7 +26,7 @@ class ExportConfig(CommandOptions):
 
 
 class RayOptions(Options):
-    """The keys `ray.*` of conf/predict.yaml."""
+    """Keys `ray.*` in the config of the command `predict`. See conf/predict.yaml for the meaning of each key."""
 
     address: FullText | None
     actors: Count | None
@@ -34,7 +34,7 @@ class RayOptions(Options):
 
 
 class PredictConfig(CommandOptions):
-    """conf/predict.yaml, which explains each key and holds its default."""
+    """Config of the command `predict`. See conf/predict.yaml for the meaning and default of each key."""
 
     bundle: FullText
     input: Text | None
@@ -55,9 +55,10 @@ class PredictConfig(CommandOptions):
 
 
 class EvaluateConfig(CommandOptions):
-    """conf/evaluate.yaml, which explains each key and holds its default.
+    """Config of the command `evaluate`. See conf/evaluate.yaml for the meaning and default of each key.
 
-    `data` stays a plain mapping: what it leaves null comes from the bundle, and only then is it read as `DataOptions`.
+    `data` is a plain dict. The command replaces null values in `data` by the values in the bundle, and then converts
+    the dict to `DataOptions`.
     """
 
     data: dict[str, Any]
@@ -71,9 +72,9 @@ class EvaluateConfig(CommandOptions):
 
 
 class DescribeConfig(CommandOptions):
-    """conf/describe.yaml, which explains each key and holds its default.
+    """Config of the command `describe`. See conf/describe.yaml for the meaning and default of each key.
 
-    The keys that experiments set for training only are not checked here.
+    An experiment may also set keys of the training. The command `describe` does not check such keys.
     """
 
     data: DataOptions

@@ -1,4 +1,4 @@
-"""`python -m seqclf.describe`: survey a dataset before it is trusted."""
+"""`python -m seqclf.describe`: survey the statistics and possible faults of a dataset before training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE_ENDINGS, DATA_ENDING = (".html", ".htm"), ".json"
 
 @command("describe", "seqclf.command_options.DescribeConfig")
 def main(config: DescribeConfig) -> JsonObject:
-    """Prepare the dataset, survey it, print the survey, and write its page and its data."""
+    """Read a dataset and compute the survey. Print the survey, and write an HTML page and a JSON file."""
     from seqclf.system import signals
 
     page, data = output_paths(config.output)
@@ -25,7 +25,9 @@ def main(config: DescribeConfig) -> JsonObject:
 
 
 def output_paths(output: str | None) -> tuple[Path | None, Path | None]:
-    """Return the paths of the page and of the data file, which is next to the page.
+    """Return the paths of the HTML page and the JSON file.
+
+    `output`: path of the HTML page, path of the JSON file, or None. With an HTML page, a JSON file is also written.
 
     >>> output_paths("survey.html"), output_paths("survey.json")
     ((PosixPath('survey.html'), PosixPath('survey.json')), (None, PosixPath('survey.json')))
@@ -51,12 +53,12 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
 
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.data.prepare import prepare
-    from seqclf.documents.terminal import console
+    from seqclf.documents.html import render_document
+    from seqclf.documents.terminal import console, show_document
     from seqclf.runs.overview import show_dataset
-    from seqclf.survey.document import write_page
+    from seqclf.survey.document import survey_document
     from seqclf.survey.guarantees import survey_guarantees
     from seqclf.survey.survey import survey_content, survey_dataset
-    from seqclf.survey.tables import show_survey
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 
@@ -69,12 +71,13 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
     survey = survey_dataset(dataset, config.data, config.batching, baseline=config.baseline)
     guarantees = survey_guarantees(dataset, config.decision.holdout, config.decision.confidence)
     survey = replace(survey_content(survey, dataset), guarantees=guarantees)
-    show_survey(survey)
+    document = survey_document(survey)
+    show_document(document)
     with progress.stage("writing the page"):
         if data:
             write_output(data, json.dumps(survey.to_dict(), indent=1, ensure_ascii=False) + "\n")
         if page:
-            write_page(survey, page)
+            write_output(page, render_document(document))
     if data:
         console.print(f"written: {', '.join(str(path) for path in (page, data) if path)}", soft_wrap=True)
     outputs = {"page": page and str(page), "data": data and str(data)}

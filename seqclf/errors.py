@@ -1,4 +1,4 @@
-"""The error that users can fix themselves, and the errors of libraries in one line."""
+"""Exceptions for errors that the user can fix."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ MAX_CHARACTERS = 590
 
 
 class InputError(ValueError):
-    """A file, a row or a setting cannot be used.
+    """Error for a file, a row or a setting that cannot be used.
 
-    `where`: the file, row or key, None where only the caller knows it (see `within`). `problem`: what is wrong with it.
-    `remedy`: what to do. The text is one line of all three. Commands print it and exit with code 2. It may quote names
-    and cells that hold anything: control characters are escaped, and the middle of a long text is cut. The attributes
-    hold the parts as they were given.
+    `where`: place of the error, such as a file, a row or a config key. `where` is None if the caller adds the place
+    later (see `within`). `problem`: text that describes the problem. `remedy`: text that tells the user how to fix the
+    problem. The error text is one line with the place, the problem and the remedy. If a command raises an InputError,
+    it prints this line and exits with code 2. The line may contain text from data files, so control characters are
+    escaped, and a long line is shortened in the middle. The attributes contain the original texts.
 
     >>> error = InputError("row 2", "a\\nb is no number", "fix the cell")
     >>> print(error.within("train.csv"))
@@ -21,7 +22,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, where: object, problem: object = None, remedy: object = None):
-        if problem is None:  # torch's DataLoader rebuilds the error of a worker from its text alone
+        if problem is None:  # torch's DataLoader re-creates the error of a worker process from the error text only
             where, problem = None, where
         self.where = None if where is None else str(where)
         self.problem = str(problem)
@@ -30,28 +31,31 @@ class InputError(ValueError):
         super().__init__(_one_line(f"{place}{self.problem}{f'; {self.remedy}' if self.remedy else ''}"))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str | None, str, str | None]]:
-        return type(self), (self.where, self.problem, self.remedy)  # processes pass errors on pickled
+        return type(self), (self.where, self.problem, self.remedy)  # errors are pickled to send them to another process
 
     @property
     def reason(self) -> str:
-        """The place and the problem, without the remedy."""
+        """Error text without the remedy."""
         return self.problem if self.where is None else f"{self.where}: {self.problem}"
 
     def within(self, where: object, remedy: str | None = None) -> InputError:
-        """Return this error with what its place is in, such as a file or a group of the config.
+        """Return a copy of this error with an additional place, such as "train.csv" before "row 2".
 
-        `where`: None leaves the place as it is. `remedy`: added to its own.
+        `where`: place to add, such as a file or a config group. If `where` is None, no place is added. `remedy`: text
+        to add to the remedy of this error, or None.
         """
         parts = [str(part) for part in (where, self.where) if part is not None]
         return InputError(": ".join(parts) or None, self.problem, "; ".join(filter(None, [self.remedy, remedy])))
 
     def with_remedy(self, remedy: str | None) -> InputError:
-        """Return this error with another remedy."""
+        """Return a copy of this error whose remedy is replaced by `remedy`."""
         return InputError(self.where, self.problem, remedy)
 
 
 class RefusedValueError(ValueError):
-    """A value is not what it must be, for validators, which do not know its key.
+    """Error that a validator of config values raises for a wrong value.
+
+    The validator does not know the config key, so the error has no place.
 
     >>> print(RefusedValueError("must be at most 1", "write 10 % as 0.1").at("data.split.test=10"))
     data.split.test=10: must be at most 1; write 10 % as 0.1
@@ -62,7 +66,7 @@ class RefusedValueError(ValueError):
         super().__init__("; ".join(filter(None, [problem, remedy])))
 
     def at(self, where: object) -> InputError:
-        """Return the error of the key that holds the value."""
+        """Convert this error to an InputError. `where`: place of the wrong value, such as its config key."""
         return InputError(where, self.problem, self.remedy)
 
 
@@ -73,7 +77,7 @@ def _one_line(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that is not blank, else the name of its class.
+    """Return the first non-blank line of an error text. If the text is blank, return the name of the error class.
 
     >>> first_line(ValueError("\\n no such column\\nLINE 1: …")), first_line(KeyError())
     ('no such column', 'KeyError')

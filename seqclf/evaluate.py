@@ -1,4 +1,4 @@
-"""`python -m seqclf.evaluate`: a bundle scored on a labelled file, without PyTorch."""
+"""`python -m seqclf.evaluate`: compute the metrics of a bundle on a labelled file, without PyTorch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
 
 @command("evaluate", "seqclf.command_options.EvaluateConfig", imports_own_code=False)
 def main(config: EvaluateConfig) -> JsonObject:
-    """Predict `data.test` and compare with its labels."""
+    """Predict the rows of `data.test`, and compare the predictions with the labels of the rows."""
     from seqclf.system import signals
 
     with signals.reported_outputs(config.output, config.report):
@@ -47,7 +47,7 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.system.atomic_files import write_output
 
     output, report = (Path(path) if path else None for path in (config.output, config.report))
-    # First of all: a path that cannot be written must not cost the predictions of a long file.
+    # Check the output paths first, because the predictions of a long file would be lost if the paths were wrong.
     for path in (output, report):
         if path is not None:
             check_output_path(path)
@@ -59,7 +59,8 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     positive = options.positive or classifier.manifest["positive"]
     if positive is not None:
         check_positive(positive, classifier.classes)
-    # A threshold refers to the positive label, which the data options may set.
+    # `config.threshold` is the threshold of the positive label, so the label in the config takes precedence over the
+    # bundle's label.
     classifier.decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
     outputs, mistakes, refused, share_read = predict_labelled(
         classifier, source, options.label, label_table, group=options.group, explain=report is not None
@@ -85,19 +86,22 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
 
 
 def _data_options(classifier: Classifier, config: EvaluateConfig) -> DataOptions:
-    """Return the options of the labelled file: as the training files were, where the config leaves a key null."""
+    """Return the options to read the labelled file.
+
+    If an option is null in the config, the option of the training data is used.
+    """
     from seqclf.data.options import DataOptions
     from seqclf.data.prepare import with_generated
 
     schema = classifier.schema
-    # Another quote or encoding than in training would give other tokens, and metrics of other data.
+    # With a quote or an encoding that differs from training, the tokens would differ and the metrics would be wrong.
     trained_on = {**classifier.manifest["reader"], "label": schema.label, "id": schema.id}
     missing = {key: value for key, value in trained_on.items() if config.data.get(key) is None}
     return with_generated(DataOptions.build(**{**config.data, **missing, "group_by": schema.group_by}))
 
 
 def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, LabelTable | None]:
-    """Return where the rows, and the labels where they have a separate file, are read from."""
+    """Return the source of the rows, and the label table. The label table is None if the rows contain their labels."""
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import require_files
     from seqclf.data.schema.casts import GROUP, RowKey
@@ -125,7 +129,10 @@ def _write_report(
     mistakes: dict[int, DescribedRow],
     refused: list[str],
 ) -> None:
-    """Write the report page. `mistakes`: the worst mistakes by row."""
+    """Write the report as an HTML page.
+
+    `mistakes`: dict row index → readable tokens, for the worst misclassified rows.
+    """
     from datetime import datetime
 
     from seqclf.evaluation.results import Evaluation

@@ -1,4 +1,4 @@
-"""`python -m seqclf.export`: a checkpoint → a bundle that runs without PyTorch."""
+"""`python -m seqclf.export`: export a checkpoint as a bundle that runs without PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult(JsonResult):
-    """The JSON line of `export`. `parity`: largest error over the `cells` of the parity grid."""
+    """The JSON line of the command `export`.
+
+    `parity`: largest error of the exported model in the parity check against PyTorch (see `Parity.max_error`). `cells`:
+    number of batches in the parity check. `decision`: name of the decision rule.
+    """
 
     bundle: str
     decision: str
@@ -29,7 +33,7 @@ class ExportResult(JsonResult):
 
 @command("export", "seqclf.command_options.ExportConfig")
 def main(config: ExportConfig) -> ExportResult:
-    """Rebuild the model from its checkpoint, export it, prove it equal."""
+    """Export the model of a checkpoint, and check that the exported model gives the same logits as PyTorch."""
     from seqclf.documents.terminal import console
     from seqclf.models.network import as_network
     from seqclf.runs.export import write_bundle
@@ -37,10 +41,12 @@ def main(config: ExportConfig) -> ExportResult:
 
     checkpoint = Path(config.checkpoint)
     task = load_task(checkpoint, config.trust)
-    run = checkpoint.absolute().parent.parent  # `best.ckpt` alone has no parents
+    run = checkpoint.absolute().parent.parent  # absolute, because a relative path may have no parent folders
     metrics = _read_mapping(run / "metrics.json", json.loads)
-    # Scores of another checkpoint of the same run say nothing about this one.
-    written = metrics if metrics.get("step") == task.trained_steps else {}
+    # A run has several checkpoints. The scores in metrics.json are used only if they were computed with this
+    # checkpoint.
+    is_scored = metrics.get("step") == task.trained_steps and ("refit" in metrics) == task.is_refitted
+    written = metrics if is_scored else {}
     if not written and (warning := _lost_decision(run, metrics)):
         console.print(warning, style="yellow", soft_wrap=True)
     if "halting" not in written and as_network(task.model).halts:
@@ -56,7 +62,7 @@ def main(config: ExportConfig) -> ExportResult:
 
 
 def _read_mapping(path: Path, parse: Callable[[str], Any]) -> JsonObject:
-    """Return the mapping in a file of a run, empty where the file is missing or holds something else."""
+    """Read a dict from a JSON or YAML file of a run. Return {} if the file is missing or its content is not a dict."""
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -65,7 +71,7 @@ def _read_mapping(path: Path, parse: Callable[[str], Any]) -> JsonObject:
 
 
 def _lost_decision(run: Path, metrics: Mapping[str, Any]) -> str | None:
-    """Return a warning where the bundle lacks the decision that its run was configured for, else None."""
+    """Return a warning if the config of the run sets a decision rule that the bundle will not have, else None."""
     from seqclf.evaluation.decision import RULES
 
     settings = _read_mapping(run / "config.yaml", yaml.safe_load).get("decision")

@@ -1,21 +1,25 @@
-"""Names for authors of extensions; the modules behind them may move.
+"""Public names for authors of extensions. Import these names from `seqclf.extend`, because other modules may be moved.
 
-- Networks: `SequenceNetwork`. Encoders of a network: `SequenceEncoder`, a `State` for each state of its step form, and
-  `sort_nodes` for trees. Types of arguments, checked before training: `Count`, `NonNegative`, `Positive`, `Share`.
-- Stages of a network in the walkthrough: `Stage` and its contents, `TokenVectors`, `TokenScores`, `TokenPairs`,
-  `TreeLevels` and `RowVectors`. `Part` names channels, and `varying_channels` chooses those that are shown.
-- Losses: `RowLoss`.
-- Field kinds: `NumberColumn`, `ListEncoder`, `RunningTextEncoder` or `FieldEncoder`, with the options, specs, columns,
-  checks and removals that they use. `check_encoders` tests a kind on a `Field`.
-- File formats: `ArrowFormat`, or `Format` for a scan by DuckDB.
-- Report sections: `ReportSection`, which gets a `Report` and returns a `Section`.
-- Training loops: the callbacks `FiniteCheck` and `StructureSchedule`, and `write_bundle` for a trained task.
-- Data to try them on: `write_transactions`, the generator of `data=transactions`.
-- Errors that the user can fix: `InputError`.
+- Networks: `SequenceNetwork` is the base class. The base class for the encoder of a network is `SequenceEncoder`. An
+  encoder of a model that reads chunks has a `State` for each recurrent state. `sort_nodes` sorts the nodes of trees.
+  Arguments with the types `Count`, `NonNegative`, `Positive` and `Share` are checked before training.
+- Stages of a network in the command `walkthrough`: the class is `Stage`. The content of a stage is `TokenVectors`,
+  `TokenScores`, `TokenPairs`, `TreeLevels` or `RowVectors`. `Part` gives a name to some channels. `varying_channels`
+  selects the channels to show.
+- Losses: `RowLoss` is the base class.
+- Field kinds: the base class is `NumberColumn`, `ListEncoder`, `RunningTextEncoder` or `FieldEncoder`. This module also
+  has the classes for the options, specs, columns, checks and token removals of a field kind. `check_encoders` tests a
+  field kind.
+- File formats: the base class is `ArrowFormat`, or `Format` if DuckDB can read the format.
+- Report sections: `ReportSection` is the base class. A report section gets a `Report` and returns a `Section`. A
+  `Section` consists of blocks: `Text`, `Table`, `Alerts`, `Code`, `Folded`, or a `Template` of your package.
+- Custom training loops: `FiniteCheck` and `StructureSchedule` are callbacks, and `write_bundle` exports a trained task.
+- Test data: `write_transactions` generates the dataset of `data=transactions`.
+- Errors: raise `InputError` if the user can fix the error.
 
-Loggers, metrics and splits have no class here. seqclf makes the loggers, and a Lightning callback logs anywhere. The
-sections "A metric" and "A split" of docs/extending.md show what takes the place of the others. Everything is imported
-when it is first used: a kind or a format loads no PyTorch.
+There is no base class for loggers, metrics and splits. A Lightning callback can log to any place. To add a metric or a
+split, see the sections "A metric" and "A split" of docs/extending.md. A name of this module is imported at its first
+use, so that a field kind or a file format does not import PyTorch.
 
 >>> from seqclf.extend import ArrowFormat
 >>> class Fasta(ArrowFormat):
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from seqclf.config.options import NonNegative as NonNegative
     from seqclf.config.options import Positive as Positive
     from seqclf.config.options import Share as Share
-    from seqclf.data.builtin.transactions import write as write_transactions
+    from seqclf.data.builtin.transactions import write as write_transactions  # noqa: F401
     from seqclf.data.encoding.check_encoders import check_encoders as check_encoders
     from seqclf.data.encoding.encoder import EncodedField as EncodedField
     from seqclf.data.encoding.encoder import EncoderState as EncoderState
@@ -66,11 +70,16 @@ if TYPE_CHECKING:
     from seqclf.data.schema.field_options import text_option as text_option
     from seqclf.data.schema.problems import Problems as Problems
     from seqclf.data.schema.schema import Field as Field
+    from seqclf.documents.blocks import Alerts as Alerts
+    from seqclf.documents.blocks import Bar as Bar
+    from seqclf.documents.blocks import Code as Code
+    from seqclf.documents.blocks import Folded as Folded
+    from seqclf.documents.blocks import Section as Section
+    from seqclf.documents.blocks import Table as Table
+    from seqclf.documents.blocks import Template as Template
+    from seqclf.documents.blocks import Text as Text
+    from seqclf.documents.blocks import bar as bar
     from seqclf.documents.formatting import number as number
-    from seqclf.documents.html import Bar as Bar
-    from seqclf.documents.html import Section as Section
-    from seqclf.documents.html import Table as Table
-    from seqclf.documents.html import bar as bar
     from seqclf.errors import InputError as InputError
     from seqclf.models.encoder import SequenceEncoder as SequenceEncoder
     from seqclf.models.network import SequenceNetwork as SequenceNetwork
@@ -110,8 +119,8 @@ _NAMES = {
     "data.schema.field_options": "Option choice_option count_option flag_option positive_option text_option",
     "data.schema.problems": "Problems",
     "data.schema.schema": "Field",
+    "documents.blocks": "Alerts Bar Code Folded Section Table Template Text bar",
     "documents.formatting": "number",
-    "documents.html": "Bar Section Table bar",
     "errors": "InputError",
     "models.encoder": "SequenceEncoder",
     "models.network": "SequenceNetwork",
@@ -126,87 +135,18 @@ _NAMES = {
     "training.structure_schedule": "StructureSchedule",
     "walkthrough.stages": "Part RowVectors Stage TokenPairs TokenScores TokenVectors TreeLevels varying_channels",
 }
-_INNER = {"write_transactions": "write"}  # names that say too little outside of their module
+_INNER = {"write_transactions": "write"}  # dict public name → name in its module, if different
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-# As a plain list, which type checkers and editors can read.
-__all__ = [
-    "ArrowFormat",
-    "BagSpec",
-    "Bar",
-    "CategorySpec",
-    "Count",
-    "Each",
-    "EncodedField",
-    "EncoderState",
-    "Field",
-    "FieldEncoder",
-    "FieldSpec",
-    "Files",
-    "FiniteCheck",
-    "Format",
-    "InputError",
-    "ListEncoder",
-    "NonNegative",
-    "NumberColumn",
-    "NumberSpec",
-    "Option",
-    "ParentsSpec",
-    "Part",
-    "Positive",
-    "Problems",
-    "Ragged",
-    "ReadColumns",
-    "Removal",
-    "Report",
-    "ReportSection",
-    "RowLoss",
-    "RowVectors",
-    "RunningTextEncoder",
-    "Section",
-    "SequenceEncoder",
-    "SequenceNetwork",
-    "Share",
-    "Stage",
-    "State",
-    "StructureSchedule",
-    "Table",
-    "TableSql",
-    "TokenPairs",
-    "TokenRemoval",
-    "TokenScores",
-    "TokenSpec",
-    "TokenVectors",
-    "TreeLevels",
-    "UnfitValueError",
-    "Where",
-    "bar",
-    "check_encoders",
-    "choice_option",
-    "count_option",
-    "flag_option",
-    "list_lengths",
-    "list_values",
-    "number",
-    "positive_option",
-    "quote_identifier",
-    "require",
-    "scan",
-    "sort_nodes",
-    "text_option",
-    "varying_channels",
-    "vector_values",
-    "write_bundle",
-    "write_transactions",
-]
+__all__ = sorted(_MODULES)
 
 
-if not TYPE_CHECKING:  # type checkers would take any name for one that exists
+if not TYPE_CHECKING:  # if type checkers saw `__getattr__`, they would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module 'seqclf.extend' has no attribute '{name}'")
         value = getattr(import_module(f"seqclf.{_MODULES[name]}"), _INNER.get(name, name))
-        globals()[name] = value  # the next use finds it at once
+        globals()[name] = value  # later uses of the name do not call `__getattr__`
         return value
 
 

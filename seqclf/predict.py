@@ -1,4 +1,4 @@
-"""`python -m seqclf.predict`: a bundle and new sequences → labels and probabilities, without PyTorch."""
+"""`python -m seqclf.predict`: predict labels and probabilities of new sequences with a bundle, without PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from seqclf.bundle.predictions import Counts, Result, SequencePrediction
-    from seqclf.bundle.ray_engine import RayEngine
+    from seqclf.bundle.ray_pool import RayEngine
     from seqclf.bundle.runtime import Classifier
     from seqclf.command_options import PredictConfig
     from seqclf.data.reading.sources import Source
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedSequence(JsonResult):
-    """The JSON line of `predict sequence=…`. `tokens_read`: only of models that may halt.
+    """The JSON line of `predict sequence=…`.
 
-    `provider`, `no_cuda`: see `ModelSession`.
+    `tokens_read`: number of tokens that the model read, only for a model that may stop early. `provider`, `no_cuda`:
+    see `ModelSession`.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"tokens_read", "no_cuda"})
@@ -44,17 +45,19 @@ class PredictedSequence(JsonResult):
     no_cuda: str | None = None
 
 
-MAX_STRANGE_SHARE = 0.25  # of tokens, from which on a file is hardly like those of training
+MAX_STRANGE_SHARE = 0.25  # the command prints a warning above this fraction of unknown or far tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedFile(JsonResult):
-    """The JSON line of `predict input=…`. `rows` were read, `refused` of them have no prediction.
+    """The JSON line of `predict input=…`.
 
-    `unknown_share` of the tokens hold a value that training did not have, and `far_share` a number further than 10
-    standard deviations from the mean of training: another unit, or another population.
-    `tokens_read`, and their share of all tokens, `share_read`: only of models that may halt. `provider`, `no_cuda`: see
-    `ModelSession`. `actors`: largest number of actors that worked at a time; only of `engine=ray`.
+    `rows`: number of input rows. `refused`: number of rows that were rejected. `unknown_share`: fraction of tokens with
+    a value that was not in the training data. `far_share`: fraction of tokens with a number that is more than 10
+    standard deviations from the mean of the training data. A high `far_share` suggests a different unit or population.
+    `tokens_read`: number of tokens that the model read, only for a model that may stop early. `share_read`:
+    `tokens_read` as a fraction of all tokens. `provider`, `no_cuda`: see `ModelSession`. `actors`: largest number of
+    Ray actors that were ready at the same time; only for `engine=ray`.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
@@ -77,7 +80,10 @@ class PredictedFile(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedSequence(PredictedSequence):
-    """The JSON line of `predict sequence=… explain=true`. See `Explanation`. `parents`: only of trees."""
+    """The JSON line of `predict sequence=… explain=true`.
+
+    See `Explanation` for the keys. The key `parents` exists only for trees.
+    """
 
     OMIT_NONE: ClassVar[frozenset[str]] = PredictedSequence.OMIT_NONE | {"parents"}
 
@@ -89,14 +95,17 @@ class ExplainedSequence(PredictedSequence):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedFile(PredictedFile):
-    """The JSON line of `predict input=… explain=true`. The output has a row for each of the `tokens`."""
+    """The JSON line of `predict input=… explain=true`.
+
+    `tokens`: number of explained tokens. Each token has one output row.
+    """
 
     tokens: int
 
 
 @command("predict", "seqclf.command_options.PredictConfig", imports_own_code=False)
 def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
-    """Predict one sequence, or a file."""
+    """Predict one sequence or the rows of a file."""
     if (config.sequence is None) == (config.input is None):
         raise InputError(None, "give either input=FILE output=FILE, or sequence=TEXT_OR_JSON")
     if config.csv_guard and Path(str(config.output)).suffix.lower() != ".csv":
@@ -109,7 +118,7 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
 
 
 def _check_engine(config: PredictConfig) -> None:
-    """Raise InputError for settings that the engine does not have."""
+    """Raise InputError for a setting that the chosen `engine` does not support."""
     if config.engine == "ray":
         if config.sequence is not None:
             raise InputError("engine=ray", "is for files", "give input=FILE, or remove engine=ray")
@@ -123,10 +132,10 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
     from seqclf.bundle.outputs import check_output
     from seqclf.bundle.runtime import Classifier
 
-    # Before the model is loaded and the input read, which may take hours.
+    # Check the output path first, because the prediction may take hours.
     if config.output is not None:
         check_output(config.output)
-    on_ray = config.engine == "ray"  # then this process only reads
+    on_ray = config.engine == "ray"  # with Ray, this process does not compute predictions
     classifier = Classifier(
         config.bundle,
         device="cpu" if on_ray else config.device,
@@ -150,12 +159,15 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
 
 
 def predict_text(classifier: Classifier, text: str) -> PredictedSequence:
-    """Predict one sequence: a text, a JSON list of tokens, or a JSON object of lists by field."""
+    """Predict one sequence.
+
+    `text`: free text, a JSON list of tokens, or a JSON object with a list for each field name.
+    """
     return _shown(classifier, classifier.predict([classifier.parse(text)])[0], text)
 
 
 def explain_text(classifier: Classifier, text: str, by_field: bool) -> ExplainedSequence:
-    """Predict one sequence as `predict_text` does, and print its tokens with their contributions."""
+    """Predict one sequence (see `predict_text`), and print the contribution of each token."""
     from seqclf.bundle.explanation_lines import show_token_bars, show_tree_bars
 
     result = classifier.explain([classifier.parse(text)], by_field=by_field)[0]
@@ -176,7 +188,7 @@ def explain_text(classifier: Classifier, text: str, by_field: bool) -> Explained
 
 
 def _shown(classifier: Classifier, result: SequencePrediction, text: str) -> PredictedSequence:
-    """Print the probabilities of a prediction, the largest first. Raises InputError if the sequence was refused."""
+    """Print the probability of each label, in descending order. Raises InputError if the sequence was rejected."""
     from rich.console import Console
 
     label, probability, probabilities = result["prediction"], result["probability"], result["probabilities"]
@@ -196,7 +208,7 @@ def _shown(classifier: Classifier, result: SequencePrediction, text: str) -> Pre
 
 
 def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile:
-    """Predict every row of `input` and write one row to `output` for each, in the same order."""
+    """Predict every row of `input`. Write one output row per input row, in the same order."""
     from seqclf.documents.terminal import console
 
     source, output = _files(classifier, config)
@@ -228,7 +240,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
 
 
 def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) -> ExplainedFile:
-    """Explain every row of `input` and write a row to `output` for each token, in the same order."""
+    """Explain every row of `input`. Write one output row per token, in the order of the input."""
     from seqclf.bundle.explanation import explain_source
 
     source, output = _files(classifier, config)
@@ -250,11 +262,14 @@ def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) 
 
 @contextmanager
 def _engine(classifier: Classifier, config: PredictConfig, by_field: bool | None = None) -> Iterator[RayEngine | None]:
-    """Yield the actors of `engine=ray`, None for a prediction in this process. `by_field`: to explain."""
+    """Start the Ray actors if `engine=ray`. Yield the actors, or None if `engine=local`.
+
+    `by_field`: None to predict; True or False to explain (see `explain_batch`).
+    """
     if config.engine == "local":
         yield None
         return
-    from seqclf.bundle.ray_engine import ray_engine
+    from seqclf.bundle.ray_pool import ray_engine
 
     with ray_engine(
         classifier,
@@ -270,16 +285,17 @@ def _engine(classifier: Classifier, config: PredictConfig, by_field: bool | None
 
 
 def write_results(results: Iterator[Result], source: Source, output: str, *, guard: bool) -> tuple[Counts, float]:
-    """Write the results of a source to a file. Return the counts of all results, and the seconds it took.
+    """Write the results for a source to the path `output`. Return the total counts and the elapsed seconds.
 
-    `guard`: see `guard_formulas`. Raises InputError if there are no rows, or if `output` cannot be written.
+    `guard`: True to protect spreadsheets against formulas in the output (see `guard_formulas`). Raises InputError if
+    the source has no rows or if `output` cannot be written.
     """
     from seqclf.bundle.outputs import open_output
     from seqclf.bundle.predictions import Counts, guard_formulas
     from seqclf.data.reading.source_errors import no_rows
 
     started, counts = time.perf_counter(), Counts()
-    first = next(results, None)  # before the file is opened, because only a result has the type of the ids
+    first = next(results, None)  # the first result has the schema, which is needed to open the file
     if first is None:
         hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
         raise no_rows(source, hint)
@@ -291,7 +307,11 @@ def write_results(results: Iterator[Result], source: Source, output: str, *, gua
 
 
 def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, str]:
-    """Return the checked input, read as the training files were where the config does not say otherwise, and output."""
+    """Return the source for the path `input`, and the output path.
+
+    If a setting to read the file, such as the encoding, is null in the config, the setting of the training data is
+    used. Raises InputError if the input is SQL or if the output would overwrite the input.
+    """
     from seqclf.data.reading.sources import Source, fetched, local_files, require_files
 
     output = str(config.output)

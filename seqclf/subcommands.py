@@ -1,15 +1,14 @@
-"""The first argument of `seqclf`: a command to run, or a question about the commands."""
+"""Entry point of `seqclf`. The first argument is the name of a command, or an option such as `--help`."""
 
 from __future__ import annotations
 
 import runpy
 import sys
 
-from seqclf.config.command_line import typed_command
 from seqclf.config.completion import SCRIPTS, completions
-from seqclf.config.documentation import command_names
+from seqclf.config.documentation import Command, command_names
 from seqclf.config.help_text import asks_for_help, print_help
-from seqclf.config.suggestions import did_you_mean
+from seqclf.config.hints import did_you_mean
 from seqclf.system.version import __version__
 
 ORDER = ("train", "export", "predict", "evaluate", "describe", "walkthrough", "search", "bench")
@@ -22,7 +21,7 @@ EXAMPLES = """Examples:
 
 
 def dispatch() -> None:
-    """Run the command that the first argument names, or list the commands."""
+    """Run the command or the option that is named in the first argument. Without arguments, list the commands."""
     name, arguments = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
     if name in command_names():
         run(name, arguments)
@@ -32,30 +31,30 @@ def dispatch() -> None:
         print(f"seqclf {__version__}")
     elif name == "--completion" and arguments and arguments[0] in SCRIPTS:
         print(SCRIPTS[arguments[0]])
-    elif name == "--complete":  # asked by those scripts
+    elif name == "--complete":  # this option is for the completion scripts
         print("\n".join(completions(arguments)))
     else:
         sys.exit(refuse(name))
 
 
 def run(name: str, arguments: list[str]) -> None:
-    """Run the module of a command as `python -m` does, so that processes which it starts are the same command."""
+    """Run the module of a command like `python -m`, so that child processes run the same command."""
     if asks_for_help(arguments):
-        print_help(name, arguments)  # without Hydra, which takes longer to import than all of this
+        print_help(name, arguments)  # the help is printed without importing Hydra, which is slow
         return
     sys.argv = [f"seqclf {name}", *arguments]
     runpy.run_module(f"seqclf.{name}", run_name="__main__", alter_sys=True)
 
 
 def overview() -> str:
-    """Return the list of the commands."""
+    """Return the text that lists all commands."""
     names = sorted(command_names(), key=lambda name: (name not in ORDER, ORDER.index(name) if name in ORDER else name))
-    commands = "\n".join(f"  {name:12}{typed_command(name, []).summary}" for name in names)
+    commands = "\n".join(f"  {name:12}{Command(name).summary}" for name in names)
     return f"Train classifiers of sequences, export them, and predict without PyTorch.\n\n{commands}\n\n{EXAMPLES}"
 
 
 def refuse(name: str) -> int:
-    """Print the error line for something that is no command. Returns the exit code."""
+    """Print an error for an unknown command `name`. Return the exit code."""
     if name == "--completion":
         print(f"error: --completion: must be {' or '.join(SCRIPTS)}", file=sys.stderr)
         return 2

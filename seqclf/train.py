@@ -1,4 +1,4 @@
-"""`python -m seqclf.train`: labelled sequences → a trained model, its scores, and a bundle."""
+"""`python -m seqclf.train`: train a model on labelled sequences, evaluate the model, and export a bundle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @command("train", "seqclf.training.options.TrainConfig")
 def main(config: TrainConfig) -> TrainingResult:
-    """Prepare, train, score, export."""
+    """Prepare the data, train a model, evaluate the model, and export a bundle."""
     from seqclf.config.hydra_command import run_folder
     from seqclf.config.user_keys import written_keys
     from seqclf.runs.steps import run_training
@@ -22,10 +22,10 @@ def main(config: TrainConfig) -> TrainingResult:
 
 
 def _with_group(config: TrainConfig) -> TrainConfig:
-    """Let the runs of a multirun share a group in the logger, unless one is set."""
+    """In a multirun, set the logger's key `group` to the name of the multirun, unless the user has set the key."""
     from seqclf.config.hydra_command import sweep_name
 
-    if getattr(config.logger, "group", "") is not None:  # loggers without groups have no such key
+    if getattr(config.logger, "group", "") is not None:  # some loggers have no key `group`
         return config
     return config.model_copy(update={"logger": config.logger.model_copy(update={"group": sweep_name()})})
 

@@ -16,7 +16,7 @@ HOME = Path(seqclf.__file__).parent
 PROJECT = tomllib.loads((HOME.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NOT_OF_USERS = {"dev", "docs", "peers"}  # extras that an installation for use does not have
 # Import names that no one has to declare, as the package is imported only where it is loaded already.
-LOADED_BEFORE = {"IPython"}  # `system.progress` draws in a notebook, which is IPython
+LOADED_BEFORE = {"IPython"}  # `system.progress_line` draws in a notebook, which is IPython
 # Distribution of the same import → the one that users install.
 SUBSTITUTES = {"mlflow-skinny": "mlflow"}
 

@@ -12,7 +12,19 @@ import seqclf
 HOME = Path(seqclf.__file__).parent
 # Each imports only from rooms to its left. Commands come last, and nothing imports them.
 ROOMS = [
-    *("__init__", "errors", "system", "config", "documents", "data", "batching", "models", "evaluation", "survey"),
+    *(
+        "__init__",
+        "errors",
+        "system",
+        "config",
+        "documents",
+        "data",
+        "batching",
+        "models",
+        "evaluation",
+        "wide",
+        "survey",
+    ),
     *("bundle", "report", "training", "runs", "command_options", "bench", "search", "walkthrough", "api", "extend"),
 ]
 # The files and rooms of data/, in the same order.
@@ -46,7 +58,6 @@ LIGHT = [
     "search.space",
     "walkthrough.options",
     "walkthrough.stages",
-    "walkthrough.data_stages",
     "walkthrough.__main__",
     "predict",
     "evaluate",

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,9 +27,9 @@ from torch import nn
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bench.machine import describe_machine
-from seqclf.bench.mode_trainer import MODES, BenchmarkSettings, ModeTrainer
+from seqclf.bench.mode_trainer import MODES, Contender, ModeTrainer
 from seqclf.bench.settings import model_without_noise
-from seqclf.bench.timing import ModeTiming, time_modes
+from seqclf.bench.timing import TrainingTiming, time_training, warm_up
 from seqclf.bench.workload import Workload, generate_workload
 from seqclf.bundle.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import open_session, thread_count
@@ -82,27 +81,30 @@ class Suite:
         if scale.model_size is not None:
             self.model |= {"hidden_size": scale.model_size, "embedding_size": scale.model_size}
 
-    def settings(self, precision: str = "32-true", hidden_size: int | None = None) -> BenchmarkSettings:
-        """Return settings of the default LSTM, or of a unidirectional one of another size."""
+    def contender(self, precision: str = "32-true", hidden_size: int | None = None) -> Contender:
+        """Return the default LSTM, or a unidirectional one of another size."""
         sizes: dict[str, Any] = {}
         if hidden_size:
             sizes = {"hidden_size": hidden_size, "embedding_size": 128, "bidirectional": False}
-        return BenchmarkSettings({**self.model, **sizes}, 3e-3, self.device, precision, seed=0)
+        return Contender({**self.model, **sizes}, 3e-3, self.device, precision, seed=0)
 
     def workload(self, lengths: str) -> Workload:
         return generate_workload(lengths, self.scale.sequences, self.scale.batch_size, self.scale.batches, seed=0)
 
     def time(
-        self, lengths: str, modes: list[str], settings: BenchmarkSettings
-    ) -> tuple[dict[str, ModeTiming], dict[str, str]]:
-        return time_modes(self.workload(lengths), modes, self.scale.rounds, settings)
+        self, lengths: str, modes: list[str], contender: Contender
+    ) -> tuple[dict[str, TrainingTiming], dict[str, str]]:
+        """Return timings by mode, and the errors of modes that cannot run."""
+        contenders = {mode: contender._replace(mode=MODES[mode]) for mode in modes}
+        trainers, errors = warm_up(contenders, dict.fromkeys(modes, self.workload(lengths)))
+        return time_training(trainers, self.scale.rounds, "static"), errors
 
     def precisions(self) -> Rows:
         """Dynamic, packed and static in each precision, on log-normal lengths."""
         rows = []
         for name, (precision, tf32) in PRECISIONS.items():
             with tf32_allowed(tf32):
-                timings, errors = self.time("log_normal", ["dynamic", "packed", "static"], self.settings(precision))
+                timings, errors = self.time("log_normal", ["dynamic", "packed", "static"], self.contender(precision))
             rows += [{"precision": name, "mode": mode} | _speed(timing) for mode, timing in timings.items()]
             rows += [{"precision": name, "mode": mode} | _no_speed(message) for mode, message in errors.items()]
         return rows
@@ -114,9 +116,9 @@ class Suite:
         """
         rows = []
         for hidden_size in self.scale.hidden_sizes:
-            settings = self.settings("16-mixed" if self.device == "cuda" else "bf16-mixed", hidden_size)
-            equal_lengths, _ = self.time("equal", ["dynamic", "static"], settings)
-            timings, errors = self.time("log_normal", ["dynamic", "packed", "static"], settings)
+            contender = self.contender("16-mixed" if self.device == "cuda" else "bf16-mixed", hidden_size)
+            equal_lengths, _ = self.time("equal", ["dynamic", "static"], contender)
+            timings, errors = self.time("log_normal", ["dynamic", "packed", "static"], contender)
             for mode, timing in timings.items():
                 row = {"hidden": hidden_size, "mode": mode} | _speed(timing)
                 if "dynamic" in equal_lengths:
@@ -154,7 +156,7 @@ class Suite:
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         workload, rows = self.workload("log_normal"), []
         for mode in ("dynamic", "packed"):
-            trainer = ModeTrainer(MODES[mode], workload, self.settings("bf16-mixed"))
+            trainer = ModeTrainer(self.contender("bf16-mixed")._replace(mode=MODES[mode]), workload)
             for batch in workload.batches:  # the first steps choose kernels, which is not to be profiled
                 trainer.step(batch)
             with torch.profiler.profile(activities=activities) as profile:
@@ -170,7 +172,7 @@ class Suite:
         if self.device == "cuda":
             torch.cuda.empty_cache()  # memory that other parts left cached would hide the growth
         workload = self.workload("log_normal")
-        trainer = ModeTrainer(MODES["dynamic"], workload, self.settings())
+        trainer = ModeTrainer(self.contender(), workload)
         for batch in (workload.longest_batch, *workload.batches):
             trainer.step(batch)
         first_mb = self._memory_mb()
@@ -183,7 +185,7 @@ class Suite:
     def serving(self) -> Rows:
         """ONNX Runtime on the CPU and on the device, with batches sorted by length."""
         workload = self.workload("log_normal")
-        model = ModeTrainer(MODES["dynamic"], workload, self.settings()).model.cpu().eval()
+        model = ModeTrainer(self.contender(), workload).model.cpu().eval()
         batches = _serving_batches(workload)
         tokens = int(workload.split.sequences.lengths.sum())
         rows: Rows = []
@@ -219,7 +221,7 @@ class Suite:
             torch.cuda.synchronize()
 
 
-def _speed(timing: ModeTiming) -> dict[str, Any]:
+def _speed(timing: TrainingTiming) -> dict[str, Any]:
     return {
         "tokens_per_s": timing.tokens_per_s,
         "step_ms": timing.step_ms,
@@ -289,8 +291,8 @@ def print_table(console: Console, title: str, rows: Rows) -> None:
 def run_suite(suite: Suite, console: Console) -> dict[str, Any]:
     """Run all parts, print their tables and return their rows by part."""
     torch.manual_seed(0)
-    settings = suite.settings()
-    results: dict[str, Any] = {"machine": asdict(describe_machine(settings.device, settings.precision))}
+    contender = suite.contender()
+    results: dict[str, Any] = {"machine": describe_machine(contender.device, contender.precision).to_dict()}
     for part in (suite.cell, suite.creep, suite.precisions, suite.sizes, suite.kernels, suite.serving):
         started = time.perf_counter()
         try:

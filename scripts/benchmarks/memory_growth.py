@@ -82,14 +82,14 @@ def training_steps(options: tuple[str, ...]) -> Iterator[tuple[Callable[[], Any]
     from omegaconf import OmegaConf
 
     from seqclf.batching.plan import plan_batches
-    from seqclf.bench.mode_trainer import MODES, BenchmarkSettings, ModeTrainer
+    from seqclf.bench.mode_trainer import Contender, ModeTrainer
     from seqclf.bench.workload import generate_workload
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.set_flush_denormal(True)
     model: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/model/lstm.yaml"))
     workload = generate_workload("log_normal", SEQUENCES, 32, 16, 0)
-    trainer = ModeTrainer(MODES["dynamic"], workload, BenchmarkSettings(model, 1e-3, "cpu", "32-true", 0))
+    trainer = ModeTrainer(Contender(model, 1e-3, "cpu", "32-true", 0), workload)
     lengths, epoch = workload.split.sequences.lengths, 0
     limits: dict[str, Any] = {"max_tokens": 16384, "max_sequences": 32, "pool_batches": 50, "overhead": 8.0}
     while True:

@@ -1,1 +1,1 @@
-"""The Python API: train, open and use runs in a program or a notebook."""
+"""The Python API for programs and notebooks: train models, open runs and predict."""

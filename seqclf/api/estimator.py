@@ -1,4 +1,4 @@
-"""Classifier of sequences with the conventions of scikit-learn."""
+"""A classifier of sequences that works with scikit-learn."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.system import progress
 
-COLUMN = "sequence"  # of a list of sequences
-USUAL = {"logger": "logger=none", "baseline": "baseline=false"}  # unless the user sets them
+COLUMN = "sequence"  # name of the column if `X` is a list
+USUAL = {"logger": "logger=none", "baseline": "baseline=false"}  # dict config key → default override of that key
 
 
 class SequenceClassifier(ClassifierMixin, BaseEstimator):
-    """Classifier of sequences for scikit-learn: `cross_val_score`, `GridSearchCV`, a step of a `Pipeline`.
+    """A classifier of sequences with scikit-learn's interface.
+
+    The estimator works in `cross_val_score`, `GridSearchCV` and `Pipeline`.
 
     ```python
     classifier = SequenceClassifier(overrides=["model=gru", "trainer.max_epochs=10"])
@@ -36,17 +38,20 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
     GridSearchCV(classifier, {"overrides": [["model=lstm"], ["model=gru"]]}).fit(frame, labels)
     ```
 
-    `X` is a data frame or an Arrow table with a row per sequence, or a list or array of sequences: texts, lists of
-    tokens, or 2-D arrays of tokens by channels. Such a list is the column `sequence`, for overrides such as
-    `data.fields={sequence: category}`. `y`: a label per row, of any type that sorts.
+    `X`: a data frame or Arrow table with one row per sequence, or a list or array of sequences. In a list, a sequence
+    is a text, a list of tokens, or a 2-D array (tokens, channels). A list becomes a column with the name `sequence`.
+    Overrides can name the column `sequence`, as in `data.fields={sequence: category}`. `y`: one label per row. The
+    labels may have any type that can be sorted.
 
-    `overrides`: settings of the training, as on the command line. There is no logger and no order-blind baseline unless
-    they are set. `folder`: keeps the folder of each fit as a sub-folder; None keeps the bundle in memory alone.
-    `verbose`: print what the train command prints.
+    `overrides`: settings of the training, written as on the command line. Unless the overrides set these keys, the
+    estimator uses `logger=none` and `baseline=false`. `folder`: each call of `fit` creates a run folder in this folder.
+    With `folder=None`, the run folder is deleted after the training, and only the bundle is kept in memory. `verbose`:
+    True to print the output of the train command.
 
-    After `fit` there are `classes_`, `metrics_` (the content of metrics.json, of which `validation` is a part of `X`)
-    and `run_`, the `Run` or None without a folder. Rows that cannot be used are left out in `fit`, as `data.on_bad_row`
-    says, and raise InputError in `predict`. A fitted estimator can be pickled.
+    `fit` uses a part of `X` as the validation split. After `fit`, `classes_` holds the labels, and `metrics_` holds the
+    content of metrics.json. The attribute `run_` is a `Run`, or None if `folder` is None. In `fit`, the setting
+    `data.on_bad_row` decides what happens to an invalid row. `predict` raises InputError for an invalid row. A fitted
+    estimator can be pickled.
     """
 
     def __init__(
@@ -61,8 +66,8 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> SequenceClassifier:  # noqa: N803 (scikit-learn's name)
-        """Train on the rows of `X` and their labels `y`. Raises InputError for data or settings that cannot be used."""
-        # Unless the labels sort, scikit-learn could not either.
+        """Train a model on the sequences `X` with the labels `y`. Raises InputError for wrong data or settings."""
+        # `np.unique` sorts the labels, like scikit-learn.
         classes, codes = np.unique(_labels(y), return_inverse=True)
         table = _table(X)
         if len(codes) != table.num_rows:
@@ -92,25 +97,28 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """(N,) labels, of the type that `y` had. Raises InputError for a row that is refused."""
+        """Return the predicted label of each row (N,).
+
+        Labels have the type of `y`. Raises InputError for a rejected row.
+        """
         check_is_fitted(self)
         predictions = self._predictions(X)
         class_of = {text: index for index, text in enumerate(self._texts)}
         return self.classes_[[class_of[text] for text in predictions.column("prediction").to_pylist()]]
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """(N, C) probabilities in the order of `classes_`. Raises InputError for a row that is refused."""
+        """Return the probability (N, C) of each class in `classes_`. Raises InputError for a rejected row."""
         check_is_fitted(self)
         predictions = self._predictions(X)
         probabilities = np.zeros((predictions.num_rows, len(self.classes_)))
         for index, text in enumerate(self._texts):
-            if f"probability_{text}" in predictions.column_names:  # a class may have no row that trained
+            if f"probability_{text}" in predictions.column_names:  # missing for a class without training rows
                 probabilities[:, index] = predictions.column(f"probability_{text}").to_numpy()
         return probabilities
 
     @property
     def classifier_(self) -> Classifier:
-        """The fitted model as a `seqclf.Classifier`."""
+        """The fitted classifier as a `seqclf.Classifier`."""
         check_is_fitted(self)
         if self._loaded is None:
             with tempfile.TemporaryDirectory(prefix="seqclf-bundle-") as folder:
@@ -122,7 +130,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         return self._loaded
 
     def __getstate__(self) -> dict[str, Any]:
-        # A session of ONNX Runtime cannot be pickled. The bundle's files can.
+        # `_loaded` is left out, because an ONNX Runtime session cannot be pickled. The bundle is pickled instead.
         state = dict(super().__getstate__())
         return {**state, "_loaded": None} if "_loaded" in state else state
 
@@ -165,9 +173,15 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
 
     @contextmanager
     def _folder(self) -> Iterator[tuple[Path, Path | None]]:
-        """Yield the folders of a run and of its prepared data: temporary ones, or a new one in `folder` and None."""
+        """Yield two paths: the folder of a new run, and the cache folder for prepared data.
+
+        The cache folder is None for the default cache.
+
+        If `self.folder` is None, the run folder and the cache folder are temporary.
+        """
         if self.folder is not None:
-            # Clones share the parameter, as those of a cross-validation do.
+            # In a cross-validation, all clones of the estimator have the same `folder`, so each run needs its own
+            # sub-folder.
             yield Path(self.folder) / f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}", None
             return
         with tempfile.TemporaryDirectory(prefix="seqclf-fit-") as folder:
@@ -175,7 +189,10 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _labels(y: Any) -> np.ndarray:
-    """(N,) labels. Raises InputError for a missing one, and for several columns."""
+    """Return the labels as an array (N,).
+
+    Raises InputError if a label is missing or blank, or if `y` has several columns.
+    """
     if isinstance(y, (pa.Array, pa.ChunkedArray)):
         y = y.to_pylist()
     labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
@@ -195,12 +212,12 @@ def _labels(y: Any) -> np.ndarray:
 def _is_missing(label: Any) -> bool:
     try:
         return label is None or bool(label != label)
-    except TypeError:  # the truth of pandas' NA is not defined
+    except TypeError:  # pandas' NA cannot be converted to a boolean
         return True
 
 
 def _texts(classes: np.ndarray) -> list[str]:
-    """Return each class as the text that the run calls it: `data.positive=True`."""
+    """Return the text of each label, because a run has labels of type string, as in `data.positive=True`."""
     texts = [str(label) for label in classes.tolist()]
     if len(set(texts)) < len(texts):
         raise InputError("y", f"two labels are alike as texts: {', '.join(texts)}", "rename one")
@@ -208,7 +225,7 @@ def _texts(classes: np.ndarray) -> list[str]:
 
 
 def _table(X: Any) -> pa.Table:  # noqa: N803
-    """Return the rows as an Arrow table."""
+    """Convert `X` to an Arrow table."""
     if is_table(X):
         table = to_arrow(X, "X")
         return table.read_all() if isinstance(table, pa.RecordBatchReader) else table
@@ -221,7 +238,7 @@ def _table(X: Any) -> pa.Table:  # noqa: N803
 
 
 def _free_name(names: list[str]) -> str:
-    """Return a name for the label that no column has."""
+    """Return a name for the label column that is not in `names`."""
     name, taken = "label", {column.casefold() for column in names}
     while name in taken:
         name += "_"
@@ -230,7 +247,7 @@ def _free_name(names: list[str]) -> str:
 
 @contextmanager
 def _console(shown: bool) -> Iterator[None]:
-    """Print nothing inside the block unless `shown`, as scikit-learn does not."""
+    """Hide printed output inside the block unless `shown`, because an estimator of scikit-learn prints nothing."""
     quiet = console.quiet
     console.quiet = quiet or not shown
     try:

@@ -1,22 +1,163 @@
-"""Training from Python: `fit` and `load_data`."""
+"""Functions of the Python API: `fit` (train), `load_data` (prepare data) and `load_config` (compose a config)."""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqclf.api.data_config import training_setup
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
 from seqclf.api.run import Run
+from seqclf.config.composition import Composition, compose_config
+from seqclf.config.hydra_command import check_config, user_error
+from seqclf.config.override_checks import TypedArguments
+from seqclf.config.targets import Config
+from seqclf.config.user_keys import keys_written_in
+from seqclf.data.options import DataOptions
+from seqclf.data.reading.tables import column_names, is_table, to_arrow
+from seqclf.data.storage.cache import store_table
 from seqclf.errors import InputError
 from seqclf.system import signals
 from seqclf.system.run_folder import remove_empty_folder
+from seqclf.training.options import TrainConfig
 
 if TYPE_CHECKING:
     from seqclf.data.storage.dataset import Dataset
     from seqclf.training.options import TrainConfig
+
+COMMAND = "train"
+OPTIONS = "seqclf.training.options.TrainConfig"
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """The validated config of a training, and values that the train command would read from its command line.
+
+    `run_folder`: value of the config key `hydra.run.dir`. `written`: dotted keys that the user wrote (see
+    `written_keys`). `arguments`: dict path of a cached table → name of the argument that the table came from (`data`,
+    `validation` or `test`).
+    """
+
+    config: TrainConfig
+    run_folder: Path
+    written: set[str]
+    arguments: dict[Path, str]
+
+    @contextmanager
+    def named_arguments(self) -> Iterator[None]:
+        """In an InputError that the block raises, replace the path of a cached table by the argument's name."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(*map(self._with_arguments, (error.where, error.problem, error.remedy))) from None
+
+    def _with_arguments(self, part: str | None) -> str | None:
+        for path, argument in self.arguments.items():
+            part = part and part.replace(f"data.{argument}={path}", argument).replace(str(path), argument)
+        return part
+
+
+def training_setup(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) -> TrainingSetup:
+    """Compose and validate the config of a training.
+
+    `sources`: dict argument name (`data`, `validation` or `test`) → table, path or None. `label`: name of the label
+    column, None if the overrides set the name. `overrides`: settings, written as on the command line. Raises InputError
+    for a wrong setting.
+    """
+    composition, plain = _composed(sources, label, overrides)
+    data = plain["data"]
+    data["label"] = data["label"] if label is None else str(label)
+    for argument, source in sources.items():
+        if source is not None:
+            data[_key(argument)] = argument if is_table(source) else _path(source, argument)
+    # The config is validated before tables are written to the cache, so that a wrong setting is reported at once.
+    config = check_config(TypedArguments(COMMAND, composition.overrides, OPTIONS), plain, composition.choices.keys())
+    assert isinstance(config, TrainConfig)
+    stored = _stored(sources, config.data)
+    paths = {_key(argument): str(path) for path, argument in stored}
+    config = config.model_copy(update={"data": config.data.model_copy(update=paths)})
+    return TrainingSetup(config, composition.run_folder, keys_written_in(composition), dict(reversed(stored)))
+
+
+def _stored(sources: Mapping[str, Any], data: DataOptions) -> list[tuple[Path, str]]:
+    """Write each source that is a table to the cache. Return a list of pairs (path in the cache, argument name)."""
+    cache = Path(data.cache_dir).expanduser()
+    stored = []
+    for argument, source in sources.items():
+        if source is not None and is_table(source):
+            levels = column_names(source) if data.query is not None else _named_columns(data)
+            stored.append((store_table(to_arrow(source, argument, levels), cache, argument), argument))
+    return stored
+
+
+def _key(argument: str) -> str:
+    """Return the last part of the config key that an argument sets, such as `train` for `data.train`."""
+    return "train" if argument == "data" else argument
+
+
+def load_config(overrides: Sequence[str] = ()) -> Config:
+    """Return the config of a training as a dict. A key without an override has its default in conf/.
+
+    `overrides`: settings, written as on the command line. Raises InputError for a wrong setting.
+
+    >>> load_config(["model=gru", "model.hidden_size=32"])["model"]["cell"]
+    'gru'
+    """
+    return _composed({}, None, overrides)[1]
+
+
+def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) -> tuple[Composition, Config]:
+    if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
+        raise InputError(f"overrides={overrides!r}", 'must be a list of texts, such as ["model=gru", "seed=1"]')
+    for text in overrides:
+        if text.startswith("-"):
+            raise InputError(
+                f"overrides: {text}", "is an option of the command line", "for several runs, call in a loop"
+            )
+    given = {_key(name): name for name, source in sources.items() if source is not None}
+    if label is not None:
+        given["label"] = "label"
+    for text in overrides:
+        key = text.lstrip("+").partition("=")[0]
+        if key.startswith("data.") and key.removeprefix("data.") in given:
+            argument = given[key.removeprefix("data.")]
+            raise InputError(f"overrides: {text}", f"is what the argument {argument} sets", "remove one of the two")
+    group = [] if not sources or any(text.startswith("data=") for text in overrides) else ["data=files"]
+    typed = TypedArguments(COMMAND, [*group, *overrides], OPTIONS)
+    try:
+        typed.check()
+        composition = compose_config(COMMAND, typed.for_hydra())
+        return composition, composition.plain()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise user_error(error, typed) from None
+
+
+def _named_columns(data: DataOptions) -> set[str]:
+    """Return the names of all columns that occur in the data options.
+
+    A level of a pandas index becomes a column if its name occurs in the data options.
+    """
+    columns = (data.label, data.id, data.group, data.split.column)
+    names = {*columns, *data.group_by, *data.order_by, *map(str, data.fields or {})}
+    return {name for name in names if name is not None}
+
+
+def _path(source: Any, argument: str) -> str:
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source)
+    raise InputError(
+        argument,
+        f"is of type {type(source).__name__}",
+        "give a data frame of pandas or polars, an Arrow table, or a path",
+    )
+
 
 _TRAINING = threading.RLock()
 
@@ -30,7 +171,7 @@ def fit(
     overrides: Sequence[str] = (),
     folder: str | PathLike[str] | None = None,
 ) -> Run:
-    """Train a classifier as `python -m seqclf.train` does, and return its run.
+    """Train a classifier, like the command `python -m seqclf.train`. Return the finished run.
 
     ```python
     run = seqclf.fit(frame, label="fraud", overrides=["model=gru", "trainer.max_epochs=5"])
@@ -38,15 +179,17 @@ def fit(
     run.predict(new_frame)
     ```
 
-    `data`, `validation`, `test`: a data frame of pandas or polars, an Arrow table, or what `data.train` takes (a path,
-    a glob, a URL, a query). Tables are written to the cache, under the hash of their content. `label`: column of the
-    label. None leaves it to the overrides. `overrides`: everything else, as on the command line. `folder`: the run
-    folder, by default what `hydra.run.dir` is.
+    `data`, `validation`, `test`: a pandas or polars data frame, an Arrow table, or a value of the config key
+    `data.train` (a path, a glob, a URL or a query). Tables are written to the cache. The name of the cache file is the
+    hash of the table's content. `label`: name of the label column, None if the overrides set the name. `overrides`: all
+    other settings, written as on the command line. `folder`: the run folder. By default, the config key `hydra.run.dir`
+    sets the run folder.
 
-    It trains on one device, unless `trainer.devices` or `trainer.strategy` is set. Under torchrun every rank gets the
-    run of rank 0, which may still be evaluating it. Seeds, threads, warnings and signal
-    handlers of the process are as before at the end. Calls from several threads train one after another. Raises
-    InputError for everything that the command would exit with, and KeyboardInterrupt if a signal ends the training.
+    Training uses one device, unless `trainer.devices` or `trainer.strategy` is set. With torchrun, every rank returns
+    the run of rank 0. Other ranks may return before rank 0 has finished the evaluation. At the end, the function
+    restores the seeds, threads, warnings and signal handlers of the process. If several threads call the function, the
+    trainings run one after the other. Raises InputError if the train command would exit with an error, and
+    KeyboardInterrupt if a signal ends the training.
     """
     setup = training_setup({"data": data, "validation": validation, "test": test}, label, overrides)
     run = setup.run_folder if folder is None else Path(folder).expanduser().absolute()
@@ -72,7 +215,7 @@ def load_data(
     test: Any = None,
     overrides: Sequence[str] = (),
 ) -> Dataset:
-    """Read, check, split and encode data as `fit` does, for a training loop of your own. See there for the arguments.
+    """Read, check, split and encode data like `fit`, for a custom training loop. See `fit` for the arguments.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"events": [[1, 2], [2, 2, 3]] * 10, "label": ["a", "b"] * 10})
@@ -88,7 +231,10 @@ def load_data(
 
 
 def _one_device(config: TrainConfig, written: set[str]) -> TrainConfig:
-    """Let a training use one device, unless the user chose them: several would run the program again on each."""
+    """Set `trainer.devices=1` in the config, unless the user has set the devices. Return the new config.
+
+    With several devices, Lightning would start the user's program again for each device.
+    """
     if {"trainer.devices", "trainer.strategy", "trainer.num_nodes"} & written or config.trainer["devices"] != "auto":
         return config
     return config.model_copy(update={"trainer": {**config.trainer, "devices": 1}})

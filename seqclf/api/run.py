@@ -1,4 +1,4 @@
-"""A finished training run: its folder, metrics, report and classifier."""
+"""`Run`: access to the metrics, report, predictions and classifier of a training run."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
 
     from seqclf.bundle.runtime import Classifier
 
-REPORT_HEIGHT = 640  # pixels in a notebook
+REPORT_HEIGHT = 640  # height of the report in a notebook cell, in pixels
 
 
 class Run:
-    """The folder of a training run, opened.
+    """A training run, opened from its folder.
 
     ```python
     run = seqclf.Run("runs/fraud/2026-05-01_10-00-00")
     run.metrics["test"]["recall"]   # the content of metrics.json
-    run.predictions.to_pandas()     # of the rows of validation and test
-    run.predict(frame)              # with the bundle of the run
+    run.predictions.to_pandas()     # predictions for the rows of validation and test
+    run.predict(frame)              # predictions of the run's bundle
     ```
 
-    As the last value of a notebook cell it shows the report. Raises InputError if the folder holds no run.
+    `folder`: path of the run folder. If the last value of a notebook cell is a run, the notebook shows the report of
+    the run. Raises InputError if the folder is not a run folder.
     """
 
     def __init__(self, folder: str | PathLike[str]):
@@ -43,18 +44,18 @@ class Run:
 
     @property
     def bundle(self) -> Path | None:
-        """Folder of the bundle, None without an export."""
+        """Path of the bundle in the run folder, or None if the run has no bundle."""
         path = self.folder / "bundle"
         return path if path.is_dir() else None
 
     @property
     def report(self) -> Path:
-        """Path of report.html."""
+        """Path of report.html in the run folder."""
         return self.folder / "report.html"
 
     @cached_property
     def metrics(self) -> JsonObject:
-        """Content of metrics.json: `metrics["test"]["recall"]`. Raises InputError for a run that was not scored."""
+        """Content of metrics.json, such as the recall on the test split. Raises InputError if the file is missing."""
         path = self.folder / "metrics.json"
         if (self.folder / DEBUG_RESULT).is_file():
             raise InputError(path, "is missing, as the run was for debugging", f"read {self.folder / DEBUG_RESULT}")
@@ -64,7 +65,10 @@ class Run:
 
     @property
     def predictions(self) -> pa.Table:
-        """Content of predictions.parquet, a row for each evaluated row. Raises InputError where there is none."""
+        """Content of predictions.parquet: one prediction per evaluated row.
+
+        Raises InputError if the file is missing.
+        """
         import pyarrow.parquet as pq
 
         path = self.folder / PREDICTIONS
@@ -74,7 +78,7 @@ class Run:
 
     @cached_property
     def classifier(self) -> Classifier:
-        """Classifier of the run's bundle, on ONNX Runtime. Raises InputError without a bundle."""
+        """The classifier in the run's bundle. Raises InputError if the run has no bundle."""
         from seqclf.bundle.runtime import Classifier
 
         if self.bundle is None:
@@ -87,19 +91,19 @@ class Run:
         return Classifier(self.bundle)
 
     def predict(self, data: Any) -> Any:
-        """Return predictions of the same kind as the data (see `Classifier.predict`)."""
+        """Predict the rows of `data` with the run's bundle (see `Classifier.predict`)."""
         return self.classifier.predict(data)
 
     def predict_proba(self, data: Any) -> np.ndarray:
-        """(N, C) probabilities in the order of `classifier.classes_`, NaN in refused rows."""
+        """Return the probability (N, C) of each class in `classifier.classes_`, NaN for rejected rows."""
         return self.classifier.predict_proba(data)
 
     def __repr__(self) -> str:
         return f"Run('{self.folder}'{self._scores()})"
 
     def _scores(self) -> str:
-        """Return the main metrics of the split that the run is judged by, the last one."""
-        from seqclf.evaluation.run_result import RunResult  # the import loads pyarrow
+        """Return a text with the main metrics of the test split (of the validation split if there is no test split)."""
+        from seqclf.evaluation.run_result import RunResult  # imported here, because the import loads pyarrow
 
         if not (self.folder / "metrics.json").is_file():
             return ": not scored"
@@ -113,15 +117,15 @@ class Run:
         return f": {result.split} {', '.join(scores)}"
 
     def _repr_html_(self) -> str:
-        """Return the report in a frame, whose styles stay apart from the styles of the notebook."""
+        """Return HTML for a notebook. The report is in a frame, so that its styles do not change the notebook."""
         title = f"<code>{html.escape(repr(self))}</code>"
         if not self.report.is_file():
             return title
         page = self.report.read_text(encoding="utf-8")
-        # Links to a heading are relative to the page of the notebook otherwise, which the frame would open.
+        # Without this base URL, a link to a heading of the report would open the notebook inside the frame.
         page = page.replace("<head>", '<head><base href="about:srcdoc">', 1)
         return (
             f'{title}<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {REPORT_HEIGHT}px; border: 0" '
-            # The page may be of somebody else: its scripts may run, but not as scripts of the notebook.
+            # The report may come from an untrusted source, so its scripts must have no access to the notebook.
             'sandbox="allow-scripts" title="Report of the run"></iframe>'
         )

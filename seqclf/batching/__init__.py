@@ -1,1 +1,4 @@
-"""Plan, sort and pad batches by length. `plan` and `collate` are pure NumPy and shared with prediction."""
+"""Plan batches by length and pad them.
+
+The modules `plan` and `collate` use only NumPy, and prediction imports both of them.
+"""

@@ -1,4 +1,4 @@
-"""Collate ragged rows into one right-padded batch, with a single gather per field."""
+"""Collate rows of different lengths into one right-padded batch. Each field takes a single gather operation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from seqclf.data.ragged import Ragged
 def pad(
     sequences: Ragged, rows: np.ndarray, edges: np.ndarray | None = None
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return the fields of `rows`, padded with zeros, and their lengths (B,) int64.
+    """Pad the fields of `rows` with zeros. Return the padded fields, and the (B,) int64 lengths of `rows`.
 
-    `fields[name]`: (B, T) int64, (B, T, D) float32, or (B, T, K) int64 for several ids per token, where K is the most
-    that a token of the batch has. T is the longest length of the batch, rounded up to the next of the bucket boundaries
-    `edges`.
+    `fields[name]`: (B, T) int64, (B, T, D) float32, or (B, T, K) int64 for several ids per token. K is the largest
+    number of ids of a token in the batch. T is the longest length in the batch, rounded up to the next bucket boundary
+    in `edges`.
 
     >>> words = Ragged(np.array([0, 3, 5, 6]), {"word": np.array([7, 8, 9, 4, 5, 6])})
     >>> fields, lengths = pad(words, np.array([2, 0]))
@@ -29,17 +29,18 @@ def pad(
         longest = round_up(longest, edges)
     tokens = np.arange(longest[0])
     inside = tokens < lengths[:, None]
-    # Padding reads the first token of its row, an index that always exists, and is zeroed below.
+    # A padding position first reads the first token of its row, because that index always exists. The value of a
+    # padding position is replaced by zero below.
     indices = np.where(inside, starts[:, None] + tokens, starts[:, None])
     fields = {}
     for name, values in sequences.fields.items():
-        # Chosen, not multiplied by a mask: zero times NaN would be NaN.
+        # Use np.where and not a multiplication by the mask, because 0 * NaN is NaN.
         mask = inside.reshape(*inside.shape, *[1] * (values.ndim - 1))
         padded = np.where(mask, values[indices], values.dtype.type(0))
         if values.dtype.kind == "f":
             fields[name] = padded
             continue
-        if padded.ndim == 3:  # the ids of a token come first, so that columns of zeros at the end hold none
+        if padded.ndim == 3:  # the zeros of a token come after its ids, so a trailing column of zeros holds no id
             used = np.flatnonzero(padded.any(axis=(0, 1)))
             padded = padded[..., : used[-1] + 1 if len(used) else 1]
         fields[name] = padded.astype(np.int64)

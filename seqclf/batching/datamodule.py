@@ -1,10 +1,10 @@
-"""Batches of each split as a Lightning DataModule."""
+"""Lightning DataModule that loads the batches of each split."""
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -13,32 +13,134 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, SequentialSampler
 
 from seqclf.batching.collate import pad
 from seqclf.batching.options import BatchingOptions
-from seqclf.batching.plan import plan_arguments, round_up
+from seqclf.batching.plan import plan_arguments, plan_batches, round_up
 from seqclf.batching.resume_settings import MAX_TOKENS, PLAN_KEYS, RANKS, check_same_batches, planned_ranks
-from seqclf.batching.sampler import FixedSampler, PlanSampler, TrainingLoader
 from seqclf.batching.steps import Limits
 from seqclf.batching.token_budget import AUTO, search_budget, unlimited_budget
-from seqclf.config.defaults import default_settings
+from seqclf.config.documentation import default_settings
 from seqclf.config.options import parse_options
+from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import Split, release_pages, size_in_bytes
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 
-RESIDENT_BYTES = 256 * 2**20  # splits up to this size may stay in memory
-RESIDENT_ROWS = 1024  # rows of a larger split to read before its pages are given back
+
+class PlanSampler(DistributedSampler):
+    """Yields the row indices (B,) of each batch of an epoch. Lightning calls `set_epoch` before each epoch.
+
+    `plan`: all keyword arguments for `plan_batches` except `epoch`. Iteration begins at the batch with index `first`.
+    Lightning wraps most samplers to divide their batches among the ranks, but it does not wrap a `DistributedSampler`.
+    The class inherits from `DistributedSampler`, because the plan has already divided the batches among the ranks.
+
+    >>> limits = {"max_tokens": 12, "max_sequences": None, "pool_batches": 1, "seed": 0}
+    >>> sampler = PlanSampler(np.array([5, 1, 6, 2, 3, 4]), **limits)
+    >>> sampler.set_epoch(1)
+    >>> batches = [rows.tolist() for rows in sampler]
+    >>> sorted(sum(batches, []))
+    [0, 1, 2, 3, 4, 5]
+    """
+
+    def __init__(self, lengths: np.ndarray, **plan: Any):
+        lengths = np.asarray(lengths)
+        world_size, rank = plan.get("world_size", 1), plan.get("rank", 0)
+        super().__init__(lengths, num_replicas=world_size, rank=rank, seed=plan["seed"])  # type: ignore[arg-type]
+        self.lengths = lengths
+        self.plan = plan
+        self.first = 0
+        self._plan_epoch(0)
+        # Mean number of rows per batch in epoch 0, used for all epochs and ranks. All epochs have nearly the same
+        # number of steps. A constant divisor gives the loss of a row the same weight at every step.
+        self.mean_rows = len(self.lengths) / max(1, len(self.batches) * world_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self._plan_epoch(epoch)
+
+    def _plan_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches = plan_batches(self.lengths, epoch=epoch, **self.plan)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(self.batches[self.first :])
+
+    def __len__(self) -> int:
+        """Return the number of batches of the epoch, including batches before `first`.
+
+        In a resumed epoch, Lightning counts batches from the start of the epoch.
+        """
+        return len(self.batches)
+
+
+class FixedSampler(PlanSampler, SequentialSampler):  # type: ignore[misc]
+    """Yields the batches of epoch 0 in every epoch, for evaluation and for `overfit_batches`.
+
+    With `overfit_batches`, Lightning replaces any other sampler by a sampler of single rows. Lightning does not replace
+    a `SequentialSampler`, so `FixedSampler` inherits from `SequentialSampler`.
+    """
+
+    def set_epoch(self, epoch: int) -> None:
+        pass
+
+
+# Loader of training batches that can resume inside an epoch.
+
+
+class TrainingLoader(DataLoader):
+    """Yields the batches of an epoch, beginning with the first batch that was not used for training yet.
+
+    `first_batch`: function that returns the index of the first batch. The loader calls the function at the start of
+    each epoch. `threaded`: True to prefetch batches in a thread. `counts_epochs`: True to increase the epoch number
+    after each pass, for a training loop without a Trainer.
+    """
+
+    sampler: PlanSampler
+
+    def __init__(
+        self, *arguments: Any, first_batch: Callable[[], int], threaded: bool, counts_epochs: bool, **options: Any
+    ):
+        super().__init__(*arguments, **options)
+        self.counts_epochs = counts_epochs
+        self.first_batch = first_batch
+        self.threaded = threaded
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        # This method is a generator, so its body runs when the first batch is read. Lightning first creates the
+        # iterator, then restores the progress of a checkpoint, and then reads the first batch.
+        self.sampler.first = self.first_batch()
+        batches = super().__iter__()
+        try:
+            yield from prefetched(batches) if self.threaded else batches
+        finally:
+            if self.counts_epochs:
+                self.sampler.set_epoch(self.sampler.epoch + 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return an empty dict, because the trainer stores the position inside the epoch.
+
+        Lightning assumes that a loader can resume if it has the methods `state_dict` and `load_state_dict`.
+        """
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+RESIDENT_BYTES = 256 * 2**20  # bytes; the memory pages of a larger split are released while it is read
+RESIDENT_ROWS = 1024  # number of rows of a large split that are read before its memory pages are released
 
 
 class Batch(NamedTuple):
-    """Right-padded sequences. A NamedTuple, so that PyTorch pins it field by field.
+    """Batch of right-padded sequences. The class is a NamedTuple, so that PyTorch pins each field.
 
     `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64, each in [1, T]. `labels`: (B,) int64.
-    `host_lengths` and `ids` (row indices in the split): (B,) NumPy arrays, which stay on the host. `weight`: factor of
-    the batch's mean loss, its rows over the mean rows of a batch, or 1. The weight is 0 for a rank without rows at a
-    step: its batch then holds one row that counts nowhere.
+    `host_lengths`: (B,) NumPy array of the lengths. `ids`: (B,) NumPy array of row indices in the split. `host_lengths`
+    and `ids` stay on the host. `weight`: factor for the mean loss of the batch, which is either 1 or (rows of the
+    batch) / (mean rows per batch). If a rank has no rows in a step, its batch holds one short row with the weight 0,
+    which has no effect on training.
     """
 
     fields: dict[str, Tensor]
@@ -49,14 +151,15 @@ class Batch(NamedTuple):
     weight: float = 1.0
 
     def to(self, device: torch.device | str) -> Batch:
-        """Return the batch with its tensors on a device. A batch that is there already is returned itself.
+        """Return the batch with its tensors on `device`. Return the batch itself if it is already on `device`.
 
-        Lightning calls this method instead of walking through the fields, which takes 0.1 ms a step on the CPU.
+        Without this method, Lightning would take 0.1 ms per step on the CPU to traverse the fields of the batch.
         """
         device = torch.device(device)
         if self.lengths.device == device:
             return self
-        # From pinned memory, a copy to a GPU runs beside the host's work. Lightning waits for these devices too.
+        # A copy from pinned memory to a GPU runs while the host continues. Copies to "cpu" and "mps" are synchronous,
+        # as in Lightning.
         beside = device.type not in ("cpu", "mps")
         fields = {name: values.to(device, non_blocking=beside) for name, values in self.fields.items()}
         lengths, labels = (values.to(device, non_blocking=beside) for values in (self.lengths, self.labels))
@@ -64,13 +167,15 @@ class Batch(NamedTuple):
 
 
 class BatchDataset(Dataset):
-    """Returns a padded batch for an array of row indices.
+    """Dataset that returns a padded batch for an array of row indices.
 
-    `edges`: bucket boundaries that the longest length is rounded up to. `mean_rows`: mean number of rows of a training
-    batch, the divisor of `Batch.weight`. None gives every batch the weight 1.
+    `edges`: bucket boundaries. The width of a batch is rounded up to the next boundary. `mean_rows`: mean number of
+    rows of a training batch, which is the divisor in `Batch.weight`. If `mean_rows` is None, every batch has the weight
+    1.
 
-    The pages of a split larger than `RESIDENT_BYTES` are given back now and then, so that memory stays flat: every row
-    that is read makes the system map some 64 kB around it.
+    For each row that is read, the operating system maps about 64 kB of the file into memory. To keep memory use
+    constant, the dataset releases the memory pages of a split larger than `RESIDENT_BYTES` after every `RESIDENT_ROWS`
+    rows.
     """
 
     def __init__(self, split: Split, edges: np.ndarray | None = None, mean_rows: float | None = None):
@@ -81,7 +186,7 @@ class BatchDataset(Dataset):
         self.rows_read = 0
 
     def __getitem__(self, rows: np.ndarray) -> Batch:
-        if not len(rows):  # all ranks compute a batch at each step, because they exchange gradients
+        if not len(rows):  # every rank needs a batch at each step, because ranks exchange gradients
             return self[np.array([self.split.sequences.lengths.argmin()])]._replace(weight=0.0)
         self.rows_read += len(rows)
         if self.large and self.rows_read > RESIDENT_ROWS:
@@ -95,20 +200,22 @@ class BatchDataset(Dataset):
 
 
 class SequenceDataModule(pl.LightningDataModule):
-    """Loaders over the splits of a dataset: shuffled length buckets for training, sorted batches for evaluation.
+    """Loaders for the splits of a dataset. Training batches are shuffled and hold sequences of similar length.
 
-    Evaluation batches hold `evaluation_factor` times the tokens and rows of training ones, as they keep no gradients.
-    `batching`: options of all loaders, by default the values of conf/batching/token_budget.yaml, which explains them.
-    `settings`: new values of single options. Any Trainer may use it::
+    Evaluation batches are sorted by length. An evaluation batch may have `evaluation_factor` times the tokens and rows
+    of a training batch, because evaluation stores no gradients. `splits`: dict split name → split. `batching`: batching
+    options, used by all loaders. The file conf/batching/token_budget.yaml holds the default and the documentation of
+    each option. `seed`: seed of the row order. `settings`: values of single batching options, which override the values
+    in `batching`. Any Lightning Trainer can use the data module::
 
         trainer = pl.Trainer(max_epochs=3, callbacks=[EarlyStopping("validation/recall", mode="max")])
         trainer.fit(task, datamodule=SequenceDataModule(dataset.splits, max_tokens=8192))
 
-    `fit` reads the splits `train` and, if there is one, `validation`. `test` reads `test`. `predict` reads the first
-    one that exists of `predict`, `test` and `validation`.
+    `Trainer.fit` reads the split `train`, and the split `validation` if it exists. `Trainer.test` reads the split
+    `test`. `Trainer.predict` reads the first existing split among `predict`, `test` and `validation`.
     """
 
-    trainer: Any  # None outside of a Trainer; Lightning sets some of its attributes without declaring them
+    trainer: Any  # None without a Trainer; typed Any, because Lightning does not declare all attributes of a Trainer
 
     def __init__(
         self,
@@ -125,30 +232,33 @@ class SequenceDataModule(pl.LightningDataModule):
         given = default_settings("batching") if batching is None else dict(batching)
         self.splits = splits
         self.seed: int = seed
-        self.resumed_ranks: int | None = None  # planned ranks of the checkpoint that is resumed
-        self.measured_tokens: int | None = None  # tokens that max_tokens=auto found, in this run or the resumed one
+        self.resumed_ranks: int | None = None  # number of ranks that the resumed checkpoint was planned for
+        self.measured_tokens: int | None = None  # budget measured for max_tokens=auto, in this or the resumed run
         self.batching = parse_options(BatchingOptions, {**given, **settings}, "batching")
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy makes its loaders anew, because a loader asks its module for the position in the epoch.
+        # A copy gets no loaders, because the loaders read the position in the epoch from the original module.
         return {**self.__dict__, "training": None, "validation": None}
 
     def setup(self, stage: str) -> None:
-        """Drop earlier loaders, which were made for the ranks and the device of another trainer."""
+        """Drop the loaders of an earlier trainer, because they depend on the ranks and the device of that trainer."""
         self.training = self.validation = None
         if stage == "fit":
-            # Lightning loads the state of a checkpoint after this call.
+            # Reset the values of an earlier resumed run. Lightning loads the state of a checkpoint after `setup`.
             self.resumed_ranks = self.measured_tokens = None
         if stage == "fit" and self.trainer is not None:
-            # Epochs have different numbers of batches. Lightning counts them only when it requests the loader, and the
-            # count decides how many are read and when validation runs. Requested once, it would cut every epoch to the
-            # count of the first.
+            # Epochs have different numbers of batches. Lightning counts the batches of an epoch only when it requests
+            # the loader, so the loader is requested for every epoch. If the loader were requested only once, Lightning
+            # would cut every epoch to the number of batches of the first epoch.
             self.trainer.reload_dataloaders_every_n_epochs = 1
 
     def train_dataloader(self) -> DataLoader:
-        """Return the same loader for all epochs, so that its workers stay. Lightning requests it before each epoch."""
+        """Return the training loader.
+
+        All epochs use the same loader, so that the worker processes keep running between epochs.
+        """
         if self.training is None:
             data, plan = self._split("train"), self._training_plan()
             sampler_class = FixedSampler if self.trainer is not None and self.trainer.overfit_batches else PlanSampler
@@ -167,7 +277,10 @@ class SequenceDataModule(pl.LightningDataModule):
         return self.training
 
     def val_dataloader(self) -> DataLoader | list[DataLoader]:
-        """Return the same loader for all epochs, or an empty list if there is no validation split."""
+        """Return the validation loader, or [] if there is no validation split.
+
+        All epochs use the same validation loader.
+        """
         if "validation" not in self.splits:
             return []
         if self.validation is None:
@@ -182,11 +295,14 @@ class SequenceDataModule(pl.LightningDataModule):
         return self._sorted(split, self._ranks())
 
     def evaluation_loader(self, split: str) -> DataLoader:
-        """Return a loader of every row of a split exactly once, for this process alone."""
+        """Return a loader that reads every row of a split exactly once in this process, for any number of ranks."""
         return self._sorted(split, {})
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the settings and the position in the epoch for a checkpoint, see `resume_settings`."""
+        """Return the settings and the position inside the epoch, which are stored in a checkpoint.
+
+        See `resume_settings`.
+        """
         return {"settings": {**self.settings(), RANKS: self.planned_ranks}, "trained": self._batches_trained()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -202,14 +318,19 @@ class SequenceDataModule(pl.LightningDataModule):
 
     @property
     def planned_ranks(self) -> int:
-        """Number of ranks that a step is planned for: the setting, else as in the resumed run, else those present."""
+        """Number of ranks for which each step is planned.
+
+        The number of planned ranks is `batching.ranks`, if this option is set. If `batching.ranks` is not set, a
+        resumed run takes the number from the checkpoint, and a new run takes the number of running ranks.
+        """
         return self.batching.ranks or self.resumed_ranks or self._ranks().get("world_size", 1)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that decide the rows of each step and their weights, by the key that a user types.
+        """Return dict config key → value, with every setting that changes the rows of a step or the weight of a row.
 
-        `batching.ranks=null` and `batching.max_tokens=auto` are left out, because a resumed run then takes the number
-        from the checkpoint. The measured number stands for `auto`.
+        If the token budget was measured, the result holds the measured budget instead of `batching.max_tokens=auto`.
+        Without a measured budget, `batching.max_tokens=auto` is left out. `batching.ranks=null` is left out too,
+        because a resumed run takes both numbers from the checkpoint.
         """
         settings = {"seed": self.seed, **{f"batching.{key}": getattr(self.batching, key) for key in PLAN_KEYS}}
         if self.measured_tokens is not None:
@@ -222,19 +343,24 @@ class SequenceDataModule(pl.LightningDataModule):
         if self.trainer is not None:
             settings |= {
                 "trainer.accumulate_grad_batches": self.trainer.accumulate_grad_batches,
-                # As text, because 1 is one batch and 1.0 all of them.
+                # The limits are stored as text, because the integer 1 means one batch and the float 1.0 means all
+                # batches.
                 "trainer.limit_train_batches": str(self.trainer.limit_train_batches),
                 "trainer.overfit_batches": str(self.trainer.overfit_batches),
             }
         return settings
 
     def max_tokens(self) -> int:
-        """Return the tokens of a training batch. For `auto`, a training measures them, and rows alone limit others."""
+        """Return the maximum number of tokens in a training batch.
+
+        With `batching.max_tokens=auto`, a training run measures the maximum. In a run without training, a batch is
+        limited only by its number of rows.
+        """
         given = self.batching.max_tokens
         return given if isinstance(given, int) else self._training_plan()["max_tokens"]
 
     def _training_plan(self) -> dict[str, Any]:
-        """Return the arguments of `plan_batches` for training, but seed, epoch and ranks."""
+        """Return the arguments of `plan_batches` for training, except seed, epoch and rank arguments."""
         data = self._split("train")
         plan = plan_arguments(self.batching, data.sequences.lengths, data.labels)
         if self.batching.max_tokens == AUTO:
@@ -245,11 +371,11 @@ class SequenceDataModule(pl.LightningDataModule):
         return plan
 
     def _measure_tokens(self, data: Split, plan: Mapping[str, Any]) -> int:
-        """Return the largest budget whose heaviest batch fits the memory of every rank."""
+        """Return the largest token budget with which the heaviest batch fits into the memory of every rank."""
         if not hasattr(self.trainer.lightning_module, "step_memory"):
             module = type(self.trainer.lightning_module).__name__
             raise InputError(f"{MAX_TOKENS}={AUTO}", f"{module} does not measure its memory", "give a number")
-        if self.planned_ranks > self.trainer.world_size:  # several batches of the plan are one here, with more padding
+        if self.planned_ranks > self.trainer.world_size:  # each rank gets several planned batches as one batch
             raise InputError(
                 f"{MAX_TOKENS}={AUTO}",
                 f"cannot measure batches planned for {self.planned_ranks} ranks on {self.trainer.world_size}",
@@ -275,9 +401,10 @@ class SequenceDataModule(pl.LightningDataModule):
         return self.splits[name]
 
     def _threaded(self) -> bool:
-        """Return True if a thread gathers batches ahead, which pays off only where another device trains.
+        """Return True if batches are prefetched in a thread.
 
-        Where the CPU trains, the thread takes a core from it for longer than it saves.
+        Prefetching is faster only if training runs on another device. If training runs on the CPU, the prefetching
+        thread takes more time from the training than it saves.
         """
         if self.batching.num_workers or self.trainer is None:
             return False
@@ -289,15 +416,15 @@ class SequenceDataModule(pl.LightningDataModule):
         return {"world_size": self.trainer.world_size, "rank": self.trainer.global_rank}
 
     def _first_batch(self) -> int:
-        """Return the index of the first batch of the epoch that was not trained on, 0 outside of training."""
+        """Return the index of the first batch of the epoch that was not used for training, or 0 outside training."""
         if self.trainer is None or not self.trainer.training:
             return 0
         trained = self._batches_trained()
-        # Resumed after the last batch that limit_train_batches allows, an epoch has none left.
+        # After the last batch that limit_train_batches allows, a resumed epoch has no batches left.
         return trained if trained < self.trainer.num_training_batches else len(self.train_dataloader())
 
     def _batches_trained(self) -> int:
-        """Return the number of batches of the running epoch that were trained on, 0 between epochs."""
+        """Return the number of batches of the current epoch that were used for training, or 0 between epochs."""
         if self.trainer is None:
             return 0
         loop = self.trainer.fit_loop
@@ -310,8 +437,8 @@ class SequenceDataModule(pl.LightningDataModule):
             data.sequences.lengths,
             max_tokens=self._evaluation_tokens(data),
             max_sequences=max_sequences and max_sequences * self.batching.evaluation_factor,
-            # A validation that is limited to some batches needs random rows in each of them: sorted, it would see the
-            # longest sequences alone.
+            # If the trainer reads only some of the validation batches, the rows must be in random order. The first
+            # batches in sorted order would hold only the longest sequences.
             pool_batches=None if self._reads_all(split) else 1,
             seed=self.seed,
             **ranks,
@@ -319,7 +446,10 @@ class SequenceDataModule(pl.LightningDataModule):
         return DataLoader(BatchDataset(data), sampler=sampler, **self._options())
 
     def _evaluation_tokens(self, split: Split) -> int:
-        """Return the tokens of an evaluation batch. Without training rows, `auto` is limited by rows alone."""
+        """Return the maximum number of tokens in an evaluation batch.
+
+        With `batching.max_tokens=auto` and no training split, a batch is limited only by its number of rows.
+        """
         if self.batching.max_tokens == AUTO and "train" not in self.splits:
             tokens = unlimited_budget(self.batching.max_sequences, split.sequences.lengths)
         else:
@@ -327,7 +457,7 @@ class SequenceDataModule(pl.LightningDataModule):
         return tokens * self.batching.evaluation_factor
 
     def _reads_all(self, split: str) -> bool:
-        """Return True unless the trainer limits the batches of a validation."""
+        """Return True unless the trainer reads only some of the validation batches."""
         if split != "validation" or self.trainer is None:
             return True
         limit = self.trainer.limit_val_batches
@@ -345,10 +475,11 @@ class SequenceDataModule(pl.LightningDataModule):
 
 
 def _weak_call(method: Callable[[], Any], otherwise: Any) -> Callable[[], Any]:
-    """Return a function that calls a method while its object exists, and returns `otherwise` after that.
+    """Return a function that calls `method`. After the object of `method` is deleted, the function returns `otherwise`.
 
-    A loader that holds its module is part of a reference cycle. The garbage collector ends the queues of such a loader
-    before its processes, and then waits five seconds for each of them.
+    A strong reference from a loader to its data module would make a reference cycle. If the loader is in a reference
+    cycle, the garbage collector closes the loader's queues before its worker processes end. The garbage collector then
+    waits five seconds for each worker process.
     """
     reference = weakref.WeakMethod(method)
 
@@ -360,18 +491,18 @@ def _weak_call(method: Callable[[], Any], otherwise: Any) -> Callable[[], Any]:
 
 
 def _leave_process_group(worker: int) -> None:
-    """Move a loader process to its own process group.
+    """Move a worker process of a loader to a process group of its own.
 
-    A signal to the group (Ctrl-C, `timeout`, a shell) would end the loader processes first, and the training process
-    could not save its last steps. A worker still ends with its parent.
+    In the process group of the training, workers would receive signals (from Ctrl-C, `timeout` or a shell) and end
+    first. The training process could then not save its last steps. A worker still ends when the training process ends.
     """
     os.setpgrp()
 
 
 def as_is(batch: Batch) -> Batch:
-    """Return the batch unchanged.
+    """Return the batch unchanged. The loaders use this function as their collate function.
 
-    PyTorch's default collate function would turn the arrays that stay on the host into tensors, which then move to the
-    device.
+    PyTorch's default collate function would convert the NumPy arrays of the batch to tensors, and Lightning would then
+    move these tensors to the device.
     """
     return batch

@@ -1,28 +1,28 @@
-"""Second level of the plan: deal the rows of one step to the ranks that are present, in parts of equal cost."""
+"""Second level of the plan: divide the rows of one step among the running ranks, so that all ranks get equal costs."""
 
 from __future__ import annotations
 
 import numpy as np
 
-TOLERANCE = 512  # the search for the lowest cost stops within a 512th of it
+TOLERANCE = 512  # the search stops when the highest cost is at most 1/512 above the lowest possible cost
 
 
 def deal(descending: np.ndarray, ranks: int, *, max_tokens: int, max_rows: int, multiple_of: int = 1) -> np.ndarray:
-    """Divide rows, sorted by descending lengths, into one consecutive part for each rank.
+    """Divide rows, sorted by descending length, into contiguous blocks of rows, one block for each rank.
 
-    The cost of a part is `count * longest` tokens, padding included. The parts are chosen so that the highest cost is
-    as low as possible. The limits are those of the plan's batches. They are exceeded only where the rows do not fit
-    otherwise, because fewer ranks are present than the step was planned for.
+    A block costs `count * longest` tokens, padding included: its number of rows times the length of its longest row.
+    The blocks are chosen so that the highest cost is as low as possible. A block exceeds `max_tokens` or `max_rows`
+    only if the rows do not fit into these limits, which happens if fewer ranks are running than planned.
 
     Args:
-        descending: (n,) integers ≥ 1, lengths in tokens.
-        ranks: number of parts.
-        max_tokens: highest cost of a part. A single row may cost more.
-        max_rows: highest number of rows of a part.
-        multiple_of: the numbers of rows of the parts are multiples of this where each part can hold as many.
+        descending: (n,) integers ≥ 1, lengths of the rows in tokens.
+        ranks: number of blocks.
+        max_tokens: maximum cost of a block. A block with a single row may cost more.
+        max_rows: maximum number of rows of a block.
+        multiple_of: the number of rows of each block is a multiple of `multiple_of`, if there are enough rows.
 
     Returns:
-        (ranks + 1,) int64, bounds of the parts. Where there are fewer rows than ranks, the last parts are empty.
+        (ranks + 1,) int64, bounds of the blocks. With fewer rows than ranks, the last blocks are empty.
 
     >>> deal(np.array([9, 5, 4, 4, 3]), 2, max_tokens=20, max_rows=8).tolist()  # 2 * 9 and 3 * 4 tokens
     [0, 2, 5]
@@ -39,11 +39,11 @@ def deal(descending: np.ndarray, ranks: int, *, max_tokens: int, max_rows: int, 
     if parts is None:
         multiple_of = 1
         parts = _parts(lengths, ranks, highest, max_rows, multiple_of)
-    assert parts is not None  # `ranks` parts of `max_rows` rows hold all rows at the last cost
+    assert parts is not None  # at this cost, `ranks` blocks of `max_rows` rows hold all rows
     smallest = lengths[0] * multiple_of
     if smallest > highest or len(lengths) < ranks * multiple_of:
         smallest = lengths[0]
-    lowest = max(smallest, -(-sum(lengths) // ranks)) - 1  # a cost that no parts stay within
+    lowest = max(smallest, -(-sum(lengths) // ranks)) - 1  # below the cost of any possible division
     while highest - lowest > max(1, highest // TOLERANCE):
         middle = (lowest + highest) // 2
         lower = _parts(lengths, ranks, middle, max_rows, multiple_of)
@@ -55,22 +55,22 @@ def deal(descending: np.ndarray, ranks: int, *, max_tokens: int, max_rows: int, 
 
 
 def highest_cost(descending: np.ndarray, bounds: np.ndarray) -> int:
-    """Return the cost of the most expensive part in tokens, padding included."""
+    """Return the cost of the most expensive block in tokens, padding included."""
     counts = np.diff(bounds)
     filled = counts > 0
     return int((counts[filled] * descending[bounds[:-1][filled]]).max(initial=0))
 
 
 def rows_of_batch(longest: int, max_tokens: int, max_rows: int, multiple_of: int) -> int:
-    """Return the number of rows in a batch whose longest row is known."""
+    """Return the largest number of rows in a batch whose longest row has `longest` tokens."""
     count = max(1, min(max_rows, max_tokens // longest))
     return count - count % multiple_of if count > multiple_of else count
 
 
 def _parts(lengths: list[int], ranks: int, cost: int, max_rows: int, multiple_of: int) -> list[int] | None:
-    """Return the bounds of parts that cost at most `cost`. None if the parts do not hold all rows.
+    """Return the bounds of blocks that cost at most `cost`, or None if such blocks cannot hold all rows.
 
-    Each part takes as many rows as it can, but leaves enough rows for the parts after it.
+    Each block takes as many rows as fit, but leaves enough rows for the blocks after it.
     """
     count = len(lengths)
     reserve = multiple_of if count >= ranks * multiple_of else 1

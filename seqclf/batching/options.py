@@ -1,4 +1,4 @@
-"""The keys of batching.*, checked."""
+"""Validated options of the config group `batching`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqclf.errors import RefusedValueError
 
 
 def require_tokens(value: Any) -> Any:
-    """Refuse anything but a number of tokens or `auto`."""
+    """Reject any value except an integer of at least 1 or `auto`."""
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
     raise RefusedValueError("must be at least 1, or auto")
@@ -21,7 +21,7 @@ TokensOption = Annotated[int | Literal["auto"], BeforeValidator(require_tokens)]
 
 
 class BatchingOptions(Options):
-    """conf/batching/token_budget.yaml, which explains each key and holds its default."""
+    """Options of the config group `batching`. conf/batching/token_budget.yaml documents each key and its default."""
 
     max_tokens: TokensOption
     max_sequences: Count | None

@@ -1,7 +1,8 @@
-"""Plan of an epoch: a pure function from lengths to batches within a token budget.
+"""Plan of an epoch.
 
-Any process can compute the rows of any step of any epoch from (seed, epoch) alone. This is what lets ranks share an
-epoch without talking to each other, and a run resume inside one.
+A pure function takes the lengths of the rows and divides the rows into batches within a token budget. Any process can
+compute the rows of any step of any epoch from (seed, epoch) alone. Several ranks can therefore divide an epoch without
+communication, and a run can resume inside an epoch.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from seqclf.batching.steps import Limits, deal_step, step_bounds, step_cost
 from seqclf.batching.token_budget import AUTO, unlimited_budget
 from seqclf.errors import InputError
 
-if TYPE_CHECKING:  # a bundle plans its batches too, without pydantic
+if TYPE_CHECKING:  # bundles import this module without pydantic
     from seqclf.batching.options import BatchingOptions
 
-# Bucket boundaries: a few lengths to which all others are rounded up, for computing with fixed shapes.
+# Bucket boundaries. Every length is rounded up to a boundary, so that batches have only a few different shapes.
 
-MAX_CANDIDATES = 512  # different lengths; time and memory grow with their square
+MAX_CANDIDATES = 512  # maximum number of different lengths; time and memory grow with the square of this number
 
 
 def bucket_edges(lengths: np.ndarray, count: int) -> np.ndarray:
-    """Choose at most `count` ascending lengths, ending in the longest, to which rounding up adds the fewest tokens.
+    """Choose at most `count` bucket boundaries so that rounding lengths up adds the fewest tokens.
 
-    The choice is exact for up to `MAX_CANDIDATES` different lengths. Beyond that, edges are chosen among quantiles.
+    The boundaries are ascending, and the last boundary is the longest length. The choice is optimal for up to
+    `MAX_CANDIDATES` different lengths. With more lengths, the boundaries are chosen among quantiles.
 
     >>> bucket_edges(np.array([3, 4, 4, 9, 10]), count=2).tolist()
     [4, 10]
@@ -39,10 +41,11 @@ def bucket_edges(lengths: np.ndarray, count: int) -> np.ndarray:
     if len(values) <= count:
         return values
     below = np.concatenate([[0], np.cumsum(counts)])
-    # cost[i, j]: tokens if all lengths longer than the i-th value, up to the j-th, are rounded up to the j-th.
+    # cost[i, j] is the number of tokens if the lengths values[i] to values[j] are rounded up to values[j].
     cost = (below[None, 1:] - below[:-1, None]) * values[None, :].astype(np.float64)
     cost[np.tril_indices(len(values), -1)] = np.inf
-    # Dynamic programming over the number of edges. lowest[j]: cost of all lengths up to the j-th value, itself an edge.
+    # Dynamic programming over the number of edges: lowest[j] is the lowest cost of all lengths up to values[j], if
+    # there is an edge at values[j].
     lowest = cost[0]
     choices = []
     for _ in range(count - 1):
@@ -59,7 +62,7 @@ def bucket_edges(lengths: np.ndarray, count: int) -> np.ndarray:
 
 
 def round_up(lengths: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Round each length up to the next edge. A length beyond the last edge stays as it is.
+    """Round each length up to the next edge. A length beyond the last edge is unchanged.
 
     >>> round_up(np.array([1, 5, 6, 11]), np.array([5, 9])).tolist()
     [5, 5, 9, 11]
@@ -86,26 +89,31 @@ def plan_batches(
     rank: int = 0,
     ranks: int | None = None,
 ) -> list[np.ndarray]:
-    """Return the batches of this rank's epoch, each as row indices into `lengths` ((N,) int64, at least 1 each).
+    """Return the batches of one epoch for one rank. Each batch is an array of row indices into `lengths`.
 
-    **Size.** A batch costs `count * longest` tokens, padding included. It stays within `max_tokens`, unless a single
-    sequence is longer, and within `max_sequences` rows. Its rows are a multiple of `multiple_of` where it can hold as
-    many. With `overhead` it ends earlier where another batch costs less than the padding it saves (see `_cheapest`).
-    With the bucket boundaries `edges`, lengths count as rounded up.
+    `lengths`: (N,) int64, each at least 1.
 
-    **Order.** Rows are shuffled by (`seed`, `epoch`), then sorted by length inside pools of about `pool_batches`
-    batches of each planned rank, so that a batch holds similar lengths and an epoch is still random.
-    `pool_batches=None` sorts all rows, longest first, and shuffles nothing (evaluation, prediction). `largest_first`
-    begins the first epoch with the step of the costliest batch, which shows whether memory suffices.
+    **Size.** A batch costs `count * longest` tokens, padding included: its number of rows times the length of its
+    longest row. The cost is at most `max_tokens`, unless a single sequence is longer than `max_tokens`. A batch has at
+    most `max_sequences` rows. The number of rows is a multiple of `multiple_of` if the batch can hold `multiple_of`
+    rows. If `overhead` is set, a batch ends early if another batch costs less than the padding that is saved (see
+    `_cheapest`). If `edges` is set, the length of each row is first rounded up to a bucket boundary in `edges`.
 
-    **Rows.** An epoch reads every row once, unless `balance` is above 0. Then it draws N rows so that the share of a
-    class of `labels` is proportional to its size to the power of 1 - `balance`. Rows of a class are drawn equally
-    often, give or take once.
+    **Order.** Rows are shuffled by (`seed`, `epoch`). The shuffled rows are cut into pools of about `pool_batches`
+    batches per planned rank, and each pool is sorted by length. A batch therefore has rows of similar length, and the
+    order of the batches is still random. `pool_batches=None` sorts all rows, longest first, without shuffling (for
+    evaluation and prediction). `largest_first` starts the first epoch with the step that has the most expensive batch.
+    If a batch does not fit into memory, the run fails in its first step.
 
-    **Ranks.** A step is a set of rows that fills a batch for each of `ranks` ranks (None: `world_size`). The rows of a
-    step are dealt to the `world_size` ranks that are present, sorted and in parts of equal cost. Each rank has the same
-    number of steps, and the rows of a step do not depend on `world_size`. A step with fewer rows than `world_size`
-    gives the last ranks an empty batch. Fewer ranks than planned get batches beyond the limits, with more padding too.
+    **Rows.** With `balance` 0, an epoch reads every row once. With `balance` above 0, an epoch draws N rows so that the
+    fraction of each class in `labels` is proportional to (class size) ** (1 - `balance`). All rows of one class are
+    drawn equally often, up to a difference of one draw.
+
+    **Ranks.** A step is a set of rows that fills one batch for each of the `ranks` planned ranks. If `ranks` is None,
+    `world_size` ranks are planned. The rows of a step are sorted and divided among the `world_size` running ranks, so
+    that all ranks get equal costs. All ranks have the same number of steps, and the rows of a step do not depend on
+    `world_size`. In a step with fewer rows than `world_size`, the last ranks get an empty batch. With fewer running
+    ranks than planned ranks, batches exceed the limits and hold more padding.
 
     >>> plan = plan_batches(
     ...     np.array([2, 9, 3, 8, 1]), max_tokens=18, max_sequences=None, pool_batches=None, seed=0, epoch=0
@@ -130,7 +138,7 @@ def plan_batches(
     compares = largest_first and epoch == 0 and pool_batches is not None
     batches: list[np.ndarray] = []
     step_costs: list[int] = []
-    left = order[:0].astype(np.int64)  # rows that did not fill a step of their pool
+    left = order[:0].astype(np.int64)  # rows of the previous pool that did not fill a whole step
     for start in range(0, len(order), size):
         rows = np.concatenate([left, order[start : start + size]])
         rows = rows[_sort_descending(costs[rows])]
@@ -143,7 +151,8 @@ def plan_batches(
             if world_size > 1:
                 parts = first + deal_step(descending[part], limits, planned, world_size)
                 part = slice(parts[rank], parts[rank + 1])
-            # A copy, so that one of several ranks keeps its rows alone and not the pool.
+            # With several ranks, the rows of this rank are copied. A view of the pool would keep the whole pool in
+            # memory.
             batches.append(rows[part] if world_size == 1 else rows[part].copy())
         left = rows[bounds[-1] :]
     if pool_batches is None:
@@ -158,7 +167,8 @@ def plan_batches(
 def plan_arguments(options: BatchingOptions, lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """Return the arguments of `plan_batches` for training from the options of conf/batching.
 
-    `max_tokens=auto` becomes the highest number that can matter. A training lowers it to what its memory holds.
+    For `max_tokens=auto`, the arguments hold the largest token budget that has an effect (see `unlimited_budget`). A
+    training run then lowers the token budget until a batch fits into memory.
     """
     copied = ("max_sequences", "pool_batches", "multiple_of", "overhead", "balance", "largest_first")
     edges = None if options.edges is None else bucket_edges(lengths, options.edges)
@@ -173,11 +183,11 @@ def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | 
     """Return the rows of an epoch in random order."""
     if not balance or labels is None or not count:
         order = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64)
-        generator.shuffle(order)  # the draws do not depend on the type
+        generator.shuffle(order)  # the random order is the same for both integer types
         return order
     sizes = np.bincount(labels)
     shares = np.where(sizes > 0, sizes, 1.0) ** (1.0 - balance) * (sizes > 0)
-    # Largest remainders: integer numbers of rows that add up to `count`.
+    # Largest-remainder method: round the quotas to integers that add up to `count`.
     quotas = shares / shares.sum() * count
     counts = np.floor(quotas).astype(np.int64)
     counts[np.argsort(counts - quotas, kind="stable")[: count - counts.sum()]] += 1
@@ -190,20 +200,23 @@ def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | 
 
 
 def _mean(costs: np.ndarray, order: np.ndarray, balance: float) -> float:
-    """Return the mean length of an epoch's rows. Sums of integers do not depend on their order."""
+    """Return the mean length of the rows of an epoch.
+
+    The order of the rows does not change the result, because integers are summed.
+    """
     return float(costs[order].mean() if balance else costs.mean())
 
 
 def _sort_descending(lengths: np.ndarray) -> np.ndarray:
-    """Return the stable order of descending lengths."""
+    """Return the row indices that sort lengths in descending order. The sort is stable."""
     below_longest = lengths.max(initial=0) - lengths
     if below_longest.max(initial=0) < 2**16:
-        below_longest = below_longest.astype(np.uint16)  # NumPy sorts 16 bits by radix, several times as fast
+        below_longest = below_longest.astype(np.uint16)  # NumPy sorts 16-bit integers several times as fast as others
     return np.argsort(below_longest, kind="stable")
 
 
 def padding_efficiency(lengths: np.ndarray, batches: list[np.ndarray], edges: np.ndarray | None = None) -> float:
-    """Return the share of computed tokens that are real, not padding."""
+    """Return the fraction of the tokens in all batches that are not padding."""
     costs = lengths if edges is None else round_up(lengths, edges)
     computed = sum(len(rows) * int(costs[rows].max(initial=0)) for rows in batches)
     return float(sum(int(lengths[rows].sum()) for rows in batches) / computed) if computed else 1.0

@@ -1,7 +1,7 @@
-"""Settings that decide the rows of each step, compared between a checkpoint and the run that resumes it.
+"""Compare the settings that decide the rows of each step, between a checkpoint and the run that resumes it.
 
-The state in a checkpoint is `{"trained": batches of the running epoch that were trained on, "settings": {key: value}}`,
-with keys as a user types them.
+The state in a checkpoint is `{"trained": number of batches of the current epoch that were trained on, "settings": {key:
+value}}`. A key of the settings is written as on the command line, such as `batching.max_tokens`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_TOKENS = "batching.max_tokens"
 
 
 def changed_settings(state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """Return the settings of the checkpoint that differ in `settings`, as `key=value`."""
+    """Return `key=value` for each setting whose value in the checkpoint differs from its value in `settings`."""
     saved = state.get("settings", {})
     return [
         f"{key}={_as_typed(value)}"
@@ -36,9 +36,9 @@ def changed_settings(state: Mapping[str, Any], settings: Mapping[str, Any]) -> l
 
 
 def planned_ranks(state: Mapping[str, Any]) -> int | None:
-    """Return the number of ranks that the checkpoint's steps are planned for. None if the checkpoint does not say it.
+    """Return the number of ranks for which a checkpoint's steps are planned, or None if the number is not stored.
 
-    Checkpoints up to version 0.3 hold the ranks that trained instead.
+    Checkpoints up to version 0.3 store only the number of running ranks, which is then returned.
     """
     saved = state.get("settings", {})
     if RANKS in saved:
@@ -47,12 +47,12 @@ def planned_ranks(state: Mapping[str, Any]) -> int | None:
 
 
 def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """Return the changed settings, which are allowed between epochs only.
+    """Return the settings that differ between a checkpoint and the run that resumes it.
 
-    Inside an epoch other batches would read some of its rows twice and others never. The next epoch is planned anew and
-    reads every row once under any settings, so there a change is the user's choice, such as a smaller batch on a
-    smaller device. Raises InputError if the checkpoint was written inside an epoch. The number of ranks that train may
-    change anywhere, because the rows of a step do not depend on it.
+    Raises InputError if the checkpoint was written inside an epoch and a setting differs. Inside an epoch, a changed
+    setting would cause some rows to be read twice and other rows to be skipped. Between epochs, a setting may change,
+    because the next epoch is planned anew and reads every row once. The number of running ranks may change at any step,
+    because it does not change the rows of a step.
     """
     changed = changed_settings(state, settings)
     inside = state.get("trained", 0) > 0
@@ -73,7 +73,7 @@ def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    # True == 1 in Python, but not in a config.
+    # The types are compared too, because True == 1 in Python, but `true` and `1` differ in a config.
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 

@@ -1,4 +1,4 @@
-"""First level of the plan: cut a pool of sorted rows into steps that fill the batches of all planned ranks."""
+"""First level of the plan: cut a pool of sorted rows into steps. A step fills one batch for each planned rank."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from seqclf.batching.deal import deal, highest_cost, rows_of_batch
 class Limits(NamedTuple):
     """Limits of a batch.
 
-    `max_tokens`: tokens, padding included; a single row may be longer. `max_rows`: rows. `multiple_of`: the number of
-    rows is a multiple of this where the batch can hold as many. `overhead`: cost of one more batch in rows per time
-    step, None to never end a batch early.
+    `max_tokens`: maximum number of tokens, padding included; a single row may be longer. `max_rows`: maximum number of
+    rows. `multiple_of`: the number of rows is a multiple of `multiple_of`, if the batch can hold that many rows.
+    `overhead`: fixed cost of a batch, in rows per time step; None if batches never end early to save padding.
     """
 
     max_tokens: int
@@ -24,20 +24,22 @@ class Limits(NamedTuple):
 
 
 def step_bounds(descending: np.ndarray, limits: Limits, ranks: int, last: bool) -> list[int]:
-    """Cut rows, sorted by descending lengths, into consecutive steps of `ranks` batches each.
+    """Cut rows, sorted by descending length, into consecutive steps of `ranks` batches each.
 
-    With several ranks a step ends before its rows become so short that a batch of `limits.max_rows` of them costs less
-    than the mean batch of the step. Longer rows then have smaller batches, and all ranks get equal costs.
+    With several ranks, a step ends early if its next rows are too short: a batch of `limits.max_rows` such rows would
+    cost less than the mean batch of the step. Batches of longer rows therefore have fewer rows, and all ranks get equal
+    costs.
 
     Args:
-        descending: (n,) integers ≥ 1, lengths in tokens.
-        limits: limits of a batch.
-        ranks: number of ranks that the steps are planned for.
-        last: True if no pool follows. The rows that fill no step then make a smaller one. Otherwise the bounds leave
-            them out, and they belong to the next pool.
+        descending: (n,) integers ≥ 1, lengths of the rows in tokens.
+        limits: limits of each batch.
+        ranks: number of ranks for which the steps are planned.
+        last: True for the last pool of the epoch. In the last pool, the rows at the end that do not fill a step form a
+            smaller step. In other pools, the bounds leave out the rows at the end that do not fill a step, and the
+            caller adds these rows to the next pool.
 
     Returns:
-        Bounds of the steps. The first row of a step is its longest.
+        Bounds of the steps, as positions in `descending`. The first row of a step is the longest row of the step.
     """
     bounds = [0]
     if ranks == 1:
@@ -61,9 +63,10 @@ def step_cost(descending: np.ndarray, limits: Limits, ranks: int) -> int:
 
 
 def deal_step(descending: np.ndarray, limits: Limits, ranks: int, world_size: int) -> np.ndarray:
-    """Return the bounds (world_size + 1,) of the parts of a step that was planned for `ranks` ranks.
+    """Divide a step planned for `ranks` ranks among `world_size` running ranks.
 
-    Where fewer ranks are present, their limits grow in proportion.
+    Return the (world_size + 1,) bounds of the rows of each rank. With fewer running ranks than planned ranks, the
+    limits of a batch are raised in proportion.
     """
     growth = max(ranks, world_size)
     return deal(
@@ -76,13 +79,13 @@ def deal_step(descending: np.ndarray, limits: Limits, ranks: int, world_size: in
 
 
 def _step_end(descending: np.ndarray, tokens: np.ndarray, start: int, limits: Limits, ranks: int) -> int:
-    """Return the end of the step that begins at `start`."""
+    """Return the end position of the step that begins at `start`."""
     fitting = start
     for _ in range(ranks):
         if fitting < len(descending):
             fitting = _batch_end(descending, fitting, limits)
     low, high = min(start + ranks, fitting), fitting
-    while low < high:  # the last end at which the shortest rows can still fill a batch of mean cost
+    while low < high:  # binary search: the last end where a batch of the shortest rows reaches the mean cost
         middle = (low + high + 1) // 2
         reached = min(limits.max_tokens, limits.max_rows * int(descending[middle - 1]))
         if tokens[middle] - tokens[start] <= ranks * reached:
@@ -94,9 +97,10 @@ def _step_end(descending: np.ndarray, tokens: np.ndarray, start: int, limits: Li
 
 
 def _middle(descending: np.ndarray, tokens: np.ndarray, bounds: list[int], limits: Limits, ranks: int) -> int:
-    """Return the bound between the last two steps at which both have as many tokens.
+    """Return the bound between the last two steps that gives both steps about the same number of tokens.
 
-    The last step has the rows that are left. Few rows could not be dealt in parts of equal cost.
+    If the two steps were not balanced, the last step would have only a few rows. A few rows cannot be divided into
+    parts of equal cost.
     """
     start, full, end = bounds
     middle = int(np.searchsorted(tokens, (tokens[start] + tokens[end]) // 2))
@@ -107,7 +111,7 @@ def _middle(descending: np.ndarray, tokens: np.ndarray, bounds: list[int], limit
 
 
 def _fits(descending: np.ndarray, limits: Limits, ranks: int) -> bool:
-    """Return True if `ranks` batches within the limits hold all rows."""
+    """Return True if `ranks` batches within the limits can hold all rows."""
     end = 0
     for _ in range(ranks):
         if end < len(descending):
@@ -123,12 +127,12 @@ def _batch_end(descending: np.ndarray, start: int, limits: Limits) -> int:
 
 
 def _cheapest(descending: np.ndarray, multiple_of: int, overhead: float) -> int:
-    """Return the number of these rows to take so that they and the rest, as a second batch, cost the least together.
+    """Cut rows into two batches with the lowest total cost, and return the number of rows in the first batch.
 
-    A batch costs longest * (count + overhead).
+    The second batch gets the remaining rows. The cost of a batch is longest * (count + overhead).
     """
     longest, shortest = int(descending[0]), int(descending[-1])
-    if (longest - shortest) * (len(descending) - 1) <= overhead * shortest:  # no end saves as much as it costs
+    if (longest - shortest) * (len(descending) - 1) <= overhead * shortest:  # no cut of the rows lowers the cost
         return len(descending)
     counts = np.arange(multiple_of, len(descending), multiple_of)
     saved = (descending[0] - descending[counts]) * (len(descending) - counts) - overhead * descending[counts]

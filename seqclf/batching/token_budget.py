@@ -1,4 +1,4 @@
-"""Search for `batching.max_tokens=auto`: the largest token budget whose heaviest batch fits into memory."""
+"""Find the largest token budget whose heaviest batch fits into memory, for `batching.max_tokens=auto`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from seqclf.batching.steps import Limits
 from seqclf.errors import InputError
 
 AUTO = "auto"
-FIRST_TOKENS = 2048  # of the first measurement, unless the longest sequence has more
-GROWTH = 4  # of the tokens from one measurement to the next, at most
-MARGIN = 1.1  # over a growth of memory in proportion to the tokens
-USABLE = 0.8  # share of the free memory that a step may take
+FIRST_TOKENS = 2048  # tokens of the first measured batch, unless the longest sequence has more tokens
+GROWTH = 4  # each measured batch has at most 4 times the tokens of the previous measured batch
+MARGIN = 1.1  # safety factor for predicted memory, which is assumed to be in proportion to the tokens
+USABLE = 0.8  # fraction of the free memory that a training step may take
 
 
 class TokenBudget(NamedTuple):
-    """`tokens`: of a batch. `needed` by a step on the heaviest batch of this budget, and `free`: memory in bytes."""
+    """`tokens`: maximum number of tokens in a batch.
+
+    `needed`: bytes of memory for a training step on the heaviest batch. `free`: bytes of free memory.
+    """
 
     tokens: int
     needed: float
@@ -27,10 +30,10 @@ class TokenBudget(NamedTuple):
 
 
 def unlimited_budget(max_sequences: int | None, costs: np.ndarray) -> int:
-    """Return the tokens of a batch that is limited by its rows alone, the highest budget that can matter.
+    """Return the most tokens that a batch can have if only its number of rows is limited.
 
-    `costs`: (N,) lengths, rounded up to the bucket boundaries if there are any. Raises InputError without a limit of
-    rows.
+    A token budget above the returned number would have no effect. `costs`: (N,) lengths, rounded up to the bucket
+    boundaries if there are boundaries. Raises InputError if `max_sequences` is None.
     """
     if max_sequences is None:
         raise InputError(
@@ -44,16 +47,18 @@ def unlimited_budget(max_sequences: int | None, costs: np.ndarray) -> int:
 def search_budget(costs: np.ndarray, limits: Limits, measure: Callable[[np.ndarray], float], free: int) -> TokenBudget:
     """Return the largest budget up to `limits.max_tokens` whose heaviest batches take at most 80 % of the free memory.
 
-    The search goes upward from small batches, because a batch that is far too large may end the process instead of
-    raising an error. Memory is taken to grow at most in proportion to the tokens. The budget itself was measured.
+    The search starts with small batches. A batch that is far too large may end the process instead of raising an error.
+    The search assumes that doubling the tokens at most doubles the memory. The returned budget has always been
+    measured, never only predicted.
 
     Args:
         costs: (N,) integers ≥ 1, lengths of all sequences in tokens, rounded up to the bucket boundaries.
-        limits: limits of a batch.
-        measure: function from the rows of a batch to the bytes that a training step on it needs, inf if it fails.
-        free: bytes that are free.
+        limits: limits of each batch.
+        measure: function that gets the rows of a batch and returns the bytes of memory for a training step; inf if the
+            step fails.
+        free: free memory in bytes.
 
-    Raises InputError if a batch of the longest sequence alone does not fit.
+    Raises InputError if a batch with only the longest sequence does not fit.
     """
     longest = int(costs.max())
     usable, best = USABLE * free, None
@@ -76,9 +81,9 @@ def search_budget(costs: np.ndarray, limits: Limits, measure: Callable[[np.ndarr
 
 
 def heaviest_batches(costs: np.ndarray, limits: Limits) -> list[np.ndarray]:
-    """Return the rows of the batches that may need the most memory in any epoch: one or two.
+    """Return the rows of the one or two batches that may need the most memory in any epoch.
 
-    They are the batch with the most tokens, and that of the longest rows, as the memory of attention grows with the
+    The heaviest batch has either the most tokens or the longest rows, because the memory of attention grows with the
     square of the length.
 
     >>> limits = Limits(max_tokens=12, max_rows=4, multiple_of=1, overhead=None)
@@ -87,7 +92,7 @@ def heaviest_batches(costs: np.ndarray, limits: Limits) -> list[np.ndarray]:
     """
     order = np.argsort(-costs, kind="stable")
     descending = costs[order]
-    starts = np.flatnonzero(np.diff(descending, prepend=descending[0] + 1))  # the first row of each length
+    starts = np.flatnonzero(np.diff(descending, prepend=descending[0] + 1))  # position of the first row of each length
     sizes = []
     for start in starts.tolist():
         count = rows_of_batch(int(descending[start]), limits.max_tokens, limits.max_rows, limits.multiple_of)

@@ -1,109 +1,127 @@
-"""The benchmark: every workload is timed, its memory watched, its structure changed, and the result rated."""
+"""Benchmark that measures each contender (a model in a mode) on each workload.
+
+If the benchmark compares the modes of one model, it also rates the mode `dynamic` against the mode `static` (see
+`MODES`).
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
-from seqclf.bench.machine import PEAKS_TITLE, Machine, MemoryGrowth, describe_machine, measure_growth, measure_peak
-from seqclf.bench.mode_trainer import MODES, BenchmarkSettings, ModeTrainer, has_layouts, modes_of
+from seqclf.bench.machine import Machine, MemoryGrowth, describe_machine, measure_growth, measure_peak
+from seqclf.bench.mode_trainer import MODES, Comparison, Contender, ModeTrainer, has_layouts
 from seqclf.bench.options import BenchConfig
-from seqclf.bench.timing import ModeTiming, time_modes
+from seqclf.bench.timing import PredictionTiming, TrainingTiming, time_prediction, time_training, warm_up
 from seqclf.bench.workload import Workload, WorkloadSize, dataset_workload, generate_workload
 from seqclf.config.targets import Config, arguments_of, locate
-from seqclf.data.prepare import FieldCheck, accept_fields, prepare
+from seqclf.data.prepare import accept_fields, prepare
+from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import build_encoder, reads_trees
 from seqclf.models.options import POOLINGS
 from seqclf.models.pooling import Pooling
 from seqclf.models.recurrent import CELLS
+from seqclf.runs.tree_fields import check_tree_fields
 from seqclf.system import progress
-from seqclf.system.json_result import JsonObject
+from seqclf.system.json_result import JsonObject, JsonResult
 
-# Structure changes between steps: cell, depth, directions and pooling of one model, while it trains.
+
+@dataclass(frozen=True)
+class Figures(JsonResult):
+    """Measurements of one contender of a benchmark.
+
+    `weights`: number of trainable weights. `training`: measurements of training. `prediction`: measurements of
+    prediction, or `None` in a comparison of modes.
+    """
+
+    weights: int
+    training: TrainingTiming
+    prediction: PredictionTiming | None = None
+
+    def to_dict(self) -> JsonObject:
+        """Return the measurements as plain values for JSON.
+
+        In a comparison of modes, the dict has only the measurements of training.
+        """
+        return self.training.to_dict() if self.prediction is None else super().to_dict()
+
+
+# Structure changes: between two optimizer steps, the model gets another recurrent cell, number of layers, direction or
+# pooling.
 
 RECURRENT = {"_target_": "seqclf.models.recurrent.Recurrent"}
 NO_DROPOUT = {"dropout": 0.0, "variational": False}
+LAYERS = (1, 2, 3)
 OF_CLASSIFIER = arguments_of(SequenceClassifier).names
 
 
 @dataclass(frozen=True)
-class StructureChanges:
-    """Number of `changes` made, and the `errors` they caused."""
+class StructureChanges(JsonResult):
+    """Result of changing the structure of a model between optimizer steps.
+
+    `changes`: number of structures that were tried. `errors`: one message for each problem.
+    """
 
     changes: int
     errors: list[str]
 
 
-class Structure(NamedTuple):
-    """An encoder to swap in: its class, the arguments that differ from those of the benchmark, and its pooling."""
+def train_changing_structures(workload: Workload, contender: Contender) -> StructureChanges:
+    """Train the model with every structure for one optimizer step.
 
-    name: str
-    encoder: Config
-    arguments: Config
-    pooling: str
-
-
-def train_changing_structures(workload: Workload, settings: BenchmarkSettings) -> StructureChanges:
-    """Run one step of every structure in turn. The embedding and the output layer train through all of them."""
-    trainer = ModeTrainer(MODES["dynamic"], workload, settings)
+    The encoder and the pooling are new in each step. The embedding and the output layer stay the same.
+    """
+    trainer = ModeTrainer(contender, workload)
     size = trainer.model.encoder.size
-    make = _recurrent_structures if has_layouts(settings.model) else _other_structures
-    structures = list(make(settings.model, size))
+    encoder = RECURRENT if has_layouts(contender.model) else contender.model["encoder"]
+    structures = list(itertools.product(POOLINGS, _encoder_arguments(contender.model, size)))
     errors = []
     changes = progress.track(structures, "changing the structure", total=len(structures), unit="steps")
-    for index, structure in enumerate(changes):
+    for (pooling, arguments), rows in zip(changes, itertools.cycle(workload.batches), strict=False):
         model = trainer.model
-        model.encoder = build_encoder(structure.encoder, model.embedding.size, structure.arguments, NO_DROPOUT)
-        model.pooling = Pooling(structure.pooling, size, model.encoder.backward_size)
-        model.to(settings.device)
-        trainer.mode = MODES["packed" if structure.arguments.get("layout") == "packed" else "dynamic"]
-        # The former optimizer refers to weights that are no longer part of the model.
-        trainer.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
-        problems = _train_one_step(trainer, workload.batches[index % len(workload.batches)])
-        errors += [f"{structure.name}: {problem}"[:200] for problem in problems]
+        model.encoder = build_encoder(encoder, model.embedding.size, arguments, NO_DROPOUT)
+        model.pooling = Pooling(pooling, size, model.encoder.backward_size)
+        model.to(contender.device)
+        trainer.mode = MODES["packed" if arguments.get("layout") == "packed" else "dynamic"]
+        # The previous optimizer holds weights of the replaced encoder, so create a new optimizer.
+        trainer.optimizer = torch.optim.AdamW(model.parameters(), lr=contender.learning_rate)
+        name = ", ".join([pooling, *(f"{key}={value}" for key, value in arguments.items())])
+        errors += [f"{name}: {problem}"[:200] for problem in _train_one_step(trainer, rows)]
     return StructureChanges(len(structures), errors)
 
 
-def _recurrent_structures(model: Config, size: int) -> Iterator[Structure]:
-    """Yield recurrent encoders with outputs of `size` channels. A model of one direction keeps to it."""
-    both = model["bidirectional"] and size % 2 == 0  # each direction has half of the size
-    directions = (False, True) if both else (False,)
-    for cell, layers, bidirectional, pooling, layout in itertools.product(
-        CELLS, (1, 2, 3), directions, POOLINGS, ("padded", "packed")
-    ):
-        arguments = {
-            "cell": cell,
-            "hidden_size": size // 2 if bidirectional else size,
-            "layers": layers,
-            "bidirectional": bidirectional,
-            "layout": layout,
-        }
-        yield Structure(f"{cell}, {layers} layers, {pooling}, {layout}", RECURRENT, arguments, pooling)
+def _encoder_arguments(model: Config, size: int) -> Iterator[Config]:
+    """Yield constructor arguments, one dict for each encoder structure. All encoders have `size` output channels.
 
-
-def _other_structures(model: Config, size: int) -> Iterator[Structure]:
-    """Yield the encoder of a model with other poolings and, where it has layers, other numbers of them."""
+    If the model config `model` is unidirectional, all encoders are unidirectional.
+    """
+    if has_layouts(model):
+        both = model["bidirectional"] and size % 2 == 0  # each direction gets half of the channels
+        directions = (False, True) if both else (False,)
+        for cell, layers, bidirectional, layout in itertools.product(CELLS, LAYERS, directions, ("padded", "packed")):
+            sizes = {"hidden_size": size // 2 if bidirectional else size, "layers": layers}
+            yield {"cell": cell, **sizes, "bidirectional": bidirectional, "layout": layout}
+        return
     of_network = {"_target_", "members", *OF_CLASSIFIER, *arguments_of(locate(model["_target_"])).names}
     arguments = {name: value for name, value in model.items() if name not in of_network}
-    for layers, pooling in itertools.product((1, 2, 3) if "layers" in arguments else (None,), POOLINGS):
-        changed = {} if layers is None else {"layers": layers}
-        name = f"{layers} layers, {pooling}" if layers else pooling
-        yield Structure(name, model["encoder"], {**arguments, **changed}, pooling)
+    for changed in [{"layers": layers} for layers in LAYERS] if "layers" in arguments else [{}]:
+        yield {**arguments, **changed}
 
 
 def _train_one_step(trainer: ModeTrainer, rows: np.ndarray) -> Iterator[str]:
-    """Run a step and yield everything that is wrong with it."""
+    """Run one optimizer step, and yield a message for each problem in the step."""
     model: Any = trainer.model
     output_before = model.output.weight.detach().clone()
     try:
         trainer.step(rows)
-    except Exception as error:  # one structure that fails must not hide the others
+    except Exception as error:  # go on with the next structure after an error
         yield str(error)
         return
     gradients = [weight.grad for weight in model.encoder.parameters()]
@@ -113,39 +131,49 @@ def _train_one_step(trainer: ModeTrainer, rows: np.ndarray) -> Iterator[str]:
         yield "nothing was learned"
 
 
-# Rating of dynamic graphs against static ones: good, acceptable or bad.
+# Rating of the mode `dynamic`, compared with the mode `static`: good, acceptable or bad.
 
-# Limits as ratios to static, in the terms of the literature on dynamic graphs.
+# Each limit is the time (or memory) of the mode `dynamic` divided by the time (or memory) of the mode `static`. The
+# words good, acceptable and bad are taken from the literature.
 GOOD_TIME_RATIO, BAD_TIME_RATIO = 1.15, 1.30
 BAD_MEMORY_RATIO = 1.10
 
 
 @dataclass(frozen=True)
-class Rating:
-    """`word`: good, acceptable, bad or none. `reason`: the figures behind it."""
+class Rating(JsonResult):
+    """Rating of the mode `dynamic` on a workload.
+
+    `word`: "good", "acceptable", "bad" or "none". `reason`: text with the measurements that lead to the rating.
+    """
 
     word: str
     reason: str
 
 
-def rate_dynamic(timings: Mapping[str, ModeTiming], growth: MemoryGrowth, structure: StructureChanges) -> Rating:
-    """Rate the dynamic mode of a workload. The rating is "none" unless the dynamic and the static mode ran."""
-    dynamic, static = timings.get("dynamic"), timings.get("static")
-    if dynamic is None or static is None or dynamic.time_ratio is None:
+def rate_dynamic(figures: Mapping[str, Figures], growth: MemoryGrowth, structure: StructureChanges) -> Rating:
+    """Rate the mode `dynamic` on a workload.
+
+    The rating is "none" if the model did not run in the mode `dynamic` or in the mode `static`.
+    """
+    dynamic, static = figures.get("dynamic"), figures.get("static")
+    if dynamic is None or static is None or dynamic.training.time_ratio is None:
         return Rating("none", "dynamic or static did not run")
-    memory_ratio = dynamic.memory_mb / static.memory_mb if dynamic.memory_mb and static.memory_mb else None
-    reason = f"{speed_text(dynamic.time_ratio)} as static"
+    ratio, before, after = dynamic.training.time_ratio, static.training.memory_mb, dynamic.training.memory_mb
+    memory_ratio = after / before if after and before else None
+    reason = f"{speed_text(ratio)} as static"
     if memory_ratio is not None:
         reason += f", with {memory_ratio:.2f} times its memory"
     if structure.errors:
         return Rating("bad", f"{reason}; an error when structure changes: {structure.errors[0]}")
     if growth.leaks:
         return Rating("bad", f"{reason}; memory grows by {growth.mb_per_1000_steps:.1f} MB per 1000 steps")
-    return Rating(rating_word(dynamic.time_ratio, memory_ratio), reason)
+    if ratio >= BAD_TIME_RATIO or (memory_ratio is not None and memory_ratio > BAD_MEMORY_RATIO):
+        return Rating("bad", reason)
+    return Rating("good" if ratio <= GOOD_TIME_RATIO else "acceptable", reason)
 
 
 def speed_text(time_ratio: float) -> str:
-    """Say in words what a ratio of times means: a mode that needs a ninth of the time is 9 times as fast.
+    """Return the text for a time ratio, such as "9.0 times as fast" for the ratio 1/9.
 
     >>> speed_text(0.111), speed_text(0.8), speed_text(1.001), speed_text(1.25)
     ('9.0 times as fast', '1.25 times as fast', 'as fast', '1.25 times as slow')
@@ -157,108 +185,119 @@ def speed_text(time_ratio: float) -> str:
     return f"{figure} times as {'fast' if time_ratio < 1 else 'slow'}"
 
 
-def rating_word(time_ratio: float, memory_ratio: float | None = None) -> str:
-    """Rate the ratios of dynamic to static: iteration time, and memory where it is known.
+@dataclass(frozen=True)
+class DynamicChecks(JsonResult):
+    """Results of the checks of the mode `dynamic`. Other modes are not checked.
 
-    >>> rating_word(0.9), rating_word(1.2), rating_word(1.4)
-    ('good', 'acceptable', 'bad')
-    >>> rating_word(0.9, memory_ratio=1.2)
-    'bad'
+    `leak`: growth of memory over many steps. `structure`: result of changing the structure. `verdict`: rating that
+    follows from the checks and the measurements.
     """
-    if time_ratio >= BAD_TIME_RATIO or (memory_ratio is not None and memory_ratio > BAD_MEMORY_RATIO):
-        return "bad"
-    return "good" if time_ratio <= GOOD_TIME_RATIO else "acceptable"
+
+    leak: MemoryGrowth
+    structure: StructureChanges
+    verdict: Rating
 
 
 @dataclass(frozen=True)
-class WorkloadResult(WorkloadSize):
-    """Figures of one workload. `timings` and `errors`: by mode, one or the other for each."""
+class WorkloadResult:
+    """Results of one workload.
 
-    timings: dict[str, ModeTiming]
+    `figures`: dict contender → measurements. `errors`: dict contender → error message. Each contender is in exactly one
+    of the two dicts. `checks`: checks of the mode `dynamic`, or `None` in a comparison of models.
+    """
+
+    name: str
+    size: WorkloadSize
+    figures: dict[str, Figures]
     errors: dict[str, str]
-    growth: MemoryGrowth
-    structure: StructureChanges
-    rating: Rating
+    checks: DynamicChecks | None = None
 
     def to_dict(self) -> JsonObject:
-        """Return plain values, in the form of the command's last line."""
-        timings = {name: timing.to_dict() for name, timing in self.timings.items()}
-        return {
-            **self.size_dict(),
-            "modes": timings | {name: {"error": message} for name, message in self.errors.items()},
-            "leak": asdict(self.growth),
-            "structure": asdict(self.structure),
-            "verdict": asdict(self.rating),
-            "work_ratio": self.mean_length / self.max_length,
-        }
+        """Return the results as plain values for JSON."""
+        contenders = {name: figures.to_dict() for name, figures in self.figures.items()}
+        contenders |= {name: {"error": message} for name, message in self.errors.items()}
+        if self.checks is None:
+            return {**self.size.to_dict(), "models": contenders}
+        work_ratio = self.size.mean_length / self.size.longest
+        return {**self.size.to_dict(), "modes": contenders, **self.checks.to_dict(), "work_ratio": work_ratio}
 
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """Results of all workloads. `model`: arguments of the network."""
+    """Results of all workloads."""
 
+    comparison: Comparison
     machine: Machine
-    model: Config
     workloads: list[WorkloadResult]
 
     def to_dict(self) -> JsonObject:
-        """Return plain values, with the workloads by name."""
-        workloads = {result.name: result.to_dict() for result in self.workloads}
-        return {"machine": asdict(self.machine), "model": self.model, "workloads": workloads}
+        """Return the results of all workloads as plain values for JSON."""
+        models = {name: contender.model for name, contender in self.comparison.contenders.items()}
+        modes = self.comparison.kind == "modes"
+        return {
+            "machine": self.machine.to_dict(),
+            **({"model": models[self.comparison.reference]} if modes else {"models": models}),
+            "workloads": {result.name: result.to_dict() for result in self.workloads},
+        }
 
 
-def make_workloads(
-    config: BenchConfig, models: Mapping[str, Config], check: FieldCheck = accept_fields
-) -> Iterator[dict[str, Workload]]:
-    """Yield the workload of `data`, or without it one for each of `lengths`, by model.
+def make_workloads(config: BenchConfig, comparison: Comparison) -> Iterator[dict[str, Workload]]:
+    """Yield dicts contender → workload, one dict for each round of measurements.
 
-    Generated sequences are nodes of trees for models that read trees, and the same for all others. `check`: of the
-    fields of `data`, see `prepare`.
+    If the config has a dataset in `data`, the dataset is the only workload. Otherwise there is one dict of generated
+    workloads for each length distribution in `lengths`.
+
+    A model that reads trees gets a generated workload of trees. All other models get the same workload without trees.
     """
-    size = (config.batch_size, config.updates, config.seed)
+    contenders, size = comparison.contenders, (config.batch_size, config.updates, config.seed)
     if config.data is not None:
-        dataset = prepare(config.data, check)
-        yield dict.fromkeys(models, dataset_workload(dataset, *size))
+        # A comparison of models does not check here that each model can read the data. A model that cannot read the
+        # data later gets an error in the results.
+        model = contenders[comparison.reference].model
+        check = partial(check_tree_fields, model, dataset=config.data.name)
+        dataset = prepare(config.data, check if comparison.kind == "modes" else accept_fields)
+        yield dict.fromkeys(contenders, dataset_workload(dataset, *size))
         return
-    trees = {name: reads_trees(model) for name, model in models.items()}
+    trees = {name: reads_trees(contender.model) for name, contender in contenders.items()}
     for lengths in config.lengths:
         workloads = {kind: generate_workload(lengths, config.sequences, *size, kind) for kind in set(trees.values())}
         yield {name: workloads[kind] for name, kind in trees.items()}
 
 
 def run_benchmark(
-    config: BenchConfig,
-    settings: BenchmarkSettings,
-    workloads: Iterable[Workload],
-    on_result: Callable[[WorkloadResult], None],
+    config: BenchConfig, comparison: Comparison, on_result: Callable[[WorkloadResult], object]
 ) -> BenchmarkResult:
-    """Run all workloads. `on_result` is called with the result of each one when it ends."""
+    """Measure all contenders on all workloads. `on_result` is called with the result of each finished workload."""
+    reference = comparison.contenders[comparison.reference]
     results = []
-    modes = modes_of(settings.model, config.modes)
-    for workload in workloads:
-        result = run_workload(workload, settings, modes, config.rounds, config.leak_steps)
-        results.append(result)
-        on_result(result)
-    return BenchmarkResult(describe_machine(settings.device, settings.precision), settings.model, results)
+    for by_name in make_workloads(config, comparison):
+        workload = by_name[comparison.reference]
+        figures, errors = _measure(comparison, by_name, config.rounds)
+        if not figures:
+            raise InputError(comparison.kind, "none can run", f"{comparison.reference}: {errors[comparison.reference]}")
+        checks = None
+        if comparison.kind == "modes":
+            # Check for leaks only in the mode `dynamic`, because its batch shapes change with every step. A cache with
+            # one entry per shape would then grow with every step.
+            dynamic = comparison.contenders["dynamic"]
+            growth = measure_growth(ModeTrainer(dynamic, workload), config.leak_steps)
+            structure = train_changing_structures(workload, dynamic)
+            checks = DynamicChecks(growth, structure, rate_dynamic(figures, growth, structure))
+        results.append(WorkloadResult(workload.name, workload.size, figures, errors, checks))
+        on_result(results[-1])
+    return BenchmarkResult(comparison, describe_machine(reference.device, reference.precision), results)
 
 
-def run_workload(
-    workload: Workload, settings: BenchmarkSettings, modes: list[str], rounds: int, leak_steps: int
-) -> WorkloadResult:
-    """Time the modes of a workload, watch memory over `leak_steps`, change the structure, and rate."""
-    timings, errors = time_modes(workload, modes, rounds, settings)
-    if settings.device == "cpu":  # on a GPU, time_modes has measured the memory of the device
-        for mode in progress.track(list(timings), PEAKS_TITLE, total=len(timings), unit="modes"):
-            peak = measure_peak(workload, mode, settings, torch.get_num_threads())
-            timings[mode] = replace(timings[mode], **asdict(peak))
-    # The dynamic mode alone, as its shapes change with every step: what grows is a cache by shape.
-    growth = measure_growth(ModeTrainer(MODES["dynamic"], workload, settings), leak_steps)
-    structure = train_changing_structures(workload, settings)
-    return WorkloadResult(
-        **workload.size(),
-        timings=timings,
-        errors=errors,
-        growth=growth,
-        structure=structure,
-        rating=rate_dynamic(timings, growth, structure),
-    )
+def _measure(
+    comparison: Comparison, workloads: Mapping[str, Workload], rounds: int
+) -> tuple[dict[str, Figures], dict[str, str]]:
+    """Return a dict contender → measurements, and a dict contender → error message for contenders that cannot run."""
+    trainers, errors = warm_up(comparison.contenders, workloads, predict=comparison.kind == "models")
+    training = time_training(trainers, rounds, comparison.reference)
+    prediction = time_prediction(trainers, rounds, comparison.reference)
+    figures = {}
+    for name, warm in progress.track(trainers.items(), "measuring memory", total=len(trainers), unit="runs"):
+        weights = sum(weight.numel() for weight in warm.trainer.model.parameters() if weight.requires_grad)
+        timing = replace(training[name], **measure_peak(warm.trainer)._asdict())
+        figures[name] = Figures(weights, timing, prediction.get(name))
+    return figures, errors

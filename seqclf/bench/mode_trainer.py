@@ -1,12 +1,11 @@
-"""Training of one mode on a workload, step by step."""
+"""Contenders of a benchmark, and a trainer that runs single optimizer steps of a contender."""
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,45 +19,57 @@ from seqclf.models.encoder import reads_trees
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import as_network
 
-# Modes: layouts and paddings of the same batches that the benchmark compares.
+# Modes: ways to compute the same batches. The modes differ in padding, in layout and in compilation.
 
 
 class Mode(NamedTuple):
-    """A way to run the same batches.
+    """A way to compute batches in a benchmark.
 
-    `layout`: that of recurrent layers. Other encoders are padded. `static`: every batch is padded to the longest
-    sequence of the workload, instead of to its own longest. `compiled`: by torch.compile with fixed shapes.
+    `layout`: layout of recurrent layers, "padded" or "packed". Encoders without recurrent layers have no layout and
+    always get padded batches. `static`: True to pad every batch to the longest sequence of the workload, False to pad a
+    batch to its own longest sequence. `compiled`: True to compile the model with `torch.compile` for fixed shapes.
     """
 
-    name: str
     layout: str
     static: bool
     compiled: bool = False
 
 
 MODES = {
-    mode.name: mode
-    for mode in (
-        Mode("dynamic", "padded", static=False),  # the default of training
-        Mode("packed", "packed", static=False),  # PyTorch's answer to unequal lengths
-        Mode("static", "padded", static=True),  # the reference of all ratios
-        Mode("compiled", "padded", static=True, compiled=True),  # static graphs at their best
-    )
+    "dynamic": Mode("padded", static=False),  # the mode that training uses by default
+    "packed": Mode("packed", static=False),  # PyTorch's layout for sequences of unequal lengths
+    "static": Mode("padded", static=True),  # reference for the time ratios
+    "compiled": Mode("padded", static=True, compiled=True),  # the faster of the two modes with fixed shapes
 }
 
 
-class BenchmarkSettings(NamedTuple):
-    """Settings that all modes share. `model`: `_target_` dict of the network, without `layout`."""
+class Contender(NamedTuple):
+    """A model in a mode, as one of the candidates that a benchmark compares.
+
+    `model`: model config with `_target_` and without `layout`.
+    """
 
     model: Config
     learning_rate: float
     device: str
     precision: str
     seed: int
+    mode: Mode = MODES["dynamic"]
+
+
+class Comparison(NamedTuple):
+    """Contenders that a benchmark compares: one model in several modes, or several models in the mode `dynamic`.
+
+    `contenders`: dict name → contender. `reference`: name of the contender that the others are compared with.
+    """
+
+    kind: Literal["modes", "models"]
+    contenders: dict[str, Contender]
+    reference: str
 
 
 def has_layouts(model: Config) -> bool:
-    """Return True if the encoder of a model takes a layout, as recurrent ones do.
+    """Return True if the encoder of a model config accepts the argument `layout`. Recurrent encoders accept `layout`.
 
     >>> has_layouts({"encoder": {"_target_": "seqclf.models.transformer.Transformer"}})
     False
@@ -66,54 +77,52 @@ def has_layouts(model: Config) -> bool:
     return arguments_of(locate(model["encoder"]["_target_"], "model.encoder._target_")).accepts("layout")
 
 
-LEFT_OUT = {  # why a mode may be missing
-    "packed": "it is a layout of recurrent layers, which this model does not have",
-    "compiled": "the levels of trees have no fixed shapes",
-}
-
-
-def modes_of(model: Config, names: Iterable[str]) -> list[str]:
-    """Return the names of the modes in which a model can run.
-
-    Packed ones need layouts. Compiled ones need shapes that follow from those of the batch; the levels of trees do not.
-    """
-    modes = [MODES[name] for name in names]
+def unavailable_modes(model: Config) -> dict[str, str]:
+    """Return the modes that a model cannot run in, as a dict mode → reason."""
+    reasons = {}
     if not has_layouts(model):
-        modes = [mode for mode in modes if mode.layout != "packed"]
-    return [mode.name for mode in modes if not (mode.compiled and reads_trees(model))]
+        reasons["packed"] = "it is a layout of recurrent layers, which this model does not have"
+    if reads_trees(model):
+        reasons["compiled"] = "the levels of trees have no fixed shapes"
+    return reasons
 
 
 class ModeTrainer:
-    """A model and its optimizer in one mode. All modes start from the same weights, which `reset` restores."""
+    """Runs single optimizer steps of a contender.
 
-    def __init__(self, mode: Mode, workload: Workload, settings: BenchmarkSettings):
-        self.mode = mode
+    All modes of a model start from the same initial weights, and `reset` restores these weights.
+    """
+
+    def __init__(self, contender: Contender, workload: Workload):
+        self.contender = contender
+        self.mode = mode = contender.mode
         self.workload = workload
-        self.settings = settings
-        self.pad_to = np.array([workload.max_length]) if mode.static else None  # one bucket boundary for all batches
-        torch.manual_seed(settings.seed)
-        model = {**settings.model, "layout": mode.layout} if has_layouts(settings.model) else settings.model
-        self.model = build_classifier(model, workload.fields, len(workload.classes)).to(settings.device)
-        # state_dict() refers to the weights that training will change.
+        self.pad_to = np.array([workload.max_length]) if mode.static else None  # pad all batches to this length
+        torch.manual_seed(contender.seed)
+        model = {**contender.model, "layout": mode.layout} if has_layouts(contender.model) else contender.model
+        self.model = build_classifier(model, workload.fields, len(workload.classes)).to(contender.device)
+        # Copy the weights, because state_dict() returns references to the weights, and training changes the weights in
+        # place.
         self.initial_state = copy.deepcopy(self.model.state_dict())
         if mode.compiled:
-            # Fixed shapes, as compiled code for any shape would be no static graph.
+            # Compile for fixed shapes (dynamic=False), because the mode `compiled` stands for static graphs.
             self.model.compile(dynamic=False)
         self.reset()
 
     def reset(self) -> None:
-        """Restore the initial weights and start a new optimizer."""
+        """Restore the initial weights and create a new optimizer."""
         self.model.load_state_dict(self.initial_state)
         self.model.train()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.settings.learning_rate)
-        self.scaler = torch.amp.GradScaler(self.settings.device, enabled=self.settings.precision == "16-mixed")
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.contender.learning_rate)
+        self.scaler = torch.amp.GradScaler(self.contender.device, enabled=self.contender.precision == "16-mixed")
 
     def collate(self, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor, np.ndarray | None, Tensor]:
-        """Return fields, lengths, lengths on the host and labels of a batch of rows.
+        """Return the fields, lengths, host lengths and labels of a batch.
 
-        Only packing reads lengths on the host. They are None in other modes.
+        `rows`: row numbers of the batch. The host lengths are a copy of the lengths on the CPU, which only the packed
+        layout needs. Without the packed layout, the host lengths are `None`.
         """
-        device = self.settings.device
+        device = self.contender.device
         fields, lengths = pad(self.workload.split.sequences, rows, self.pad_to)
         tensors = {name: torch.from_numpy(values).to(device) for name, values in fields.items()}
         labels = torch.from_numpy(self.workload.split.labels[rows]).to(device)
@@ -121,12 +130,15 @@ class ModeTrainer:
         return tensors, torch.from_numpy(lengths).to(device), host_lengths, labels
 
     def loss(self, rows: np.ndarray) -> Tensor:
-        """Return what training minimises on a batch."""
+        """Return the training loss of a batch."""
         with self._autocast():
             return as_network(self.model).training_loss(*self.collate(rows), nn.functional.cross_entropy).total
 
     def step(self, rows: np.ndarray) -> float:
-        """Run one optimizer step, from collating the rows to new weights, and return its seconds."""
+        """Run one optimizer step on the batch `rows`, and return the elapsed seconds.
+
+        The time includes the collation of the batch.
+        """
         started = time.perf_counter()
         self.optimizer.zero_grad()
         self.scaler.scale(self.loss(rows)).backward()
@@ -134,49 +146,50 @@ class ModeTrainer:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self._synchronize()
+        self.synchronize()
         return time.perf_counter() - started
 
-    def forward_seconds(self, rows: np.ndarray, build_graph: bool) -> float:
-        """Return the seconds of a forward pass, with or without building the autograd graph."""
-        with nullcontext() if build_graph else torch.no_grad():
-            started = time.perf_counter()
-            self.loss(rows)
-            self._synchronize()
-            return time.perf_counter() - started
+    def round(self) -> list[float]:
+        """Reset the weights, run one optimizer step for every batch, and return the seconds of each step."""
+        self.reset()
+        return [self.step(rows) for rows in self.workload.batches]
 
     @torch.no_grad()
     def evaluate(self) -> tuple[float, float]:
-        """Return the loss and the macro recall on the batches that were trained on."""
+        """Return the loss and the macro recall on the training batches."""
         self.model.eval()
-        num_classes = len(self.workload.classes)
-        confusion = np.zeros((num_classes, num_classes), np.int64)
-        losses = []
+        outputs = []
         for rows in self.workload.batches:
-            fields, lengths, host_lengths, labels = self.collate(rows)
+            *inputs, labels = self.collate(rows)
             with self._autocast():
-                # Not the compiled call, which would be compiled again for eval mode.
-                logits = self.model.forward(fields, lengths, host_lengths).float()
-            losses.append(float(nn.functional.cross_entropy(logits, labels)))
-            cells = (labels * num_classes + logits.argmax(dim=-1)).cpu().numpy()
-            confusion += np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
+                # Call the method `forward`, which is not compiled. Calling the model itself would compile the model
+                # again for evaluation mode.
+                outputs.append((self.model.forward(*inputs).float(), labels))
         self.model.train()
-        return float(np.mean(losses)), confusion_metrics(confusion, self.workload.classes).recall
+        logits, labels = map(torch.cat, zip(*outputs, strict=True))
+        classes = len(self.workload.classes)
+        cells = np.bincount((labels * classes + logits.argmax(dim=-1)).cpu().numpy(), minlength=classes**2)
+        recall = confusion_metrics(cells.reshape(classes, classes), self.workload.classes).recall
+        return float(nn.functional.cross_entropy(logits, labels)), recall
 
     def padding_efficiency(self) -> float:
-        """Return tokens over computed tokens, padding included."""
-        lengths, batches = self.workload.split.sequences.lengths, self.workload.batches
-        widths = [self.workload.max_length if self.mode.static else lengths[rows].max() for rows in batches]
-        computed_tokens = sum(len(rows) * width for rows, width in zip(batches, widths, strict=True))
-        return float(lengths[np.concatenate(batches)].sum() / computed_tokens)
+        """Return the number of tokens without padding divided by the number of tokens with padding."""
+        lengths, longest = self.workload.split.sequences.lengths, self.workload.max_length
+        batches = self.workload.batches
+        computed = sum(len(rows) * (longest if self.mode.static else lengths[rows].max()) for rows in batches)
+        return float(self.workload.tokens / computed)
 
     def _autocast(self) -> Any:
-        if self.settings.precision == "32-true":
+        if self.contender.precision == "32-true":
             return nullcontext()
-        dtype = torch.bfloat16 if self.settings.precision == "bf16-mixed" else torch.float16
-        return torch.autocast(self.settings.device, dtype)
+        dtype = torch.bfloat16 if self.contender.precision == "bf16-mixed" else torch.float16
+        return torch.autocast(self.contender.device, dtype)
 
-    def _synchronize(self) -> None:
-        # Kernels run asynchronously: without waiting, the clock would stop at their launch.
-        if self.settings.device == "cuda":
+    def synchronize(self) -> None:
+        """Wait until the GPU has finished all kernels.
+
+        GPU kernels run asynchronously, so without this call the measured time would only include the launch of the
+        kernels.
+        """
+        if self.contender.device == "cuda":
             torch.cuda.synchronize()

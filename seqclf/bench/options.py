@@ -1,4 +1,4 @@
-"""The config of `bench`, checked without PyTorch."""
+"""Validation of the benchmark config. This module does not import PyTorch."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from seqclf.errors import InputError
 from seqclf.models.options import ModelArguments
 from seqclf.training.options import OptimizerArguments, RuntimeOptions
 
-# Names of workload.py and mode_trainer.py, which load PyTorch; a test compares them.
+# The following names are repeated from workload.py and mode_trainer.py, because these two modules import PyTorch. A
+# test checks that the names are equal.
 LENGTHS_NAMES = ("equal", "uniform", "log_normal", "heavy_tailed")
 MODE_NAMES = ("dynamic", "packed", "static", "compiled")
 ALL_MODELS = "all"
 
 
 def require_both_graphs(modes: list[str]) -> list[str]:
-    """Refuse modes that leave nothing to compare."""
+    """Return `modes` unchanged.
+
+    Raises InputError if `dynamic` or `static` is missing, because the benchmark compares these two modes.
+    """
     if not {"dynamic", "static"} <= set(modes):
         raise InputError("modes", "must hold dynamic and static, which are compared")
     return modes
 
 
 def check_models(models: object) -> object:
-    """Refuse what is neither `all` nor a list of several names, nor null."""
+    """Return the option `models` unchanged.
+
+    Raises ValueError unless the value is "all", `None` or a list of at least two names.
+    """
     if models is None or models == ALL_MODELS:
         return models
     if not isinstance(models, list) or len(models) < 2 or not all(isinstance(name, str) for name in models):
@@ -36,12 +43,13 @@ def check_models(models: object) -> object:
 
 
 class BenchConfig(CommandOptions):
-    """conf/bench.yaml, which explains each key and holds its default.
+    """Options of the benchmark. The file conf/bench.yaml explains each key and holds the defaults.
 
-    The keys that experiments set for training only are not checked here.
+    A config may have further keys, because experiment configs also set keys for training. This class does not check the
+    keys for training.
     """
 
-    data: DataOptions | None = None  # absent, not null, where no data group is chosen
+    data: DataOptions | None = None  # the key is missing from the config if no config group `data` is chosen
     model: ModelArguments
     optimizer: OptimizerArguments
     models: Annotated[list[str] | str | None, BeforeValidator(check_models)]
@@ -51,7 +59,7 @@ class BenchConfig(CommandOptions):
     batch_size: Count
     updates: Count
     rounds: Count
-    leak_steps: Annotated[int, Field(ge=20)]  # one for each block of the slope
+    leak_steps: Annotated[int, Field(ge=20)]  # at least one step for each of the `BLOCKS` in machine.py
     precision: Literal["32-true", "bf16-mixed", "16-mixed"]
     device: Device
     output: Text | None

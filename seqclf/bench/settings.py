@@ -1,4 +1,4 @@
-"""Settings of a benchmark from the config of `python -m seqclf.bench`."""
+"""Build the contenders of a benchmark from the config of `python -m seqclf.bench`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from seqclf.bench.mode_trainer import BenchmarkSettings
+from seqclf.bench.mode_trainer import MODES, Comparison, Contender, unavailable_modes
 from seqclf.bench.options import ALL_MODELS, BenchConfig
-from seqclf.config.command_line import typed_command
-from seqclf.config.hydra_command import check_config, typed_overrides, user_error
+from seqclf.config.composition import Composition
+from seqclf.config.documentation import Command
+from seqclf.config.hints import must_be_one_of
+from seqclf.config.hydra_command import check_config, config_folders, typed_overrides, user_error
 from seqclf.config.override_checks import TypedArguments
-from seqclf.config.suggestions import must_be_one_of
+from seqclf.config.override_text import key_of
 from seqclf.config.targets import Config, is_foreign, locate
-from seqclf.config.user_keys import written_with
+from seqclf.config.user_keys import written_keys, written_with
+from seqclf.documents.terminal import show_line
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.training.check_targets import resolve_model
@@ -30,20 +32,39 @@ BUILT_IN = "set model=lstm or another model of this package"
 NOISE_OPTIONS = ("dropout", "token_dropout", "number_noise")
 
 
-def build_settings(config: BenchConfig, written: Collection[str]) -> BenchmarkSettings:
-    """Choose the device and set PyTorch's threads. Raise InputError for values that cannot run.
+def compose_comparison(config: BenchConfig) -> Comparison:
+    """Return the comparison that a config describes: one model in several modes, or several models."""
+    if config.models is not None:
+        contenders = {name: build_contender(*composed) for name, composed in configs_by_model(config).items()}
+        return Comparison("models", contenders, next(iter(contenders)))
+    contender = build_contender(config, written_keys())
+    unavailable = unavailable_modes(contender.model)
+    for mode in sorted(unavailable.keys() & config.modes):
+        show_line(f"{mode} is left out: {unavailable[mode]}")
+    contenders = {mode: contender._replace(mode=MODES[mode]) for mode in config.modes if mode not in unavailable}
+    return Comparison("modes", contenders, reference="static")
 
-    `written`: keys that the user wrote, which a model must take (see `resolve_model`).
+
+def build_contender(config: BenchConfig, written: Collection[str]) -> Contender:
+    """Return the model of a config as a contender in the mode `dynamic`, and set the number of PyTorch threads.
+
+    `written`: keys that the user wrote. Each written model key must be an argument of the model (see `resolve_model`).
+    Raises InputError if the benchmark cannot run the model, or cannot run on the device or in the precision of the
+    config.
     """
     _check_network(config.model)
-    device = _choose_device(config.device)
+    available = torch.cuda.is_available()
+    if config.device == "cuda" and not available:
+        raise InputError("device=cuda", "PyTorch sees no NVIDIA device", "set device=cpu")
+    device = "cuda" if available and config.device != "cpu" else "cpu"
     if config.precision == "16-mixed" and device == "cpu":
         raise InputError("precision=16-mixed", "needs an NVIDIA device", "set precision=bf16-mixed")
     if config.runtime.threads:
         torch.set_num_threads(config.runtime.threads)
-    # As in training, or the denormal gradients of long sequences would be timed.
+    # Round denormal numbers to 0, as in training. Computing with denormal numbers is so slow that it would dominate the
+    # measured time.
     torch.set_flush_denormal(config.runtime.flush_denormal)
-    return BenchmarkSettings(
+    return Contender(
         model=model_without_noise(resolve_model(config.model, written)),
         learning_rate=config.optimizer["lr"],
         device=device,
@@ -53,16 +74,20 @@ def build_settings(config: BenchConfig, written: Collection[str]) -> BenchmarkSe
 
 
 def model_without_noise(model_config: Mapping[str, Any]) -> Config:
-    """Return a config of conf/model without `layout`, which the modes set, and as a single network.
+    """Return the model config without noise, without `layout` and with a single ensemble member.
 
-    Dropout and other noise is off, so that all modes compute the same numbers.
+    Dropout and other noise are set to 0, so that all modes compute the same numbers. The key `layout` is removed,
+    because each mode sets its own layout.
     """
     settings = {key: value for key, value in model_config.items() if key != "layout"}
     return settings | {"members": 1} | {name: 0.0 for name in NOISE_OPTIONS if name in settings}
 
 
 def _check_network(model: Mapping[str, Any]) -> None:
-    """Raise InputError unless network and encoder are of this package, so that modes compute the same numbers."""
+    """Raise InputError for a third-party network or encoder.
+
+    A third-party model might compute different numbers in different modes.
+    """
     network = locate(model["_target_"], "model._target_")
     if is_foreign(model["_target_"]) or not issubclass(network, SequenceClassifier):
         raise InputError(f"model._target_={model['_target_']}", "cannot be timed", BUILT_IN)
@@ -71,44 +96,32 @@ def _check_network(model: Mapping[str, Any]) -> None:
         raise InputError(f"model.encoder._target_={encoder}", "cannot be timed", BUILT_IN)
 
 
-def _choose_device(name: str) -> str:
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise InputError("device=cuda", "PyTorch sees no NVIDIA device", "set device=cpu")
-    if name == "auto":
-        return "cuda" if available else "cpu"
-    return name
-
-
-# The config of the running benchmark with each of the models that it compares.
+# A comparison of models needs one config for each model, so the benchmark config is composed once for each model.
 
 COMMAND, OPTIONS = "bench", "seqclf.bench.options.BenchConfig"
-OF_MODES = ("modes", "leak_steps")  # keys that a comparison of models does not use
+OF_MODES = ("modes", "leak_steps")  # keys that only a comparison of modes uses
 
 
 def configs_by_model(config: BenchConfig) -> dict[str, tuple[BenchConfig, set[str]]]:
-    """Return the config with each model of `models`, the reference first, and the keys that the user wrote.
+    """Return a dict model name → (config, keys that the user wrote), with one config for each compared model.
 
-    Overrides other than the model hold for all of them.
+    The reference model comes first. The overrides on the command line apply to all configs, except the overrides of
+    `model` and `models`.
     """
     typed = typed_overrides()
-    keys = {_key(text): text for text in typed}
+    keys = {key_of(text): text for text in typed}
     for key in OF_MODES:
         if key in keys:
             raise InputError(keys[key], "has no effect beside models, which are timed in the mode dynamic", "remove it")
     names = _names(config, keys)
-    rest = [text for text in typed if _key(text) not in ("model", "models")]
+    rest = [text for text in typed if key_of(text) not in ("model", "models")]
     return {name: _compose([f"model={name}", "models=null", *rest]) for name in names}
 
 
-def _key(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]
-
-
 def _names(config: BenchConfig, typed_keys: Collection[str]) -> list[str]:
-    """Return the names of the models, of which `all` takes the chosen one first."""
+    """Return the names of the compared models. With `models=all`, the value of the option `model` comes first."""
     chosen = HydraConfig.get().runtime.choices["model"]
-    choices = typed_command(COMMAND, sys.argv[1:]).choices("model")
+    choices = Command.typed(COMMAND, sys.argv[1:]).choices("model")
     if config.models == ALL_MODELS:
         return sorted(choices, key=lambda name: (name != chosen, name))
     names = list(config.models or ())
@@ -123,17 +136,15 @@ def _names(config: BenchConfig, typed_keys: Collection[str]) -> list[str]:
 
 
 def _compose(overrides: list[str]) -> tuple[BenchConfig, set[str]]:
-    """Return the checked config that the overrides give, with the config folders of the running command.
+    """Return the validated config for a list of overrides, and the keys that the user wrote (see `config.user_keys`).
 
-    The keys that the user wrote come second (see `config.user_keys`).
+    The config is composed from the config folders of the running command.
     """
+    typed = TypedArguments(COMMAND, [*config_folders(), *overrides], OPTIONS)
     try:
-        composed = GlobalHydra.instance().config_loader().load_configuration(COMMAND, overrides, RunMode.RUN)
-        groups = composed.hydra.runtime.choices
-        with read_write(composed), open_dict(composed):
-            del composed["hydra"]
-        plain: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-        config = cast(BenchConfig, check_config(COMMAND, OPTIONS, plain, overrides, groups))
-        return config, written_with(overrides)
+        loader = GlobalHydra.instance().config_loader()
+        loaded = loader.load_configuration(COMMAND, overrides, RunMode.RUN)
+        composed = Composition(COMMAND, overrides, loaded)
+        return cast(BenchConfig, check_config(typed, composed.plain(), composed.choices)), written_with(overrides)
     except (InputError, HydraException, OmegaConfBaseException) as error:
-        raise user_error(error, TypedArguments(COMMAND, overrides, OPTIONS)).within(overrides[0]) from None
+        raise user_error(error, typed).within(overrides[0]) from None

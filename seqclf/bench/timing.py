@@ -1,37 +1,41 @@
-"""Timing in interleaved rounds of the same steps: of the modes of a model, or of several models."""
+"""Time measurements in rounds. In each round, the contenders take turns and do the same work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import ClassVar, NamedTuple, TypeVar
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from seqclf.bench.mode_trainer import MODES, BenchmarkSettings, ModeTrainer
+from seqclf.bench.mode_trainer import Contender, ModeTrainer
 from seqclf.bench.workload import Workload
+from seqclf.bundle.sequence_reader import BatchLimits, WholeSequences, read_sequences
+from seqclf.bundle.session import open_session
+from seqclf.data.ragged import take
 from seqclf.errors import InputError, first_line
+from seqclf.models.onnx.export import export_onnx
 from seqclf.system import progress
-from seqclf.system.json_result import JsonObject, JsonResult
+from seqclf.system.json_result import JsonResult
 
-Result = TypeVar("Result")
-
-REFERENCE_MODE = "static"
-GRAPH_PAIRS = 24  # forward passes with and without autograd graph
+GRAPH_PAIRS = 24  # number of pairs of forward passes (see `_graph_ms`)
 
 
 @dataclass(frozen=True)
-class ModeTiming(JsonResult):
-    """Figures of training in one mode.
+class TrainingTiming(JsonResult):
+    """Measurements of training.
 
-    `first_step_s`: seconds of the first step beyond a later one, for warming up and compiling. `tokens_per_s`: without
-    padding. `step_ms`, `step_ms_mean`, `step_ms_p95`: median, mean and 95th percentile of the steps. `graph_ms`: what
-    building the autograd graph adds to a forward pass, None for compiled code, which has no pass without it. `loss`,
-    `recall`: after the same steps. `time_ratio`: time of a round over that of the reference, None if that did not
-    run. `memory_mb`: peak memory of the process, or on a GPU of the device. `step_memory_mb`: what training added to
-    the process. `round_seconds`: (R,) seconds of each round, not part of the report.
+    `first_step_s`: seconds of the first step minus the median seconds of the next steps. `compiled_graphs`: number of
+    graphs that `torch.compile` compiled. `tokens_per_s`: tokens per second, without padding. `step_ms`, `step_ms_mean`,
+    `step_ms_p95`: median, mean and 95th percentile of the milliseconds of a step. `padding_efficiency`: fraction of the
+    computed tokens that are not padding. `graph_ms`: milliseconds that building the autograd graph adds to a forward
+    pass, or `None` for compiled code (see `_graph_ms`). `loss`, `recall`: loss and macro recall after one round of
+    training. `time_ratio`: seconds of a round divided by the reference contender's seconds, or `None` if the reference
+    did not run. `memory_mb`, `step_memory_mb`: see `PeakMemory`.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"time_ratio", "memory_mb", "step_memory_mb"})
@@ -49,138 +53,158 @@ class ModeTiming(JsonResult):
     time_ratio: float | None = None
     memory_mb: float | None = None
     step_memory_mb: float | None = None
-    round_seconds: tuple[float, ...] = ()
 
     @property
     def padding(self) -> float:
-        """Share of the computed cells that is padding."""
+        """Number of padding tokens divided by the number of all computed tokens."""
         return 1 - self.padding_efficiency
 
-    def to_dict(self) -> JsonObject:
-        """Return plain values, without those that were not measured on this device."""
-        values = super().to_dict()
-        del values["round_seconds"]
-        return values
 
+@dataclass(frozen=True)
+class PredictionTiming(JsonResult):
+    """Measurements of prediction by ONNX Runtime.
 
-class WarmTrainer(NamedTuple):
-    """A trainer that has run every step once.
-
-    `first_step_s`: seconds of the first step beyond a later one. `compiled_graphs`: number of graphs compiled.
+    `tokens_per_s`: tokens per second, without padding. `time_ratio`: seconds of a round divided by the reference
+    contender's seconds, or `None` if the reference did not run.
     """
 
-    trainer: ModeTrainer
-    first_step_s: float
-    compiled_graphs: int
+    tokens_per_s: float
+    time_ratio: float | None
 
 
-def time_modes(
-    workload: Workload, modes: list[str], rounds: int, settings: BenchmarkSettings
-) -> tuple[dict[str, ModeTiming], dict[str, str]]:
-    """Return timings by mode, and the error messages of modes that cannot run. See `time_trainers`."""
-    makers = {name: partial(ModeTrainer, MODES[name], workload, settings) for name in modes}
-    trainers, errors = warm_up_trainers(makers, f"{workload.name}: warming up and compiling")
-    return time_trainers(trainers, rounds, REFERENCE_MODE), errors
+class Predictor:
+    """An exported model in ONNX Runtime, which predicts the sequences of all batches of a workload.
+
+    The prediction works as in the command `predict`, but reads no file.
+    """
+
+    def __init__(self, trainer: ModeTrainer):
+        workload = trainer.workload
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            export_onnx(trainer.model, workload.fields, path)
+            session = open_session(path, "cpu" if trainer.contender.device == "cpu" else "auto")
+        names = [entry.name for entry in session.get_inputs()]
+        self.read = WholeSequences(session, [name for name in names if name != "lengths"])
+        self.sequences = take(workload.split.sequences, np.concatenate(workload.batches))
+        self.classes = len(workload.classes)
+        self.limits = BatchLimits.of(session, torch.get_num_threads(), by_chunks=False)
+        self.seconds()  # ONNX Runtime allocates memory for each batch shape in the first run
+
+    def seconds(self) -> float:
+        """Predict all sequences of the workload once, and return the elapsed seconds."""
+        started = time.perf_counter()
+        read_sequences(self.read, self.sequences, self.classes, self.limits)
+        return time.perf_counter() - started
 
 
-def warm_up_trainers(
-    makers: Mapping[str, Callable[[], ModeTrainer]], title: str
+class WarmTrainer:
+    """A trainer that has already run one round of optimizer steps, so that the model is compiled.
+
+    `first_step_s`, `compiled_graphs`: see `TrainingTiming`. `predictor`: predictor with the exported model, or `None`
+    if `predict` is false.
+    """
+
+    def __init__(self, contender: Contender, workload: Workload, predict: bool):
+        # Reset the compiler, so that compiled graphs of earlier contenders are neither reused nor counted.
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        self.trainer = ModeTrainer(contender, workload)
+        seconds = self.trainer.round()
+        self.first_step_s = seconds[0] - (float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0)
+        self.compiled_graphs = int(torch._dynamo.utils.counters["stats"].get("unique_graphs", 0))
+        self.predictor = Predictor(self.trainer) if predict else None
+
+
+def warm_up(
+    contenders: Mapping[str, Contender], workloads: Mapping[str, Workload], predict: bool = False
 ) -> tuple[dict[str, WarmTrainer], dict[str, str]]:
-    """Make trainers and run every step of each once. Return them, and the error messages of those that cannot run."""
+    """Run one round of optimizer steps for each contender.
+
+    Returns a dict name → trainer, and a dict name → error message for contenders that cannot run.
+
+    `predict`: True to also export each model to ONNX.
+    """
     trainers: dict[str, WarmTrainer] = {}
     errors: dict[str, str] = {}
-    for name in progress.track(makers, title, total=len(makers), unit="runs"):
-        # All trainers stay in memory until the last round, or the rounds could not be interleaved.
+    for name in progress.track(contenders, "warming up and compiling", total=len(contenders), unit="runs"):
+        # All trainers stay in memory until the last round, because the contenders take turns in every round.
         try:
-            trainers[name] = _warm_up(makers[name])
-        except Exception as error:  # such as a missing compiler: the others still have their figures
-            errors[name] = error_text(error)
+            trainers[name] = WarmTrainer(contenders[name], workloads[name], predict)
+        except Exception as error:  # such as a missing compiler; go on with the other contenders
+            text = first_line(error)
+            errors[name] = text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"[:200]
     return trainers, errors
 
 
-def time_trainers(trainers: Mapping[str, WarmTrainer], rounds: int, reference: str) -> dict[str, ModeTiming]:
-    """Return the timing of each trainer. Every round runs all its steps from the initial weights.
+def time_training(trainers: Mapping[str, WarmTrainer], rounds: int, reference: str) -> dict[str, TrainingTiming]:
+    """Return a dict name → measurements of training.
 
-    `reference`: name of the trainer that the others are compared with.
+    In each round, a trainer starts from its initial weights and runs one optimizer step for every batch.
     """
+    seconds = in_turn(trainers, rounds, lambda name: trainers[name].trainer.round(), "timing the steps in turn")
+    ratios = ratios_to(reference, {name: steps.sum(axis=1) for name, steps in seconds.items()})
+    measured = progress.track(trainers.items(), "timing graphs, measuring losses", total=len(trainers), unit="runs")
+    return {name: _training_timing(warm, seconds[name], ratios.get(name)) for name, warm in measured}
 
-    def run(name: str) -> list[float]:
-        trainer = trainers[name].trainer
-        trainer.reset()
-        return [trainer.step(rows) for rows in trainer.workload.batches]
 
-    seconds = in_turn(list(trainers), rounds, run, "timing the steps in turn")
-    timings = {
-        name: _timing(warm, np.array(seconds[name]))
-        for name, warm in progress.track(
-            trainers.items(), "timing graphs, measuring losses", total=len(trainers), unit="runs"
-        )
+def time_prediction(trainers: Mapping[str, WarmTrainer], rounds: int, reference: str) -> dict[str, PredictionTiming]:
+    """Return a dict name → measurements of prediction.
+
+    In each round, every predictor predicts all sequences of its workload.
+    """
+    predictors = {name: warm.predictor for name, warm in trainers.items() if warm.predictor is not None}
+    seconds = in_turn(predictors, rounds, lambda name: predictors[name].seconds(), "timing predictions in turn")
+    ratios = ratios_to(reference, seconds)
+    return {
+        name: PredictionTiming(trainers[name].trainer.workload.tokens / float(np.median(times)), ratios.get(name))
+        for name, times in seconds.items()
     }
-    if reference not in timings:
-        return timings
-    ratios = ratios_to(reference, {name: timing.round_seconds for name, timing in timings.items()})
-    return {name: replace(timing, time_ratio=ratios[name]) for name, timing in timings.items()}
 
 
-def in_turn(names: list[str], rounds: int, run: Callable[[str], Result], title: str) -> dict[str, list[Result]]:
-    """Return the results of `run(name)` in each of several rounds.
+def in_turn(names: Iterable[str], rounds: int, run: Callable[[str], Any], title: str) -> dict[str, np.ndarray]:
+    """Call `run(name)` once for each name in each round, and return a dict name → results (rounds, …).
 
-    The names take turns in going first, so that a machine that slows down over time slows all of them.
+    The order of the names rotates from round to round. If the machine slows down over time, the rotation spreads the
+    slowdown equally over all names.
 
-    >>> in_turn(["a", "b"], 2, str.upper, "shouting")
-    {'a': ['A', 'A'], 'b': ['B', 'B']}
+    >>> in_turn(["a", "b"], 2, str.upper, "shouting")["b"].tolist()
+    ['B', 'B']
     """
-    results: dict[str, list[Result]] = {name: [] for name in names}
-    with progress.stage(title, total=rounds * len(names), unit="runs") as timing:
-        for round_index in range(rounds):
-            shift = round_index % max(1, len(names))
-            for name in names[shift:] + names[:shift]:
+    results: dict[str, list[Any]] = {name: [] for name in names}
+    order = list(results)
+    with progress.stage(title, total=rounds * len(order), unit="runs") as timing:
+        for _ in range(rounds):
+            for name in order:
                 results[name].append(run(name))
                 timing.advance()
-    return results
+            order = order[1:] + order[:1]
+    return {name: np.array(values) for name, values in results.items()}
 
 
-def ratios_to(reference: str, round_seconds: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the median over the rounds of the ratio to the reference in the same round, by name.
+def ratios_to(reference: str, round_seconds: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return a dict name → median time ratio to the reference.
 
-    >>> ratios_to("a", {"a": [1.0, 2.0, 1.0], "b": [2.0, 4.0, 9.0]})
+    In each round, the time ratio is the seconds of a name divided by the seconds of the reference.
+
+    >>> ratios_to("a", {"a": np.array([1.0, 2.0, 1.0]), "b": np.array([2.0, 4.0, 9.0])})
     {'a': 1.0, 'b': 2.0}
     """
-    of_reference = np.array(round_seconds[reference])
-    return {name: float(np.median(np.array(seconds) / of_reference)) for name, seconds in round_seconds.items()}
+    if reference not in round_seconds:
+        return {}
+    return {name: float(np.median(seconds / round_seconds[reference])) for name, seconds in round_seconds.items()}
 
 
-def error_text(error: Exception) -> str:
-    """Return one line for an error of a mode or a model that cannot run."""
-    text = first_line(error)
-    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"[:200]
-
-
-def _warm_up(make: Callable[[], ModeTrainer]) -> WarmTrainer:
-    """Run every step once, which compiles."""
-    # Graphs of earlier modes would be reused, and counted as those of this one.
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    trainer = make()
-    seconds = [trainer.step(rows) for rows in trainer.workload.batches]
-    graphs = torch._dynamo.utils.counters["stats"].get("unique_graphs", 0)
-    later = float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0
-    return WarmTrainer(trainer, first_step_s=seconds[0] - later, compiled_graphs=int(graphs))
-
-
-def _timing(warm: WarmTrainer, seconds: np.ndarray) -> ModeTiming:
-    """Summarize (rounds, steps) seconds, and measure what the trained model gives."""
+def _training_timing(warm: WarmTrainer, seconds: np.ndarray, time_ratio: float | None) -> TrainingTiming:
+    """Return the measurements of training. `seconds`: (rounds, steps) seconds of each optimizer step."""
     trainer = warm.trainer
-    workload = trainer.workload
-    tokens = int(workload.split.sequences.lengths[np.concatenate(workload.batches)].sum())
-    round_seconds = seconds.sum(axis=1)
     graph_ms = _graph_ms(trainer)
-    loss, recall = trainer.evaluate()  # before the memory is measured, which takes one more step
-    # Medians, so that a pause of the machine during one step does not decide.
-    return ModeTiming(
+    loss, recall = trainer.evaluate()
+    # Medians are used, so that a single slow step does not change the result.
+    return TrainingTiming(
         first_step_s=warm.first_step_s,
         compiled_graphs=warm.compiled_graphs,
-        tokens_per_s=tokens / float(np.median(round_seconds)),
+        tokens_per_s=trainer.workload.tokens / float(np.median(seconds.sum(axis=1))),
         step_ms=1e3 * float(np.median(seconds)),
         step_ms_mean=1e3 * float(np.median(seconds.mean(axis=1))),
         step_ms_p95=1e3 * float(np.percentile(seconds, 95)),
@@ -188,25 +212,16 @@ def _timing(warm: WarmTrainer, seconds: np.ndarray) -> ModeTiming:
         graph_ms=graph_ms,
         loss=loss,
         recall=recall,
-        memory_mb=_device_peak_mb(trainer),
-        round_seconds=tuple(round_seconds.tolist()),
+        time_ratio=time_ratio,
     )
 
 
-def _device_peak_mb(trainer: ModeTrainer) -> float | None:
-    """Return the peak memory of the largest step on a GPU. On the CPU, `seqclf.bench.machine` measures it."""
-    if trainer.settings.device != "cuda":
-        return None
-    torch.cuda.reset_peak_memory_stats()
-    trainer.step(trainer.workload.longest_batch)
-    return torch.cuda.max_memory_allocated() / 1e6
-
-
 def _graph_ms(trainer: ModeTrainer) -> float | None:
-    """Return what building the autograd graph adds to a forward pass, in milliseconds.
+    """Return the milliseconds that building the autograd graph adds to a forward pass, or `None` for compiled code.
 
-    The median over pairs of passes on the same rows, either one first in turn. None for compiled code, which always
-    prepares the backward pass.
+    The forward passes are run in pairs on the same rows, one pass with and one pass without a graph. The result is the
+    median time difference over all pairs. The two passes of a pair run in alternating order. Compiled code always
+    prepares the backward pass, so a compiled model has no pass without a graph.
     """
     if trainer.mode.compiled:
         return None
@@ -215,6 +230,12 @@ def _graph_ms(trainer: ModeTrainer) -> float | None:
     for pair in range(GRAPH_PAIRS):
         order = (True, False) if pair % 2 else (False, True)
         rows = batches[pair // 2 % len(batches)]
-        seconds = {build_graph: trainer.forward_seconds(rows, build_graph) for build_graph in order}
+        seconds = {}
+        for build_graph in order:
+            with torch.set_grad_enabled(build_graph):
+                started = time.perf_counter()
+                trainer.loss(rows)
+                trainer.synchronize()
+                seconds[build_graph] = time.perf_counter() - started
         added_seconds.append(seconds[True] - seconds[False])
     return 1e3 * float(np.median(added_seconds))

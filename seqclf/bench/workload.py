@@ -1,10 +1,10 @@
-"""Workloads: generated sequences of a length distribution, or a dataset's own, cut into the batches of each step."""
+"""Workloads of a benchmark: batches of generated sequences, or batches of sequences from a dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +16,14 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
-from seqclf.system.json_result import JsonObject
+from seqclf.system.json_result import JsonResult
 
 VOCABULARY_SIZE = 1000
-REACH = 5  # of a node to its parent, in generated trees
-CLASS_TOKENS = (1, 2)  # the one token that decides the class of a generated sequence
+REACH = 5  # nodes; maximum distance from a node to its parent in generated trees
+CLASS_TOKENS = (1, 2)  # token of each of the two classes; a generated sequence has exactly one class token
 DrawLengths = Callable[[np.random.Generator, int], np.ndarray]
-# From the best case of static graphs to the worst. Lengths are bounded, so that static batches fit in memory.
+# The distributions of sequence lengths are sorted by the amount of padding in static graphs, from no padding to much
+# padding. Lengths are bounded, so that batches padded to the maximum length fit in memory.
 LENGTH_DISTRIBUTIONS: dict[str, DrawLengths] = {
     "equal": lambda generator, count: np.full(count, 50),
     "uniform": lambda generator, count: generator.integers(2, 101, count),
@@ -32,30 +33,24 @@ LENGTH_DISTRIBUTIONS: dict[str, DrawLengths] = {
 
 
 @dataclass(frozen=True)
-class WorkloadSize:
-    """Name and size of a workload. `mean_length`: of the sequences that are trained on. `max_length`: of all."""
+class WorkloadSize(JsonResult):
+    """Size of a workload.
 
-    name: str
+    `mean_length`: mean length of the sequences in all batches. `longest`: length of the longest sequence of the
+    workload. `updates`: number of optimizer steps in a round.
+    """
+
     mean_length: float
-    max_length: int
-    steps: int
+    longest: int
+    updates: int
     batch_size: int
-
-    def size_dict(self) -> JsonObject:
-        """Return the size as plain values, in the form of the command's last line."""
-        return {
-            "mean_length": self.mean_length,
-            "longest": self.max_length,
-            "updates": self.steps,
-            "batch_size": self.batch_size,
-        }
 
 
 class Workload(NamedTuple):
-    """Sequences and the batches to train on.
+    """Sequences of a benchmark, and the batches of these sequences that each round uses.
 
-    `fields`: specs of the fields, for the model. `batches`: the rows (B,) of each step, B the same in all of them.
-    `longest_batch`: rows of the batch that holds the longest sequences, which need the most memory.
+    `fields`: field specs for the model. `batches`: row numbers (B,) of each batch. B is the same for all batches.
+    `longest_batch`: row numbers of the batch that needs the most memory, because its sequences are the longest.
     """
 
     name: str
@@ -67,38 +62,38 @@ class Workload(NamedTuple):
 
     @property
     def max_length(self) -> int:
-        """Length of the longest sequence. Static shapes must have room for it, even if no batch holds it."""
+        """Length of the longest sequence of the workload.
+
+        The longest sequence may be in none of the batches. Batches with static shapes are still padded to this length.
+        """
         return int(self.split.sequences.lengths.max())
 
     @property
-    def mean_length(self) -> float:
-        """Mean length of the sequences that are trained on."""
-        return float(np.mean(self.split.sequences.lengths[np.concatenate(self.batches)]))
+    def tokens(self) -> int:
+        """Number of tokens in all batches, without padding."""
+        return int(self.split.sequences.lengths[np.concatenate(self.batches)].sum())
 
-    def size(self) -> dict[str, Any]:
-        """Return the arguments of `WorkloadSize`."""
-        return {
-            "name": self.name,
-            "mean_length": self.mean_length,
-            "max_length": self.max_length,
-            "steps": len(self.batches),
-            "batch_size": len(self.batches[0]),
-        }
+    @property
+    def size(self) -> WorkloadSize:
+        updates, batch_size = len(self.batches), len(self.batches[0])
+        return WorkloadSize(self.tokens / (updates * batch_size), self.max_length, updates, batch_size)
 
 
 def generate_workload(
     length_distribution: str, sequences: int, batch_size: int, batches: int, seed: int, trees: bool = False
 ) -> Workload:
-    """Generate sequences of random tokens with one token at a random position that decides the class.
+    """Generate a workload of random sequences.
 
-    `trees`: the tokens are the nodes of random trees, see `random_parents`.
+    One token at a random position decides the class of a sequence.
+
+    `trees`: True to generate random trees, whose nodes are the tokens (see `random_parents`).
     """
     if length_distribution not in LENGTH_DISTRIBUTIONS:
         raise InputError(f"lengths={length_distribution}", f"must be one of {', '.join(LENGTH_DISTRIBUTIONS)}")
     generator = np.random.default_rng(seed)
     lengths = LENGTH_DISTRIBUTIONS[length_distribution](generator, sequences).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    # Other tokens come after those of the classes; id 0 is the unknown value.
+    # The id 0 stands for unknown values. The ids of the class tokens come next, then the ids of all other tokens.
     tokens = generator.integers(max(CLASS_TOKENS) + 1, VOCABULARY_SIZE, offsets[-1]).astype(np.int32)
     labels = generator.integers(0, len(CLASS_TOKENS), sequences)
     tokens[offsets[:-1] + generator.integers(0, lengths)] = np.array(CLASS_TOKENS, np.int32)[labels]
@@ -114,22 +109,25 @@ def generate_workload(
 
 
 def random_parents(lengths: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Return the parents (S,) of the nodes of random trees: each node is below one of the next `REACH` ones.
+    """Return the parent index of each node (S,) of random trees.
 
-    They are about a third as deep as they have nodes, like the parse trees of sentences. The last node is the root, -1.
+    `lengths`: number of nodes of each tree. The parent of a node is one of the next `REACH` nodes of the same tree.
+
+    The depth of a tree is about a third of its number of nodes, like the depth of parse trees of sentences. The last
+    node of a tree is the root, whose parent is -1.
 
     >>> random_parents(np.array([1, 3]), np.random.default_rng(0)).tolist()
     [-1, 1, 2, -1]
     """
     ends = np.repeat(np.cumsum(lengths), lengths)
-    later = ends - 1 - np.arange(lengths.sum())  # nodes after this one in its tree
+    later = ends - 1 - np.arange(lengths.sum())  # number of nodes after each node in its tree
     nodes = np.repeat(lengths, lengths) - 1 - later
     above = nodes + 1 + (generator.random(len(later)) * np.minimum(later, REACH)).astype(np.int64)
     return np.where(later > 0, above, -1).astype(np.int32)
 
 
 def dataset_workload(dataset: Dataset, batch_size: int, batches: int, seed: int) -> Workload:
-    """Return the training rows of a dataset as a workload."""
+    """Return a workload with batches of training rows of a dataset."""
     split = dataset.splits["train"]
     specs = input_specs(dataset.encoders, dataset.classes)
     step_batches, longest_batch = _select_batches(split, batch_size, batches, seed)
@@ -137,17 +135,18 @@ def dataset_workload(dataset: Dataset, batch_size: int, batches: int, seed: int)
 
 
 def _select_batches(split: Split, batch_size: int, count: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return `count` batches of an epoch in random order, and the one with the longest sequences.
+    """Select `count` batches of an epoch.
 
-    The batches are quantiles by length, so that a few of them stand for the epoch. All have `batch_size` rows, as
-    static shapes need.
+    Return the selected batches in random order, and the batch with the longest sequence. All batches of the epoch are
+    sorted by their longest sequence, and batches at evenly spaced positions are selected. With this selection, a few
+    batches represent the whole epoch. Static shapes require that all batches have `batch_size` rows.
     """
     lengths = split.sequences.lengths
     if len(lengths) < batch_size:
         raise InputError(f"batch_size={batch_size}", f"there are only {len(lengths)} sequences", "set a smaller one")
-    max_tokens = int(lengths.max()) * batch_size  # never the limit: batch_size rows of any length fit
+    max_tokens = int(lengths.max()) * batch_size  # large enough that only `batch_size` limits a batch
     plan = plan_batches(lengths, max_tokens=max_tokens, max_sequences=batch_size, pool_batches=50, seed=seed, epoch=0)
-    # A pool may end with a short batch, which no static shape fits.
+    # The plan may have batches with fewer rows, which do not fit static shapes.
     full_batches = [rows for rows in plan if len(rows) == batch_size]
     by_length = sorted(full_batches, key=lambda rows: lengths[rows].max())
     quantiles = ((np.arange(count) + 0.5) / count * len(by_length)).astype(int)

@@ -1,1 +1,1 @@
-"""The exported artifact → predictions. No module here imports torch."""
+"""Predictions with a bundle, the exported model of a run. No module in this folder imports torch."""

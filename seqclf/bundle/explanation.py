@@ -1,4 +1,4 @@
-"""Explanations of predictions: tokens with their contributions, for rows in memory, tables and files."""
+"""Explanations of predictions: the contribution of each token to the prediction of its sequence."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     from seqclf.bundle.predictions import Predictions
 
 
-WINDOW_ROWS = 1024  # read at once
-WINDOW_TOKENS = 100_000  # explained, and written, at once
-UNIT = "sequences"  # of the progress; `BundleModel.logits` counts rows, which here are copies of them
+WINDOW_ROWS = 1024  # number of rows that are read from a source at once
+WINDOW_TOKENS = 100_000  # approximate number of tokens that are explained and written at once
+UNIT = "sequences"  # unit of the progress bar; `BundleModel.logits` reports shortened copies as "rows"
 
 
 class Explanation(SequencePrediction):
-    """Prediction of one sequence and why.
+    """Prediction of one sequence, with the contribution of each token.
 
-    `tokens`: a text for each token that is left after truncation. `contributions`: of each token, None for one that
-    the model did not read. `contributions_by_field`: field → of that field of each token, empty where there is no
-    difference (see `apart_fields`). `parents`: only of trees, the index of the parent of each node in `tokens`, -1 for
-    the root. Nodes are in the order of the lists that a tree was given as, those of bracketed text in postorder. A
-    refused sequence has None in all keys but `error`.
+    `tokens`: text of each token of the truncated sequence. `contributions`: contribution of each token, None for a
+    token that the model did not read. `contributions_by_field`: dict field name → list of the field's contribution in
+    each token. If the sequence has a single field, `contributions_by_field` is usually empty (see `apart_fields`).
+    `parents`: for a tree, the index of each node's parent in `tokens`, or -1 for the root. The nodes of a tree are in
+    the order of the input lists. If the input is bracketed text, the nodes are in postorder. If the sequence was
+    rejected, `error` is set and all other keys are None.
     """
 
     tokens: list[str] | None
@@ -46,10 +47,11 @@ class Explanation(SequencePrediction):
 
 
 class ExplainedRows(NamedTuple):
-    """N consecutive rows, of which those that were not refused have S tokens in total.
+    """Explanations of N consecutive rows. The accepted rows have S tokens in total.
 
-    `lengths`: (N,) tokens after truncation, 0 in refused rows. `positions`: (S,) of the tokens in their rows, from
-    1, before truncation. `texts`: (S,). `parents`: (S,) indices in the rows, -1 for roots; None for sequences.
+    `lengths`: (N,) number of tokens of each row after truncation, 0 for a rejected row. `positions`: (S,) position of
+    each token in its untruncated row, counted from 1. `texts`: (S,) text of each token. `parents`: (S,) index of each
+    node's parent in the row of the node, -1 for a root; None if the rows are not trees.
     """
 
     predictions: Predictions
@@ -61,7 +63,7 @@ class ExplainedRows(NamedTuple):
 
 
 def explain_rows(classifier: BundleModel, window: Window, *, by_field: bool) -> Iterator[Explanation]:
-    """Explain the Python rows of a window."""
+    """Yield the explanation of each row in a window of Python rows."""
     value_errors = iter(window.value_errors)
     for rows in explain_columns(classifier, window.columns, by_field=by_field):
         errors = list(islice(value_errors, len(rows.lengths)))
@@ -86,7 +88,10 @@ def explain_rows(classifier: BundleModel, window: Window, *, by_field: bool) -> 
 
 
 def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_field: bool) -> Iterator[ExplainedRows]:
-    """Explain canonical columns in parts of consecutive rows, of about `WINDOW_TOKENS` tokens each."""
+    """Explain rows of canonical columns.
+
+    Yield the explanations in contiguous blocks of about `WINDOW_TOKENS` tokens.
+    """
     predictions = classifier.predict_columns(columns)
     truncation = classifier.schema.truncation
     part = np.cumsum(classifier.kept_lengths(predictions)) // WINDOW_TOKENS
@@ -113,14 +118,14 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
         texts = token_texts(classifier.encoders, sequences.fields)
         progress.advance(UNIT, len(rows) - len(usable))
         parents = sequences.fields.get(PARENTS)
-        first = next(iter(classifier.encoders))  # all fields are in one order
+        first = next(iter(classifier.encoders))  # the first field, because the tokens of all fields have the same order
         order = classifier.encoders[first].written_order(accepted.column(first))
         explained = ExplainedRows(some, lengths, positions, texts, contributions, parents)
         yield explained if order is None else _as_written(explained, order)
 
 
 def _as_written(rows: ExplainedRows, order: np.ndarray) -> ExplainedRows:
-    """Return explained trees with their nodes in another order. `order`: (S,) the new index of each node in its row."""
+    """Reorder the nodes of explained trees. `order`: (S,) new index of each node in its row."""
     starts = np.repeat(np.cumsum(rows.lengths) - rows.lengths, rows.lengths)
     source = np.argsort(starts + order)
     parents = None
@@ -143,9 +148,9 @@ def explain_sequences(
     tokens_read: np.ndarray | None = None,
     traces: Mapping[str, np.ndarray] = NO_TRACES,
 ) -> Contributions:
-    """Contributions of the tokens of encoded sequences to the classes `predicted`, (N,).
+    """Return the contribution of each token to the predicted class of its sequence, for N encoded sequences.
 
-    `tokens_read`, `traces`: see `occlude`.
+    `predicted`: (N,) index of the predicted class of each sequence. `tokens_read`, `traces`: see `occlude`.
     """
 
     def score(copies: Ragged, rows: np.ndarray) -> np.ndarray:
@@ -168,7 +173,7 @@ def explain_sequences(
 def explain_batch(
     classifier: BundleModel, columns: pa.RecordBatch, first_row: int, *, by_field: bool
 ) -> Iterator[Result]:
-    """Explain one window as `BundleModel.predict_batch` predicts it, in parts of consecutive rows."""
+    """Explain the rows of one window. Yield one result for each contiguous block of rows."""
     ids = row_ids(columns, first_row)
     for rows in explain_columns(classifier, columns, by_field=by_field):
         count = len(rows.lengths)
@@ -178,23 +183,25 @@ def explain_batch(
 
 
 def explain_source(classifier: BundleModel, source: Source, *, by_field: bool) -> Iterator[Result]:
-    """Explain a source window by window, in order."""
+    """Explain the rows of a source. Yield the results in the order of the rows."""
     title = f"explaining {source.short_name}"
     for window in source_windows(classifier.schema, source, title=title, unit=UNIT, window_rows=WINDOW_ROWS):
         yield from explain_batch(classifier, window.columns, window.first_row, by_field=by_field)
 
 
 def explain_table(classifier: BundleModel, data: Any, *, by_field: bool) -> Any:
-    """Return the explanations of a table as a table of the same library, with a row per token."""
+    """Explain the rows of a table. Return a table of the same library, with one row for each token."""
     results = explain_source(classifier, classifier.table_source(data), by_field=by_field)
     empty = explanations_schema(classifier, pa.int64(), by_field=by_field)
     return to_library(results, empty, data, empty.names, same_rows=False)
 
 
 def explanations_schema(classifier: BundleModel, id_type: pa.DataType, *, by_field: bool) -> pa.Schema:
-    """Columns `id`, `prediction`, `probability`, `position`, `token`, `contribution`, those by field, and `error`.
+    """Return the schema of an explanation table.
 
-    Trees have the column `parent` after `position`. Contributions of tokens that were not read are null.
+    The columns are `id`, `prediction`, `probability`, `position`, `token`, `contribution` and `error`. If the rows are
+    trees, there is a column `parent` after `position`. With `by_field`, there is a column `contribution_<field>` for
+    each field of `apart_fields`. The contribution of a token that the model did not read is null.
     """
     columns = [("id", id_type), ("prediction", classifier.labels.type), ("probability", pa.float64())]
     columns += [("position", pa.int64())]
@@ -208,7 +215,10 @@ def explanations_schema(classifier: BundleModel, id_type: pa.DataType, *, by_fie
 def explanations_table(
     rows: ExplainedRows, classifier: BundleModel, ids: pa.Array, *, by_field: bool
 ) -> pa.RecordBatch:
-    """A row for each token, and one for each refused row, which has only its id and error. `ids`: (N,)."""
+    """Return an explanation table with a row for each token and a row for each rejected row.
+
+    A rejected row has only an id and an error. `ids`: (N,) ids of the rows.
+    """
     predictions = rows.predictions
     refused = rows.lengths == 0
     row_of_line = np.repeat(np.arange(len(refused)), np.where(refused, 1, rows.lengths))
@@ -217,7 +227,7 @@ def explanations_table(
     probability = predictions.probabilities[np.arange(len(best)), best]
 
     def column(values: Any, kind: pa.DataType) -> pa.Array:
-        # Zeros, because values under the mask travel along, and the same rows must give the same bytes.
+        # Masked entries are set to zero: Arrow also stores masked values, and equal rows must give equal bytes.
         spread = np.zeros(len(no_token), np.asarray(values).dtype if kind != pa.string() else object)
         spread[~no_token] = values
         missing = no_token | np.isnan(spread) if kind == pa.float64() else no_token
@@ -238,19 +248,24 @@ def explanations_table(
 
 
 def _parent_column(parents: np.ndarray, no_token: np.ndarray) -> pa.Array:
-    """Positions of parents from 1, null for roots and for lines without a token. `no_token`: mask of those lines."""
+    """Return the column `parent`: the position of each node's parent, counted from 1.
+
+    The parent is null in a table row without a token, and for the root of a tree.
+
+    `no_token`: mask of the table rows that have no token.
+    """
     positions = np.zeros(len(no_token), np.int64)
     positions[~no_token] = parents + 1
     return pa.array(positions, mask=positions == 0)
 
 
-# Explanations of a few rows for a page, at a bounded cost.
+# Explanations of a few rows for a report page, with a limit on the computing time.
 
-MAX_TOKENS = 100_000  # that all explanations together may read: half a second on two cores with the default LSTM
+MAX_TOKENS = 100_000  # for one report page: about half a second on two cores with the default LSTM
 
 
 class BriefExplainer:
-    """Contributions of the shown tokens of one row after the other, which may read `max_tokens` together.
+    """Explains one row per call, until the model has read `max_tokens` tokens for all calls together.
 
     ```python
     explain = BriefExplainer(BundleModel("runs/fraud/bundle"))
@@ -269,12 +284,13 @@ class BriefExplainer:
         positions: Sequence[int],
         traces: Mapping[str, np.ndarray] = NO_TRACES,
     ) -> list[float | None] | None:
-        """Return the contribution of each token at `positions` to class `predicted`. None for a row beyond the budget.
+        """Return the contribution of each token at `positions` to class `predicted`.
 
-        Tokens that the model did not read have None.
+        Returns None if the explanation would exceed the limit `max_tokens`. A token that the model did not read has the
+        contribution None.
 
-        `fields`: name → (T,) or (T, D) of one encoded row, for trees with the parents of the nodes. `traces`: see
-        `occlude`; stored rows have none.
+        `fields`: dict field name → (T,) or (T, D) encoded tokens of one row. For a tree, `fields` also holds the
+        parents of the nodes. `traces`: see `occlude`. Rows of a prepared dataset have no traces.
         """
         arrays = {spec["name"]: fields[spec["name"]] for spec in self.classifier.specs}
         length = len(next(iter(arrays.values())))

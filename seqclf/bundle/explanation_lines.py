@@ -1,4 +1,4 @@
-"""Terminal output of an explanation: the tokens of a sequence, each with a bar for its contribution."""
+"""Terminal output of an explanation: each token of a sequence with a bar for its contribution."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from seqclf.data.encoding.trees import PARTIAL, phrase
 from seqclf.documents.formatting import shortened
 
 MAX_TOKENS = 60
-HALF_WIDTH = 12  # cells of the longest bar
-MAX_TOKEN_CHARACTERS = 60  # characters
-SPACE = "␣"  # a token that is blank, of character tokenizers
+HALF_WIDTH = 12  # length of the longest bar, in terminal cells
+MAX_TOKEN_CHARACTERS = 60  # a token with more characters is shortened
+SPACE = "␣"  # shown in place of a space that is a token of its own
 EIGHTHS = " ▏▎▍▌▋▊▉█"
-SUPPORTS, OPPOSES = "blue", "dark_orange"  # which the color-blind can tell apart
+SUPPORTS, OPPOSES = "blue", "dark_orange"  # colors that color-blind readers can tell apart
 
 
 def show_token_bars(
@@ -26,10 +26,11 @@ def show_token_bars(
     contributions: Sequence[float | None],
     by_field: Mapping[str, Sequence[float | None]],
 ) -> None:
-    """Print a line for each token, of a long sequence those with the largest contributions, in their order.
+    """Print a line for each token, in the order of the tokens.
 
-    `contributions`: of each token to the prediction `label`, None for the last ones that the model did not read.
-    `by_field`: field → those of the field.
+    For a long sequence, only the `MAX_TOKENS` tokens with the largest absolute contributions are printed.
+    `contributions`: contribution of each token to the prediction `label`. A token that the model did not read has the
+    contribution None. `by_field`: dict field name → contributions of the field.
     """
     read = [value for value in contributions if value is not None]
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -55,7 +56,10 @@ def bar_line(
     by_field: Mapping[str, Sequence[float | None]],
     largest: float,
 ) -> Text:
-    """Return the line of the token at `position`. `largest`: absolute contribution of the longest bar."""
+    """Return the terminal line of the token at `position`.
+
+    `largest`: largest absolute contribution of all tokens; its bar has the full length.
+    """
     value = contributions[position]
     line = Text(f"{position + 1:>5}  {value:+8.3f}  ")
     line.append(bar(value, largest), style=SUPPORTS if value > 0 else OPPOSES)
@@ -67,7 +71,9 @@ def bar_line(
 
 
 def strongest(contributions: Sequence[float], most: int) -> list[int]:
-    """Positions of the `most` largest absolute contributions, ascending.
+    """Return the positions of the contributions with the largest absolute values, in ascending order.
+
+    `most`: maximum number of positions to return.
 
     >>> strongest([0.1, -2.0, 0.5], 2)
     [1, 2]
@@ -77,7 +83,7 @@ def strongest(contributions: Sequence[float], most: int) -> list[int]:
 
 
 def bar(value: float, largest: float) -> str:
-    """A bar to the left of an axis for a negative value, to the right for a positive one.
+    """Return a bar as text. The bar is left of the axis if `value` is negative, and else right of the axis.
 
     >>> bar(1.0, 1.0), bar(-0.5, 1.0)
     ('            │████████████', '      ██████│            ')
@@ -86,19 +92,23 @@ def bar(value: float, largest: float) -> str:
     cells = EIGHTHS[8] * (eighths // 8) + EIGHTHS[eighths % 8] * (eighths % 8 > 0)
     if value >= 0:
         return f"{'':{HALF_WIDTH}}│{cells:{HALF_WIDTH}}"
-    # There are no blocks that fill a cell from the right, so negative bars end at a half or a full cell.
+    # Unicode has no eighth blocks that fill a cell from the right, so a negative bar is rounded to half cells.
     cells = "▐" * (eighths % 8 >= 4) + EIGHTHS[8] * (eighths // 8)
     return f"{cells:>{HALF_WIDTH}}│{'':{HALF_WIDTH}}"
 
 
-# Terminal output of an explained tree: its nodes from the root down, each with a bar for its contribution.
+# Terminal output of an explained tree: one line per node, from the root down, with a bar for its contribution.
 
 MAX_INDENTS = 20
 WORDLESS = (INNER, INNER + PARTIAL)
 
 
 class TreeLine(NamedTuple):
-    """A node of a drawn tree. `depth`: number of drawn nodes above it. `text`: its token, or the phrase below it."""
+    """A printed node of a tree.
+
+    `depth`: number of printed ancestors of the node. `text`: word of the node. If the node has no word, `text` joins
+    the words of its descendants.
+    """
 
     node: int
     depth: int
@@ -112,10 +122,11 @@ def show_tree_bars(
     contributions: Sequence[float],
     by_field: Mapping[str, Sequence[float]],
 ) -> None:
-    """Print a line for each node, of a large tree those with the largest contributions.
+    """Print a line for each node of a tree (see `tree_lines`).
 
-    `contributions`: of each node, with all below it, to the prediction `label`. `by_field`: field → those of the node
-    alone. See `tree_lines`.
+    For a large tree, only the `MAX_TOKENS` nodes with the largest absolute contributions are printed. `contributions`:
+    contribution of each subtree (a node with its descendants) to the prediction `label`. `by_field`: dict field name →
+    contribution of each node without its descendants.
     """
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     alone = ", and its word alone" if by_field else ""
@@ -130,9 +141,9 @@ def show_tree_bars(
 
 
 def tree_lines(tokens: Sequence[str], parents: Sequence[int], shown: Sequence[int]) -> Iterator[TreeLine]:
-    """Yield the `shown` nodes of a tree from the root down, children from left to right.
+    """Yield a line for each node in `shown`. A parent comes before its children, and children go from left to right.
 
-    `parents`: index of the parent, -1 for the root. Words of a phrase come in the order of their indices.
+    `parents`: index of each node's parent, -1 for the root.
 
     >>> [(line.depth, line.text) for line in tree_lines(["bad", "film", "[NODE]"], [2, 2, -1], [0, 1, 2])]
     [(0, 'bad film'), (1, 'bad'), (1, 'film')]
@@ -143,7 +154,7 @@ def tree_lines(tokens: Sequence[str], parents: Sequence[int], shown: Sequence[in
         if parent >= 0:
             children[parent].append(node)
     waiting = [(list(parents).index(-1), 0)]
-    while waiting:  # not recursive, as trees may be deeper than Python's stack
+    while waiting:  # not recursive, because trees may be deeper than Python's stack
         node, depth = waiting.pop()
         if node in is_shown:
             yield TreeLine(node, depth, shortened(_text(tokens, children, node), MAX_TOKEN_CHARACTERS))
@@ -152,10 +163,10 @@ def tree_lines(tokens: Sequence[str], parents: Sequence[int], shown: Sequence[in
 
 
 def _text(tokens: Sequence[str], children: Sequence[Sequence[int]], node: int) -> str:
-    """Return the word of a node, or those below a node without one."""
+    """Return the word of a node, or the words of its descendants if the node has no word."""
     if tokens[node] not in WORDLESS or not children[node]:
         return tokens[node]
     below = [*children[node]]
-    for child in below:  # grows while it is read
+    for child in below:  # the list grows during the loop
         below += children[child]
     return phrase(tokens[child] for child in sorted(below) if tokens[child] not in WORDLESS)

@@ -1,7 +1,8 @@
-"""`manifest.json` of a bundle: its description, and hashes that reveal damage.
+"""`manifest.json` of a bundle: a description of the bundle, and hashes that reveal damaged files.
 
-It holds the schema, labels, decision, versions, data fingerprint, metrics, the sha256 of every other file, and a
-digest of itself. A manifest may come from anywhere, so its shape is checked before anything relies on it.
+The manifest holds the schema, labels, decision, versions, data fingerprint, metrics, the SHA-256 hash of every other
+file, and a digest of the manifest itself. A manifest may come from an untrusted source, so its types are checked before
+its values are used.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from seqclf.bundle.step_model import STATE, STEP
+from seqclf.config.hints import similar_file
 from seqclf.config.override_text import argument
-from seqclf.config.suggestions import similar_file
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import READER
@@ -24,11 +25,11 @@ from seqclf.evaluation.decision import RULES, Decision
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, require
 
-FORMAT = 3  # 1: before tokens were called tokens in the schema of a bundle; 2: before data.query
+FORMAT = 3  # format 1 had other key names for tokens in the schema; format 2 had no data.query
 NAME = "manifest.json"
 MODEL = "model.onnx"
-MAX_BYTES = 200_000_000  # a larger file is not parsed, as it would exhaust memory
-MAX_REPLACEMENTS = 100  # of a bundle while it is read
+MAX_BYTES = 200_000_000  # a larger manifest is not parsed, because it would exhaust memory
+MAX_REPLACEMENTS = 100  # number of attempts to read a bundle that another process replaces repeatedly
 COPY_AGAIN = "copy the bundle again, or export it anew"
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
@@ -65,7 +66,7 @@ SHAPE = {
 }
 LOG_LOSS = Where(float, lambda loss: loss >= 0, "at least 0")
 POINT = {"threshold": (HALTING_SCORE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE, "loss": LOG_LOSS}
-# Keys of some bundles: of those that also read by chunks, and of those that may halt.
+# Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `halting`: the model may stop early.
 OPTIONAL = {
     "step": {"states": [STATE]},
     "halting": {"threshold": (HALTING_SCORE, None), "splits": Each([POINT])},
@@ -73,13 +74,16 @@ OPTIONAL = {
 
 
 def encoder_file(field: str) -> str:
-    """File of a field's encoder in a bundle. Field names are identifiers (see `Schema`), so no name leads elsewhere."""
+    """Return the path of the file with a field's encoder, relative to the bundle folder.
+
+    A field name is an identifier (see `Schema`), so the path stays inside the bundle folder.
+    """
     return f"encoders/{field}.json"
 
 
 def write_manifest(folder: Path, content: JsonObject) -> None:
-    """Write a manifest with the hash of every file that is in `folder` now."""
-    # Sorted, so that the same files give the same manifest on every file system.
+    """Write `manifest.json` into `folder`, with `content` and the hash of every other file in the folder."""
+    # The names are sorted, so that the same files give the same manifest on every file system.
     files = {name: _sha256(folder / name) for name in sorted(_file_names(folder) - {NAME})}
     manifest = {"format": FORMAT, **content, "files": files}
     manifest["digest"] = _digest(manifest)
@@ -87,15 +91,17 @@ def write_manifest(folder: Path, content: JsonObject) -> None:
 
 
 def read_manifest(folder: Path) -> JsonObject:
-    """Read the manifest of an undamaged bundle. Raises InputError that names a missing or changed file."""
+    """Return the manifest of a bundle. Raises InputError if a file of the bundle is missing or was changed."""
     return read_bundle(folder)[0]
 
 
 def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
-    """Read the manifest of an undamaged bundle, and the files that prediction reads: path in the bundle → content.
+    """Return the manifest of a bundle, and the content of the files that prediction needs.
 
-    The content is what was hashed, so a bundle that is replaced meanwhile is read as it was before or as it is after.
-    Raises InputError that names a missing or changed file.
+    The content of the files is a dict: path relative to the bundle folder → bytes of the file. The hash of a file is
+    computed from the returned bytes, because a second read could give other bytes. If another process replaces the
+    bundle during the call, all returned files belong to the same bundle, the old one or the new one. Raises InputError
+    if a file is missing or was changed.
     """
     manifest = _read_description(folder)
     for _ in range(MAX_REPLACEMENTS):
@@ -105,12 +111,12 @@ def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
             latest = _read_description(folder)
             if latest["digest"] == manifest["digest"]:
                 raise
-            manifest = latest  # another bundle took the place of this one
+            manifest = latest  # the digest differs, so another process has replaced the bundle
     return manifest, _read_files(folder, manifest)
 
 
 def _read_description(folder: Path) -> JsonObject:
-    """Read the content of a manifest, which is consistent in itself."""
+    """Read a manifest, check its digest, types and values, and return its content."""
     if folder.is_file():
         raise InputError(f"bundle={folder}", *_problem_of_file(folder))
     if not folder.is_dir():
@@ -126,9 +132,9 @@ def _read_description(folder: Path) -> JsonObject:
         raise InputError(f"bundle={folder}", problem, COPY_AGAIN)
     try:
         manifest: JsonObject = json.loads(path.read_text(encoding="utf-8"))
-        # An edited manifest is refused before its values are read, so the error names the edit and not its effect.
+        # The digest is checked before the values, so that an edited manifest is reported as changed.
         intact = manifest.get("digest") == _digest(manifest)
-    except (OSError, ValueError, AttributeError, RecursionError):  # JSON may be nested too deep, or no object
+    except (OSError, ValueError, AttributeError, RecursionError):  # JSON that is too deeply nested, or not an object
         intact = False
     if not intact:
         raise InputError(f"bundle={folder}", f"{NAME} has changed since the export", COPY_AGAIN)
@@ -137,14 +143,14 @@ def _read_description(folder: Path) -> JsonObject:
             f"bundle={folder}", f"of format {manifest.get('format')}, this seqclf reads {FORMAT}", "export it anew"
         )
     with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
-        # A digest proves that nothing changed since the export, not that the exporter can be trusted.
+        # The digest shows only that nobody changed the manifest. The manifest may still be from an untrusted source.
         check_content(manifest)
         _check_files(manifest)
     return manifest
 
 
 def _read_files(folder: Path, manifest: JsonObject) -> dict[str, bytes]:
-    """Compare every file with its hash, and return the content of those that prediction reads."""
+    """Compare the hash of every file with the manifest. Return the content of the files that prediction needs."""
     if unlisted := sorted(_file_names(folder) - {NAME, *manifest["files"]}):
         raise InputError(
             f"bundle={folder}", f"{NAME} does not list {unlisted[0]}", "move it out of the bundle, or export it anew"
@@ -169,7 +175,7 @@ def _read_files(folder: Path, manifest: JsonObject) -> dict[str, bytes]:
 
 
 def _problem_of_file(path: Path) -> tuple[str, str]:
-    """Return what a file is that was given as a bundle, and what to write instead."""
+    """Return the problem and the remedy if the argument `bundle` names a file instead of a folder."""
     if path.suffix == ".ckpt":
         return "is a checkpoint", f"export it: seqclf export {argument('checkpoint', str(path))} bundle=FOLDER"
     bundle = next((folder for folder in list(path.parents)[:2] if (folder / NAME).is_file()), None)
@@ -179,7 +185,7 @@ def _problem_of_file(path: Path) -> tuple[str, str]:
 
 
 def check_content(manifest: Mapping[str, Any]) -> None:
-    """Raise InputError unless every key that prediction relies on is present and consistent."""
+    """Raise InputError if the manifest lacks a key that prediction needs, or if two keys contradict each other."""
     require(manifest, {key: shape for key, shape in SHAPE.items() if key != "files"})
     require(manifest, {key: shape for key, shape in OPTIONAL.items() if key in manifest})
     if "halting" in manifest:
@@ -195,7 +201,7 @@ def check_content(manifest: Mapping[str, Any]) -> None:
 
 
 def _check_decision(decision: Mapping[str, Any], classes: list[str]) -> None:
-    """Raise InputError unless a decision of the right shape is consistent with the classes."""
+    """Raise InputError if the decision contradicts the list of classes. The caller has checked the types."""
     unknown = set(decision) - {entry.name for entry in dataclass_fields(Decision)}
     if unknown:
         raise InputError(f"decision.{min(unknown)}", "unknown key of a decision")
@@ -214,34 +220,34 @@ def _check_decision(decision: Mapping[str, Any], classes: list[str]) -> None:
 
 
 def _check_halting(halting: Mapping[str, Any]) -> None:
-    """Raise InputError unless a curve of the right shape has its operating point."""
+    """Raise InputError unless the halting curve of each split has a point at the default halting threshold."""
     for split, points in halting["splits"].items():
         if halting["threshold"] not in [point["threshold"] for point in points]:
             raise InputError(f"halting.splits.{split}", "must hold the point of halting.threshold")
 
 
 def _check_files(manifest: Mapping[str, Any]) -> None:
-    """Raise InputError unless every file that prediction reads has a hash, and no name leads out of the bundle."""
+    """Raise InputError if a file that prediction needs has no hash, or if a path is outside the bundle folder."""
     require(manifest, {"files": Each(str)})
     files = manifest["files"]
     for name in _names_read(manifest):
         if name not in files:
             raise InputError("files", f"no hash of {name}")
     for name in files:
-        # Hashing such a file would read outside the bundle, or a device that never ends.
+        # A path outside the bundle could name a private file, or a device that can be read without end.
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
             raise InputError(f"files.{name}", "not a path in the bundle")
 
 
 def _names_read(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the files that prediction reads. A model that may halt is run by its step."""
+    """Return the paths of the files that prediction needs: the models and the encoders."""
     models = [MODEL, *([STEP] if "step" in manifest or "halting" in manifest else [])]
     return [*models, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])]
 
 
 def _file_names(folder: Path) -> set[str]:
-    """Return the paths in a folder of all that is no folder itself. Links are not followed."""
+    """Return the relative paths of all files and symbolic links below a folder. Linked folders are not searched."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return {path.relative_to(folder).as_posix() for path in paths}
 
@@ -252,6 +258,6 @@ def _sha256(path: Path) -> str:
 
 
 def _digest(manifest: JsonObject) -> str:
-    # Sorted keys without layout: a manifest that was only reformatted keeps its digest.
+    # The digest does not depend on whitespace or key order, so reformatting a manifest does not change the digest.
     content = {key: value for key, value in manifest.items() if key != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The model of a bundle on ONNX Runtime, and its predictions for canonical columns and files."""
+"""`BundleModel`: runs the model of a bundle on ONNX Runtime, and predicts canonical columns and files."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.state_validation import error_context, parse_json
 
 WINDOW_ROWS = 16384
-NOT_FINITE = "gives logits that are not finite"  # of a row that is refused
-MAX_ENCODED_TOKENS = 500_000  # at a time, so that long sequences of wide tokens fit into memory
+NOT_FINITE = "gives logits that are not finite"  # error text of a rejected row
+MAX_ENCODED_TOKENS = 500_000  # approximate number of tokens that are encoded at a time, to limit the memory use
 
 
 class BundleModel:
-    """The model of a bundle with its encoders and its decision: canonical columns in, predictions out.
+    """The model, the encoders and the decision of a bundle, for predictions of canonical columns.
 
-    `Classifier` is the face of it for users; its arguments are documented there.
+    Canonical columns are Arrow columns of fixed types, one column per field (see `SourceReader.read`). The public
+    subclass `Classifier` documents the arguments.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class BundleModel:
     ):
         self.folder = folder = Path(folder)
         self.device, self.threads = device, thread_count(threads)
-        # First: it compares the hash of every file before one of them is parsed.
+        # `read_bundle` compares the hash of every file before any file is parsed.
         self.manifest, self._files = read_bundle(folder)
         self.classes: list[str] = self.manifest["classes"]
         self.schema = stored_schema(self.manifest["schema"])
@@ -74,7 +75,7 @@ class BundleModel:
         self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         self.specs = input_specs(self.encoders, self.classes)
         self.reader = self._open_reader(budget)
-        # Streams may be opened later, when another bundle may lie in the folder.
+        # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
         self._files = {name: content for name, content in self._files.items() if name == STEP}
         self.provider: str = self.reader.session.provider
         self.no_cuda: str | None = self.reader.session.no_cuda
@@ -82,7 +83,7 @@ class BundleModel:
         self.warnings = [line for line in (self._drop_guarantees(budget), on_cpu) if line is not None]
 
     def _open_reader(self, budget: float | None) -> BatchReader:
-        """Open the model that predictions are made by. Raises InputError for a budget that it cannot keep."""
+        """Open the ONNX model. Raises InputError if `budget` is set and the model cannot stop early."""
         halting = self.manifest.get("halting")
         if halting is not None:
             return UntilHalted(self.open_step(TokensCurve.from_manifest(halting).threshold_of(budget)), CHUNK)
@@ -98,7 +99,10 @@ class BundleModel:
         return WholeSequences(session, [spec["name"] for spec in self.specs])
 
     def _drop_guarantees(self, budget: float | None) -> str | None:
-        """Forget guarantees that were given for another share of tokens than `budget`. Return a warning then."""
+        """Remove the guarantees of the decision if `budget` changes the threshold at which the model stops early.
+
+        Returns a warning if guarantees were removed, else None.
+        """
         if budget is None or not self.decision.targets:
             return None
         curve = TokensCurve.from_manifest(self.manifest["halting"])
@@ -128,13 +132,20 @@ class BundleModel:
         )
 
     def to_columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
-        """Return canonical columns of Python values, and the error of each row. See `python_rows.to_columns`."""
+        """Convert Python rows to canonical columns.
+
+        Return also the error of each row (see `python_rows.to_columns`).
+        """
         return to_columns(sequences, self.encoders, self.field_of_column, self._ignored)
 
     def sequence_predictions(
         self, predictions: Predictions, value_errors: Sequence[str | None]
     ) -> list[SequencePrediction]:
-        """Return the prediction of each row, or its error: that of its values (see `to_columns`) comes first."""
+        """Return a dict for each row: the prediction, or the error.
+
+        `value_errors`: error of each row from `to_columns`, or None. An error in `value_errors` takes precedence over
+        an error in `predictions`.
+        """
         results: list[SequencePrediction] = []
         labels: list[Label] = self.labels.to_pylist()
         for row, value_error in enumerate(value_errors):
@@ -156,7 +167,7 @@ class BundleModel:
         return results
 
     def predictions_of(self, logits: np.ndarray) -> list[SequencePrediction]:
-        """Return the predictions of (N, C) logits, with an error where they are not finite."""
+        """Convert logits (N, C) to predictions. A row with NaN or infinite logits gets an error."""
         finite = np.isfinite(logits).all(axis=1)
         errors = [None if usable else f"{MODEL} {NOT_FINITE}" for usable in finite]
         logits = np.where(finite[:, None], logits, np.nan)
@@ -165,7 +176,10 @@ class BundleModel:
         return self.sequence_predictions(rows, [None] * len(logits))
 
     def parse(self, text: str) -> Any:
-        """Read a sequence from the command line: running text as it is, tokens as JSON or as in the field's cells."""
+        """Parse a sequence that the user typed on the command line.
+
+        Free text is returned unchanged. A list of tokens is typed as JSON, or as in a cell of the data file.
+        """
         return self.encoders[self.schema.fields[0].name].parse(text)
 
     def windows(
@@ -182,16 +196,19 @@ class BundleModel:
         )
 
     def table_source(self, data: Any) -> Source:
-        """Return the source that reads a table. See `windows.table_source`."""
+        """Return a source that reads the rows of a table (see `windows.table_source`)."""
         return table_source(self.schema, self.manifest["reader"]["query"], data)
 
     def row_windows(self, sequences: list[Any], window_rows: int | None = None) -> Iterator[Window]:
-        """Return the windows of Python rows, of `window_rows` or `WINDOW_ROWS` rows each."""
+        """Split Python rows into windows. `window_rows`: number of rows of a window, by default `WINDOW_ROWS`."""
         self.require_unchanged_fields()
         return row_windows(sequences, self.to_columns, window_rows or WINDOW_ROWS)
 
     def require_unchanged_fields(self) -> None:
-        """Raise InputError if the query of the bundle changes the fields, which it cannot do to Python rows."""
+        """Raise InputError if `data.query` of the bundle changes the fields.
+
+        The query is not applied to Python rows.
+        """
         remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
         require_unchanged_fields(self.manifest["reader"]["query"], self.schema, f"bundle={self.folder}", remedy)
 
@@ -202,39 +219,41 @@ class BundleModel:
         table: LabelTable | None = None,
         group: str | None = None,
     ) -> Iterator[tuple[SourceRows, Predictions]]:
-        """Read the files of a source in windows of `WINDOW_ROWS` rows, and predict each window.
+        """Predict the rows of a source, one window of `WINDOW_ROWS` rows after the other.
 
-        `label`, `group`: columns to read along as `label`, and as GROUP and GROUP_NAME of `schema.casts`. `table`: a
-        label table to join by id instead. Raises InputError if the source is SQL.
+        `label`: name of the label column, which becomes the canonical column `label`. `group`: name of the group
+        column, which becomes the canonical columns GROUP and GROUP_NAME of `schema.casts`. `table`: label table to join
+        with the rows by id. If there is a label table, `label` is None. Raises InputError if the source is SQL.
         """
         return (
             (window.rows, self.predict_columns(window.columns)) for window in self.windows(source, label, table, group)
         )
 
     def predict_batch(self, columns: pa.RecordBatch, first_row: int) -> Result:
-        """Return the table that the predict command writes for one window, and its counts.
+        """Predict one window. Return the output table of the predict command, and the counts of rows and tokens.
 
-        The result depends on the arguments alone, so windows may be predicted in any order and process.
+        A prediction does not depend on other windows, so windows may be predicted in any order and in any process.
 
         Args:
-            columns: (N,) rows of canonical columns (see `Window.columns`).
-            first_row: number of the first row from 1, which is its id where the columns have no id.
+            columns: canonical columns with N rows (see `Window.columns`).
+            first_row: row number of the first row, counted from 1. If there is no column `id`, row numbers are used as
+                ids.
         """
         predictions = self.predict_columns(columns)
         table = predictions_table(predictions, self.classes, self.labels, row_ids(columns, first_row))
         return Result(table, self.counts(predictions))
 
     def predict_windows(self, source: Source) -> Iterator[Result]:
-        """Predict a source window by window, in order."""
+        """Predict the rows of a source. Yield one result per window, in the order of the rows."""
         return (self.predict_batch(window.columns, window.first_row) for window in self.windows(source))
 
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
-        """Predict canonical columns (see `SourceReader.read`), in their order."""
+        """Predict each row of canonical columns (see `SourceReader.read`)."""
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
         lengths, tokens_read = np.zeros((2, columns.num_rows), np.int64)
         usable = np.flatnonzero(problems.usable)
-        tokens = np.zeros(3, np.int64)  # all, unknown, far
+        tokens = np.zeros(3, np.int64)  # all tokens, tokens with unknown values, tokens with far numbers
         for rows in self._parts(columns, usable):
             sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
             limit, column = self.schema.max_length, self.schema.fields[0].column
@@ -252,14 +271,18 @@ class BundleModel:
         reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.first_problems.items()}
         errors = [reasons.get(row) for row in range(columns.num_rows)]
         probabilities = self.decision.probabilities(logits)
-        # Refused rows have NaN logits, which cannot be compared. Whatever is chosen for them is replaced by -1.
+        # The logits of a rejected row are NaN. They are set to 0 for `choose`, and then the class of the row is set to
+        # -1.
         predicted = self.decision.choose(np.nan_to_num(logits))
         predicted = np.where(lengths > 0, predicted, -1)
         read = tokens_read if self.may_halt else None
         return Predictions(logits, probabilities, predicted, lengths, errors, read, *tokens.tolist())
 
     def _parts(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[np.ndarray]:
-        """Cut `rows` into parts of about `MAX_ENCODED_TOKENS` tokens. Texts, which are no tokens yet, stay together."""
+        """Split `rows` into contiguous parts of about `MAX_ENCODED_TOKENS` tokens each.
+
+        Rows of free text form one part, because the number of tokens is not known before encoding.
+        """
         first = columns.column(self.schema.fields[0].name)
         if not len(rows) or not pa.types.is_list(first.type):
             return [rows] if len(rows) else []
@@ -267,21 +290,21 @@ class BundleModel:
         return np.split(rows, np.flatnonzero(np.diff(part)) + 1)
 
     def logits(self, sequences: Ragged) -> np.ndarray:
-        """(N, C) logits of encoded sequences."""
+        """Return the logits (N, C) of encoded sequences."""
         return self.read(sequences).logits
 
     def read(self, sequences: Ragged) -> Read:
-        """Return the logits (N, C) of encoded sequences, and the tokens (N,) of each that were read."""
+        """Return the logits (N, C) of encoded sequences, and the number of tokens (N,) that the model read."""
         limits = BatchLimits.of(self.reader.session, self.threads, by_chunks=self.may_halt)
         return read_sequences(self.reader, sequences, len(self.classes), limits)
 
     def kept_lengths(self, predictions: Predictions) -> np.ndarray:
-        """Return the tokens (N,) of each row after truncation, 0 in refused rows."""
+        """Return the number of tokens (N,) of each row after truncation. A rejected row has 0 tokens."""
         limit = self.schema.truncation.max_length if self.schema.truncation.cuts else None
         return predictions.lengths if limit is None else np.minimum(predictions.lengths, limit)
 
     def counts(self, predictions: Predictions) -> Counts:
-        """Count the rows and tokens of predictions."""
+        """Count the rows, the rejected rows and the tokens of predictions."""
         rows, read = len(predictions.errors), predictions.tokens_read
         return Counts(
             rows=rows,
@@ -295,10 +318,10 @@ class BundleModel:
 
     @property
     def reads_trees(self) -> bool:
-        """True if tokens are nodes of trees, which have parents."""
+        """True if the tokens are nodes of trees."""
         return any(spec["kind"] == "parents" for spec in self.specs)
 
     @property
     def may_halt(self) -> bool:
-        """True if the model decides for each sequence how many tokens it reads."""
+        """True if the model may stop reading before the end of a sequence."""
         return isinstance(self.reader, UntilHalted)

@@ -1,8 +1,8 @@
-"""Occlusion: the contribution of each token to a prediction, as the change when the token is left out.
+"""Occlusion: the contribution of a token is the change of the prediction if the token is removed.
 
-The value that changes is the log-odds of the predicted class, log(p / (1 - p)), with the probability that predictions
-show. For two classes it is the margin of the logits. A probability near 1 hardly moves, whatever is left out; log-odds
-do not saturate.
+The change is measured in log-odds of the predicted class, log(p / (1 - p)), where p is the predicted probability. For
+two classes, the log-odds are the difference of the two logits. Log-odds are better than probabilities here, because a
+probability near 1 hardly changes if a token is removed.
 """
 
 from __future__ import annotations
@@ -20,20 +20,24 @@ from seqclf.data.encoding.leave_one_out import TokenRemoval
 from seqclf.data.field_spec import PARENTS
 from seqclf.data.ragged import Ragged, list_offsets, take
 
-OWNERS = "owners of values"  # an array beside the fields; its spaces keep it apart from their names
+OWNERS = "owners of values"  # name of an extra array (a field name cannot contain spaces)
 NO_TRACES: Mapping[str, np.ndarray] = MappingProxyType({})
-MAX_OCCLUDED_TOKENS = 500_000  # at a time, of all shortened copies together
+MAX_OCCLUDED_TOKENS = 500_000  # maximum total number of tokens in the copies that are scored at a time
 
-# (copies, the row of each) → (M,) log-odds of the class that was predicted for the row.
+# A score is a function with two arguments: M copies, and the row index of each copy. It returns the (M,) log-odds of
+# the class that was predicted for the row.
 Score = Callable[[Ragged, np.ndarray], np.ndarray]
 
 
 class Contributions(NamedTuple):
-    """Contributions of S tokens, rows end to end, in log-odds of the predicted class. Positive ones support it.
+    """Contributions of S tokens to the predicted class, in log-odds. A positive contribution supports the prediction.
 
-    `tokens`: (S,) for each token left out. `by_field`: field → (S,) for that field of one token, empty for sequences of
-    one field; for a tree whose inner nodes have words, those of each word alone. Contributions of fields do not add up
-    to that of the token. NaN for tokens that the model did not read.
+    The tokens of consecutive rows are concatenated. A token that the model did not read has the contribution NaN.
+
+    `tokens`: (S,) contribution of each token with all of its fields. `by_field`: dict field name → (S,) contribution of
+    the field in each token. The dict is empty if the sequences have a single field. For a tree whose inner nodes have
+    words, `by_field` holds the contribution of each word alone, without the descendants of its node. The contributions
+    of the fields need not add up to the contribution of the token.
     """
 
     tokens: np.ndarray
@@ -41,20 +45,29 @@ class Contributions(NamedTuple):
 
 
 class _Copies(NamedTuple):
-    """Occluded copies of rows: the row of each, (M,), and its token among all S tokens, (M,)."""
+    """M copies of rows. One token is occluded in each copy.
+
+    `rows`: (M,) row index of each copy. `tokens`: (M,) index of each copy's occluded token, counted over the tokens of
+    all rows.
+    """
 
     rows: np.ndarray
     tokens: np.ndarray
 
     def parts(self, lengths: np.ndarray) -> Iterator[_Copies]:
-        """Cut into parts of about `MAX_OCCLUDED_TOKENS`. `lengths`: (N,) of the rows."""
+        """Split the copies into parts of about `MAX_OCCLUDED_TOKENS` tokens.
+
+        `lengths`: (N,) number of tokens of each row.
+        """
         part = np.cumsum(lengths[self.rows], dtype=np.int64) // MAX_OCCLUDED_TOKENS
         for chosen in np.split(np.arange(len(self.rows)), np.flatnonzero(np.diff(part)) + 1):
             yield _Copies(self.rows[chosen], self.tokens[chosen])
 
 
 def log_odds(scaled: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """(N,) log-odds of class `classes[i]` in each row. `scaled`: (N, C) logits divided by the temperature.
+    """Return the log-odds (N,) of one class per row.
+
+    `scaled`: (N, C) logits divided by the temperature. `classes`: (N,) class index of each row.
 
     >>> log_odds(np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([1, 0])).tolist()
     [2.0, 0.0]
@@ -68,7 +81,7 @@ def log_odds(scaled: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def with_none(contributions: np.ndarray) -> list[float | None]:
-    """Return contributions as Python values, None for those of tokens that the model did not read.
+    """Return contributions as a list of floats, in which None replaces NaN (the token was not read).
 
     >>> with_none(np.array([0.5, np.nan]))
     [0.5, None]
@@ -77,7 +90,11 @@ def with_none(contributions: np.ndarray) -> list[float | None]:
 
 
 def apart_fields(encoders: Mapping[str, FieldEncoder]) -> list[str]:
-    """Return the fields whose contribution differs from that of the token: of several ones, or of nodes with words."""
+    """Return the names of the fields whose contribution may differ from the contribution of the whole token.
+
+    If there are several fields, the result has all fields. A single field is in the result only if it is a tree in
+    which removing a node also removes other words.
+    """
     return list(encoders) if len(encoders) > 1 or any(encoder.removes_others for encoder in encoders.values()) else []
 
 
@@ -92,16 +109,16 @@ def occlude(
     traces: Mapping[str, np.ndarray] = NO_TRACES,
     advance: Callable[[float], None] = lambda rows: None,
 ) -> Contributions:
-    """Contributions of the tokens of N encoded sequences.
+    """Return the contributions of the tokens of N encoded sequences.
 
-    A token is removed, so that the sequence is shorter by one, and with a node of a tree all nodes below it. Where
-    nothing would be left, there is a single token that says nothing (`FieldEncoder.neutral`), as there is for one field
-    of a token with `by_field`.
+    Occluding a token means removing the token from the sequence. A tree node is removed together with its descendants.
+    If a sequence has only one token, a neutral token (see `FieldEncoder.neutral`) replaces the token. With `by_field`,
+    each field of a token is also occluded separately: a neutral value replaces the value of the field.
 
-    `score`: also called for the complete rows. `tokens`: (M,) indices of the tokens to leave out, ascending; None for
-    all. `tokens_read`: (N,) number of tokens after which the model stopped, None if it reads all; the others would
-    contribute nothing. `traces`: of the tokens, see `removal_traces`. `advance`: called with the number of rows,
-    in fractions, that were completed.
+    `score`: see `Score`. `tokens`: (M,) ascending indices of the tokens to occlude, None for all tokens. `tokens_read`:
+    (N,) number of tokens after which the model stopped, None if the model reads all tokens. A token that the model did
+    not read has the contribution NaN. `traces`: values that encoders need to remove a token (see `removal_traces`).
+    `advance`: function that advances a progress bar by a number of explained rows. The number may be a fraction.
     """
     lengths = sequences.lengths
     complete = score(sequences, np.arange(len(sequences)))
@@ -112,7 +129,7 @@ def occlude(
         is_read = chosen < (sequences.offsets[:-1] + tokens_read)[everything.rows]
     fields = apart_fields(encoders) if by_field else []
     rows_per_copy = len(lengths) / max(1, int(is_read.sum()) * (1 + len(fields)))
-    removal = next(iter(encoders.values())).token_removal(sequences)  # of all fields, or of one that stands alone
+    removal = next(iter(encoders.values())).token_removal(sequences)  # the same for each field
 
     def contributions(occluded: Callable[[_Copies], Ragged], needed: np.ndarray) -> np.ndarray:
         changes = np.where(is_read, 0.0, np.nan)
@@ -137,7 +154,7 @@ def occlude(
 def _without_token(
     encoders: Mapping[str, FieldEncoder], sequences: Ragged, removable: TokenRemoval, copies: _Copies
 ) -> Ragged:
-    """Copies without one token, in the order of `copies`."""
+    """Return copies of rows. Each copy lacks one token of its row. The result has the order of `copies`."""
     is_blank = removable.leaves_nothing[copies.tokens]
     removal = removable.without(copies.rows[~is_blank], copies.tokens[~is_blank])
     fields = {name: encoder.without_tokens(sequences.fields, removal) for name, encoder in encoders.items()}
@@ -146,14 +163,16 @@ def _without_token(
     result = Ragged(removal.offsets, fields)
     if not is_blank.any():
         return result
-    # The last token is the only one, or the root, whose parent is that of a single node too.
+    # If the removal would leave an empty row, the row becomes a single neutral token. The neutral token is made from
+    # the last token of the row, which is the only token or the root of a tree. The root's parent index, -1, stays
+    # valid.
     last = sequences.offsets[copies.rows[is_blank] + 1] - 1
     blank = {name: encoder.neutral(sequences.fields[name][last]) for name, encoder in encoders.items()}
     if removal.parents is not None:
         blank[PARENTS] = sequences.fields[PARENTS][last]
     lengths = np.concatenate([result.lengths, np.ones(len(last), np.int64)])
     joined = {name: np.concatenate([values, blank[name]]) for name, values in fields.items()}
-    # Shortened copies come first in the joined ones, whatever their order among all copies.
+    # `joined` holds the shortened copies first, so the order of `copies` has to be restored.
     order = np.argsort(np.concatenate([np.flatnonzero(~is_blank), np.flatnonzero(is_blank)]))
     return take(Ragged(list_offsets(lengths), joined), order)
 
@@ -161,13 +180,16 @@ def _without_token(
 def _without_values(
     encoders: Mapping[str, FieldEncoder], sequences: Ragged, removable: TokenRemoval, name: str, copies: _Copies
 ) -> Ragged:
-    """Copies in which the field `name` of one token, and of those that share its value, says nothing."""
+    """Return copies of rows. In each copy, the field `name` of one token has a neutral value.
+
+    If several tokens share one value of the field, all of these tokens get the neutral value.
+    """
     rows = Ragged(sequences.offsets, {**sequences.fields, OWNERS: removable.owners})
     result = take(rows, copies.rows)
     fields = dict(result.fields)
     owners = np.repeat(removable.owners[copies.tokens], result.lengths)
     places = np.flatnonzero(fields.pop(OWNERS) == owners)
-    # A copy: `take` gives the sequences themselves where each is taken once.
+    # The array is copied, because `take` returns the original arrays if each sequence is taken once.
     fields[name] = fields[name].copy()
     fields[name][places] = encoders[name].neutral(fields[name][places])
     return Ragged(result.offsets, fields)

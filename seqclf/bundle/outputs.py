@@ -1,4 +1,4 @@
-"""Outputs of a prediction: a file, or parts of a table in a folder, on this machine or in an object store."""
+"""Output of a prediction: one file, or a folder of Parquet files, on this machine or in an object store."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ KEY = "output"
 
 
 def check_output(output: str) -> None:
-    """Raise InputError unless an output can be written: a file of a known kind, or an empty or new folder.
+    """Raise InputError unless `output` names a file of a known format, an empty folder or a new folder.
 
-    A folder is named by a slash at the end. Called before the work begins.
+    A path that ends with a slash names a folder. Commands call this function before they read the input.
     """
     if is_object_url(output):
         if not output.endswith("/"):
@@ -41,9 +41,12 @@ def check_output(output: str) -> None:
 
 @contextmanager
 def open_output(output: str, schema: pa.Schema) -> Iterator[Any]:
-    """Yield a writer with a method `write_batch`. The output appears at the end, and not at all after an error.
+    """Yield a writer with a method `write_batch`.
 
-    A folder gets `part-00000.parquet`, `part-00001.parquet`, …, of a million rows or a few more each.
+    The output is created at the end of the block. After an error in the block, no output is created.
+
+    A folder gets the files `part-00000.parquet`, `part-00001.parquet`, …. Each file but the last has one million rows
+    or slightly more.
     """
     check_output(output)
     if output.endswith("/"):
@@ -61,7 +64,10 @@ def open_output(output: str, schema: pa.Schema) -> Iterator[Any]:
 
 
 class _Parts:
-    """Writes record batches into one Parquet file after the other. `finish`: called with each that is complete."""
+    """Writes record batches to Parquet files, one after the other.
+
+    `finish`: function that gets the path of each complete file.
+    """
 
     def __init__(self, folder: Path, schema: pa.Schema, finish: Callable[[Path], None]):
         self.folder = folder

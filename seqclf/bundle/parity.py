@@ -1,7 +1,8 @@
-"""Parity of the exported model with PyTorch, on a grid of batch sizes, widths and length patterns.
+"""Parity check: compare the exported model with PyTorch, on a grid of batch sizes, widths and length patterns.
 
-`parity.npz` holds `<cell>/<input>` and PyTorch's `<cell>/logits` for every cell, so that any machine can repeat the
-check without PyTorch. A model that also reads by chunks is compared with the same logits.
+A cell of the grid is one batch. `parity.npz` holds two kinds of arrays for each cell: the inputs `<cell>/<input>`, and
+PyTorch's logits `<cell>/logits`. With this file, the check can be repeated without PyTorch. If the bundle also has a
+model that reads chunks, that model must give the same logits.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from seqclf.bundle.step_model import STEP, StepModel, read_chunks
 from seqclf.models.parity_grid import TOLERANCE, logit_error
 from seqclf.system.json_result import JsonResult
 
-CHUNKS = (1, 5, 16)  # tokens that the cells are read by in turn
+CHUNKS = (1, 5, 16)  # chunk sizes in tokens; the cells use these sizes in turn
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parity(JsonResult):
-    """Differences between the exported model and PyTorch: content of `parity.json`.
+    """Differences between the exported model and PyTorch: the content of `parity.json`.
 
-    `cells`: the error of each, which is the largest absolute difference, divided by the largest logit of the cell where
-    that exceeds 1. `max_error`: the largest of them. `passed`: it is at most `tolerance`.
+    `cells`: dict name of a cell → error. The error of a cell is the largest absolute difference between a logit and
+    PyTorch's logit. If a logit of the cell exceeds 1, the error is divided by the largest logit. `max_error`: largest
+    error of all cells. `passed`: True if `max_error` is at most `tolerance`.
     """
 
     passed: bool
@@ -35,12 +37,12 @@ class Parity(JsonResult):
 
 
 def check(session: Any, path: Path, step: StepModel | None = None) -> Parity:
-    """Run every cell of a `parity.npz` through a session of the model.
+    """Run every cell of `parity.npz` through a session of the model, and compare the logits.
 
-    `step`: the model that reads by chunks, in which every cell must give the same logits, as `<cell>_chunks`.
+    `step`: model that reads chunks, or None. The result has an extra entry `<cell>_chunks` for the error of this model.
     """
     cells: dict[str, dict[str, np.ndarray]] = {}
-    # A parity file may come from anywhere, and unpickling runs code.
+    # The file may come from an untrusted source, and unpickling can run any code.
     with np.load(path, allow_pickle=False) as stored:
         for key in stored.files:
             cell, name = key.split("/", 1)

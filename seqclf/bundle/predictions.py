@@ -1,4 +1,4 @@
-"""Predictions as plain values, and as a table: one row per input row, in input order."""
+"""Predictions as Python values or as a table. The table has one row per input row, in the same order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from seqclf.data.schema.schema import Label
 
 
 class SequencePrediction(TypedDict):
-    """Prediction of one sequence. `probability` is that of the label, `probabilities` those of all labels.
+    """Prediction of one sequence.
 
-    Labels have the type of the column that the bundle was trained on. A refused sequence has an `error`, and None in
-    all other keys. `tokens_read`: only of models that may halt before the end of a sequence.
+    `prediction`: predicted label. `probability`: probability of the predicted label. `probabilities`: dict label →
+    probability.
+
+    Labels have the type of the label column in the training data. If the sequence was rejected, `error` is the reason
+    and the other keys are None. `tokens_read`: number of tokens that the model read; only for a model that may halt
+    early.
     """
 
     prediction: Label | None
@@ -31,9 +35,10 @@ class SequencePrediction(TypedDict):
 def predictions_schema(
     classes: list[str], label_type: pa.DataType, id_type: pa.DataType | None, *, may_halt: bool = False
 ) -> pa.Schema:
-    """Columns `id`, `prediction`, `probability`, `probability_<label>` for each label, and `error`.
+    """Return the schema of a prediction table.
 
-    `may_halt`: with the column `tokens_read` before the last.
+    The columns are `id`, `prediction`, `probability`, `probability_<label>` for each label, and `error`. With
+    `may_halt`, there is a column `tokens_read` before `error`.
     """
     columns = [("id", id_type or pa.int64()), ("prediction", label_type), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
@@ -42,14 +47,14 @@ def predictions_schema(
 
 
 def row_ids(columns: pa.RecordBatch, first_row: int) -> pa.Array:
-    """Return the ids (N,) of canonical columns, or the numbers of the rows from `first_row` where they have no id."""
+    """Return the column `id` (N,), or row numbers from `first_row` if there is no such column."""
     if "id" in columns.schema.names:
         return columns.column("id")
     return pa.array(np.arange(first_row, first_row + columns.num_rows))
 
 
 def guard_formulas(table: pa.RecordBatch) -> pa.RecordBatch:
-    """Prefix texts that a spreadsheet would run as formulas with an apostrophe (CSV injection)."""
+    """Add an apostrophe before each text that a spreadsheet would run as a formula (CSV injection)."""
     columns = [
         pc.replace_substring_regex(column, r"\A([=+\-@\t\r\n])", r"'\1") if pa.types.is_string(column.type) else column
         for column in table.columns
@@ -58,12 +63,15 @@ def guard_formulas(table: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def predictions_table(predictions: Predictions, classes: list[str], labels: pa.Array, ids: pa.Array) -> pa.RecordBatch:
-    """Rows of `predictions_schema`. A refused row has only its id and error.
+    """Return a prediction table (see `predictions_schema`).
 
-    `labels`: (C,) in their type. `ids`: (N,) of any type (see `row_ids`).
+    In a rejected row, all columns but `id` and `error` are null.
+
+    `labels`: (C,) label of each class. `ids`: (N,) id of each row (see `row_ids`). Labels and ids may have any Arrow
+    type.
     """
     refused = np.array([error is not None for error in predictions.errors], dtype=bool)
-    # Any index will do for refused rows, which are masked below.
+    # Any class index will do for rejected rows, because their values are masked below.
     best = np.where(refused, 0, predictions.predicted)
     top = predictions.probabilities[np.arange(len(best)), best]
     arrays = [ids, labels.take(pa.array(best, mask=refused)), pa.array(top, mask=refused)]
@@ -74,11 +82,15 @@ def predictions_table(predictions: Predictions, classes: list[str], labels: pa.A
     return pa.record_batch(arrays, schema=predictions_schema(classes, labels.type, ids.type, may_halt=may_halt))
 
 
-FAR = 10.0
+FAR = 10.0  # standard deviations from the mean of the training data; a number beyond this distance is called far
 
 
 def count_strange(specs: Sequence[FieldSpec], fields: Mapping[str, np.ndarray]) -> tuple[int, int]:
-    """Count the encoded tokens with an unknown value, and those with a number that is `FAR` from those of training."""
+    """Return the number of tokens with an unknown value, and the number of tokens with a far number.
+
+    A value is unknown if the training data did not contain it. A number is far if it is more than `FAR` standard
+    deviations from the mean of the training data.
+    """
     length = len(next(iter(fields.values())))
     unknown, far = np.zeros((2, length), bool)
     for spec in specs:
@@ -93,16 +105,16 @@ def count_strange(specs: Sequence[FieldSpec], fields: Mapping[str, np.ndarray]) 
 
 
 class Counts(NamedTuple):
-    """Counts of consecutive rows.
+    """Numbers of rows and tokens in a block of rows.
 
     Attributes:
-        rows: rows that were read.
-        refused: rows with an error in place of a prediction.
-        tokens: tokens of the other rows after truncation.
-        tokens_read: tokens that the model read; 0 for a model that always reads whole sequences.
-        encoded: tokens of all rows that could be encoded.
-        unknown: tokens among `encoded` that hold a value which training did not have.
-        far: tokens among `encoded` with a number further than `FAR` standard deviations from the mean of training.
+        rows: number of input rows.
+        refused: number of rows with an error and no prediction.
+        tokens: number of tokens of the predicted rows, after truncation.
+        tokens_read: number of tokens that the model read; 0 for a model that always reads whole sequences.
+        encoded: number of encoded tokens, including tokens of rows that are rejected after the encoding.
+        unknown: number of encoded tokens with a value that was not in the training data.
+        far: number of encoded tokens with a far number (see `count_strange`).
     """
 
     rows: int = 0
@@ -114,7 +126,7 @@ class Counts(NamedTuple):
     far: int = 0
 
     def plus(self, other: Counts) -> Counts:
-        """Return the counts of both.
+        """Add the counts in `other` to these counts, and return the sums.
 
         >>> Counts(3, 1).plus(Counts(2, tokens=9))
         Counts(rows=5, refused=1, tokens=9, tokens_read=0, encoded=0, unknown=0, far=0)
@@ -123,9 +135,9 @@ class Counts(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Output of a window, or of a part of one: a table in the order of its rows, and their counts.
+    """Output table and counts of a window, or of a contiguous block of its rows.
 
-    The results of all windows, in the order of the windows, make the output of the source.
+    The rows of the table have the order of the input rows. The output for a source is the concatenation of all tables.
     """
 
     table: pa.RecordBatch
@@ -133,13 +145,14 @@ class Result(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """Predictions of consecutive rows.
+    """Predictions of N consecutive rows.
 
-    `logits`, `probabilities`: (N, C), NaN in refused rows. `predicted`: (N,) class numbers, -1 in refused rows.
-    `lengths`: (N,) tokens before truncation, 0 in refused rows. `errors`: why a row was refused, None if it was not.
-    `tokens_read`: (N,), 0 in refused rows; None for a model that always reads whole sequences. `tokens` of all rows
-    that could be encoded: `unknown` ones hold a value that training did not have, `far` ones a number further than
-    `FAR` standard deviations from the mean of training.
+    `logits`, `probabilities`: (N, C), NaN in rejected rows. `predicted`: (N,) index of each row's predicted class, -1
+    for a rejected row. `lengths`: (N,) number of tokens of each row before truncation, 0 for a rejected row. `errors`:
+    reason for the rejection of each row, None for a predicted row. `tokens_read`: (N,) number of tokens that the model
+    read of each row, 0 for a rejected row. `tokens_read` is None if the model always reads whole sequences. `tokens`:
+    number of encoded tokens. `unknown`: number of encoded tokens with an unknown value. `far`: number of encoded tokens
+    with a far number (see `count_strange`).
     """
 
     logits: np.ndarray
@@ -153,7 +166,7 @@ class Predictions(NamedTuple):
     far: int = 0
 
     def part(self, start: int, stop: int) -> Predictions:
-        """Return the predictions of the rows from `start` up to `stop`."""
+        """Return the predictions of the rows from `start` to `stop - 1`."""
         rows = slice(start, stop)
         logits, probabilities, predicted, lengths, errors, read, *_ = self
         read = None if read is None else read[rows]

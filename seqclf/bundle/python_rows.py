@@ -1,4 +1,4 @@
-"""Python values to canonical Arrow columns, for predictions on sequences that are in memory."""
+"""Conversion of Python rows (sequences in memory) to canonical Arrow columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from seqclf.errors import InputError
 
 
 def require_unchanged_fields(query: str | None, schema: Schema, where: str, remedy: str) -> None:
-    """Raise InputError if data.query changes fields: values in Python may come before the query or after it."""
+    """Raise InputError if the SQL text `query` (the key `data.query`) changes a column of a field.
+
+    The query is not applied to Python rows. If a query changed a field, it would be unclear if a row holds the value
+    before or after the query.
+    """
     if query is not None and not passes_through(query, [column for _, column in schema.columns]):
         problem = "its data.query changes the fields, and is applied to tables and files only"
         raise InputError(where, problem, remedy)
@@ -27,20 +31,20 @@ def to_columns(
     field_of_column: Mapping[str, str] = MappingProxyType({}),
     ignored: Collection[str] = (),
 ) -> tuple[pa.RecordBatch, list[str | None]]:
-    """Canonical columns of the sequences, and the error of each.
+    """Return canonical columns with one row per sequence, and a list with the error of each sequence or None.
 
-    A sequence is a text, a list of tokens, or, with several fields, a mapping of lists by field name. A tree of lists
-    is a mapping of them by column. One that does not fit its field is null in the columns and has an error. The others
-    have the error None.
+    If there is one field, a sequence is a text or a list of tokens. If there are several fields, a sequence is a dict
+    field name → list. If a tree is stored in several lists (words and parents), a sequence is a dict column name →
+    list. A sequence with a wrong value gets null values in the columns, and an error.
 
-    `field_of_column`: columns of the training file whose names a mapping may use too. `ignored`: other columns that it
-    may have, such as the label.
+    `field_of_column`: dict column name in the training file → field name. A sequence may use these column names as keys
+    in place of field names. `ignored`: keys of a sequence to ignore, such as the name of the label column.
     """
     errors: list[str | None] = [None] * len(sequences)
     columns: dict[str, list[Any]] = {name: [None] * len(sequences) for name in encoders}
     for row, sequence in enumerate(sequences):
         named = isinstance(sequence, Mapping)
-        # A list may fit every field, and must not be read as the values of each.
+        # One list must not be taken as the value of several fields, even if it is a valid value of each field.
         if len(encoders) > 1 and not named:
             errors[row] = f"is not a dict of the fields {', '.join(encoders)}"
             continue
@@ -68,7 +72,10 @@ def to_columns(
 
 
 def _join_parts(row: Mapping[Any, Any], encoders: Mapping[str, FieldEncoder]) -> Mapping[Any, Any]:
-    """Return a row in which the lists of one value, such as a tree, are a mapping under the name of their field."""
+    """Join the lists that form one value, such as a tree, into one dict.
+
+    In the returned row, the key of the joined dict is the field name.
+    """
     for name, encoder in encoders.items():
         parts = {part: row[part] for part in encoder.parts if part in row and part not in encoders}
         if parts and name not in row:
@@ -87,7 +94,7 @@ def _by_field(
     field_of_column: Mapping[str, str],
     ignored: Collection[str],
 ) -> dict[Any, Any]:
-    """Return a row with fields in place of columns, and without those that are ignored."""
+    """Replace column names by field names in the keys of a row, and drop the ignored columns."""
     named = {name: value for name, value in row.items() if name in encoders or name not in ignored}
     return {
         field_of_column[name] if name not in encoders and name in field_of_column else name: value

@@ -1,4 +1,4 @@
-"""Connection to Ray: a local one that the command starts and ends, or a running cluster."""
+"""Connection to Ray: either to a running Ray cluster, or to a local Ray that the command starts and stops."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ from seqclf.errors import InputError, first_line
 from seqclf.system import signals
 
 CONNECT_S = 5.0
-MAX_FOLDER = 40  # characters of the folder of Ray, whose sockets lie in it under at most 107
+MAX_FOLDER = 40  # maximum length of a folder path, because Ray appends names of Unix sockets (limit: 107)
 
 
 @contextlib.contextmanager
 def connected(address: str | None, *, cpus: int, object_store_mb: int) -> Iterator[tuple[Any, str]]:
-    """Yield the module ray, connected, and the place for errors. Disconnect at the end of the block.
+    """Connect to Ray, and disconnect at the end of the block.
+
+    Yield the module `ray`, and the config key with which error texts begin.
 
     Args:
-        address: of a running cluster (host:port, or auto), or None to start Ray on this machine, which ends with the
-            block.
-        cpus: CPUs of the local Ray.
-        object_store_mb: size of the object store of the local Ray, in MB (1e6 bytes). What exceeds it goes to disk.
+        address: address of a running cluster (host:port, or auto). If the address is None, a local Ray runs on this
+            machine until the end of the block.
+        cpus: number of CPUs of a local Ray.
+        object_store_mb: size of a local Ray's object store, in MB (1e6 bytes). Ray writes objects to disk when the
+            store is full.
 
     Raises:
-        InputError: Ray is not installed, cannot start, or there is no cluster at the address.
+        InputError: Ray is not installed, Ray cannot start, or no cluster answers at the address.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else a warning; actors without a GPU use none
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # avoids a warning of Ray about num_gpus=0
     try:
         import ray
     except ModuleNotFoundError:
@@ -48,7 +51,7 @@ def connected(address: str | None, *, cpus: int, object_store_mb: int) -> Iterat
     if address is None:
         folder = _short_folder()
         settings = {
-            "address": "local",  # not the cluster of RAY_ADDRESS
+            "address": "local",  # "local" overrides the environment variable RAY_ADDRESS
             "num_cpus": cpus,
             "object_store_memory": object_store_mb * 10**6,
             "include_dashboard": False,
@@ -65,7 +68,7 @@ def connected(address: str | None, *, cpus: int, object_store_mb: int) -> Iterat
         started = _children() - earlier
         ray.shutdown()
         if folder is not None:
-            for process in started:  # agents outlive a start that a signal interrupts by a while
+            for process in started:  # if a signal interrupts the start of Ray, some Ray processes keep running
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             shutil.rmtree(folder, ignore_errors=True)
@@ -77,21 +80,25 @@ def _children() -> set[psutil.Process]:
 
 def _connect(ray: Any, settings: dict[str, Any], where: str) -> None:
     try:
-        # Ray adds the working folder to the search path of its processes. `predict` imports nothing from there.
+        # Ray adds the working folder to the import path of its processes, but `predict` must not import from this
+        # folder.
         with contextlib.chdir(Path(seqclf.__file__).parent.parent):
             ray.init(**settings, log_to_driver=False, logging_level=logging.CRITICAL)
     except SystemExit as end:
-        if end.code == signal.SIGTERM:  # raised by Ray's handler
+        if end.code == signal.SIGTERM:  # Ray's signal handler has raised this SystemExit
             signals.end()
         raise
-    except Exception as error:  # no common base class: ValueError, ConnectionError, RuntimeError
+    except Exception as error:  # Ray raises ValueError, ConnectionError or RuntimeError
         raise InputError(where, f"cannot start or reach Ray ({first_line(error)})", "see `ray status`") from None
-    signals.reinstall()  # Ray handles SIGTERM by itself
+    signals.reinstall()  # Ray has replaced the handler of SIGTERM
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Print no reports of actors that die, which Ray writes to stdout. They are replaced, or end the command."""
+    """Suppress the messages about dead actors that Ray prints on stdout.
+
+    The messages are not needed: the pool replaces a dead actor, or ends the command with an error.
+    """
     from ray._private import worker
 
     printer = getattr(worker, "print_to_stdstream", None)
@@ -103,7 +110,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _require_cluster(address: str, where: str) -> None:
-    """Raise InputError unless something listens at an address, for which Ray would wait much longer."""
+    """Raise InputError unless a process listens at `address`, the address of a Ray cluster.
+
+    Without this check, Ray would wait much longer for a cluster that does not answer.
+    """
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -114,19 +124,19 @@ def _require_cluster(address: str, where: str) -> None:
 
 
 def _short_folder() -> str:
-    """Return a new folder for the files of Ray."""
+    """Create a folder with a short path for the temporary files of Ray."""
     parent = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= MAX_FOLDER else "/tmp")
 
 
 def head_address(ray: Any) -> tuple[str, int]:
-    """Return host and port of the head node."""
+    """Return the host and port of the Ray cluster's head node."""
     host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
     return host, int(port)
 
 
 def node_address(ray: Any) -> tuple[str, int]:
-    """Return host and port of Ray on this machine."""
+    """Return the host and port of the Ray process on this machine."""
     here = ray.get_runtime_context().get_node_id()
     node = next(node for node in ray.nodes() if node["NodeID"] == here)
     return node["NodeManagerAddress"], int(node["NodeManagerPort"])

@@ -1,33 +1,39 @@
-"""Actors of Ray that run windows: each window until it succeeds, and the results in the order of the windows."""
+"""A pool of Ray actors (worker processes). The actors predict windows (contiguous blocks of rows) in parallel."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
+from seqclf.bundle import explanation, model
 from seqclf.bundle.predictions import Result
-from seqclf.bundle.ray_cluster import answers, head_address, node_address
-from seqclf.bundle.windows import Window
+from seqclf.bundle.ray_cluster import answers, connected, head_address, node_address
+from seqclf.bundle.ray_worker import WindowWorker, bundle_files
+from seqclf.bundle.session import thread_count
+from seqclf.bundle.windows import Window, source_windows
+from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError, first_line
 from seqclf.system import progress, signals
 from seqclf.system.version import __version__
 
-WINDOWS_PER_ACTOR = 2  # one is predicted while the next one is on its way
-MAX_ATTEMPTS = 4  # runs of one window
-MAX_STARTS = 3  # failed starts of one actor in succession
-PATIENCE_S = 90.0  # seconds of waiting without any actor
-HEAD_PATIENCE_S = 20.0  # without an answer of the head node; Ray itself ends the process after 60 s
-CHECK_S = 2.0  # between looks at Ray
-START_AGAIN = "start Ray and the command again"  # after Ray has ended
-POLL_S = 1.0  # at least this often, a signal can end the wait
+WINDOWS_PER_ACTOR = 2  # one window to predict now, and one window to predict next
+MAX_ATTEMPTS = 4  # number of attempts to predict a window
+MAX_STARTS = 3  # number of failed starts in a row after which an actor is not started again
+PATIENCE_S = 90.0  # seconds to wait until at least one actor is ready
+HEAD_PATIENCE_S = 20.0  # seconds to wait for an answer of the head node; Ray would end the process after 60 s
+CHECK_S = 2.0  # seconds between two checks that Ray is still running
+START_AGAIN = "start Ray and the command again"  # remedy in the error for a Ray that has ended
+POLL_S = 1.0  # maximum seconds to wait for a result at a time, so that a signal can end the command
 
 
 @dataclass(eq=False)
 class Task:
-    """A window on its way to its results. `columns`: reference to its columns in the object store."""
+    """A window to predict or explain. `columns`: reference to the window's columns in Ray's object store."""
 
     first_row: int
     rows: int
@@ -38,10 +44,11 @@ class Task:
 
 @dataclass(eq=False)
 class Slot:
-    """The place of an actor, in which another one starts after its death.
+    """A place for one actor in the pool. If the actor dies, another actor takes its place.
 
-    `starting`: reference to what `started` returns, None once it is known. `sent`: reference → window of the actor, in
-    the order in which the actor runs them.
+    `starting`: Ray reference to the result of `WindowWorker.started`, or None after the result has arrived. `sent`:
+    dict Ray reference to a result → window, for the windows that the actor has not finished. The dict has the order in
+    which the windows were sent.
     """
 
     actor: Any = None
@@ -55,36 +62,38 @@ class Slot:
 
 
 class ActorPool:
-    """Actors that run windows, at most `WINDOWS_PER_ACTOR` each, so the object store holds no more than these.
+    """A pool of actors that predict windows. Each actor has at most `WINDOWS_PER_ACTOR` windows at a time.
 
-    `ray`: the connected module. `create`: starts an actor and returns its handle. `where`: place that errors name.
-    `most_ready`: largest number of actors that could work at a time. `provider`: ONNX Runtime's, in the actors.
+    Ray's object store holds at most `WINDOWS_PER_ACTOR` windows per actor. `ray`: the module `ray`, connected to a
+    cluster. `create`: function that starts an actor and returns the actor's handle. `where`: config key that error
+    texts begin with. `most_ready`: largest number of actors that were ready at the same time. `provider`: execution
+    provider that ONNX Runtime uses in the actors.
     """
 
     def __init__(self, ray: Any, create: Callable[[], Any], actors: int, where: str):
         self.ray, self.create, self.where = ray, create, where
         self.head, self.node = head_address(ray), node_address(ray)
         self.most_ready, self.provider = 0, ""
-        self.waiting: deque[Task] = deque()  # to be sent, the earliest first
+        self.waiting: deque[Task] = deque()  # tasks that were not sent yet, in the order of the windows
         self.looked = self.checked = time.monotonic()
-        self.alone_s = 0.0  # spent waiting without an actor; reading, which may take minutes, does not count
-        self.head_lost: float | None = None  # time of the first of the checks that the head node has not answered
-        self.reason = ""  # why the last actor ended
+        self.alone_s = 0.0  # seconds without a ready actor; time to read the source is left out
+        self.head_lost: float | None = None  # time of the first check that the head node did not answer
+        self.reason = ""  # error text of the actor that ended last
         self.slots = [Slot() for _ in range(actors)]
         for slot in self.slots:
             self._start(slot)
 
     def results(self, windows: Iterable[Window], title: str, unit: str) -> Iterator[Result]:
-        """Yield the results of windows in their order.
+        """Predict windows with the actors. Yield the results in the order of the windows.
 
         Raises:
-            InputError: the data or the bundle is wrong (from an actor), a window failed `MAX_ATTEMPTS` times, no actor
-                could work for `PATIENCE_S`, or Ray is gone (here, or the head node).
+            InputError: an actor raised an InputError, a window failed `MAX_ATTEMPTS` times, no actor was ready for
+                `PATIENCE_S` seconds, or Ray has ended on this machine or on the head node.
         """
         source, unfinished, read, total = iter(windows), deque[Task](), 0, None
         with progress.stage(title, unit=unit) as current:
             while True:
-                signals.raise_lost()  # Ray's callbacks may drop what a signal raised
+                signals.raise_lost()  # a signal handler's exception is lost if a callback of Ray was running
                 if total is None and len(unfinished) < WINDOWS_PER_ACTOR * len(self.slots):
                     window = next(source, None)
                     if window is None:
@@ -109,7 +118,7 @@ class ActorPool:
         slot.starting = slot.actor.started.remote()
 
     def _send(self) -> None:
-        """Send waiting windows to the actors with the fewest."""
+        """Send the waiting windows to actors. The actor with the fewest windows gets the next window."""
         while self.waiting:
             free = [slot for slot in self.slots if slot.ready and len(slot.sent) < WINDOWS_PER_ACTOR]
             if not free:
@@ -118,7 +127,7 @@ class ActorPool:
             slot.sent[slot.actor.run.remote(task.columns, task.first_row)] = task
 
     def _receive(self, timeout_s: float) -> None:
-        """Take what has arrived. Wait for the first arrival, up to `timeout_s`."""
+        """Process the answers of the actors. Wait up to `timeout_s` seconds for the first answer."""
         owners = {reference: slot for slot in self.slots for reference in slot.sent}
         owners |= {slot.starting: slot for slot in self.slots if slot.starting is not None}
         if owners:
@@ -129,17 +138,17 @@ class ActorPool:
         self._require_ray()
 
     def _take(self, slot: Slot, reference: Any) -> None:
-        """Take the answer of an actor, or deal with its error."""
+        """Store the answer of an actor. If the actor failed, replace the actor or retry its window."""
         errors = self.ray.exceptions
         try:
             answer = self.ray.get(reference)
         except errors.RayError as error:
-            cause = getattr(error, "cause", None)  # what an actor raised
+            cause = getattr(error, "cause", None)  # the exception that was raised in the actor, if any
             if isinstance(cause, InputError):
                 raise cause from None
             if isinstance(error, errors.RayActorError) or reference == slot.starting:
                 self._replace(slot, last_line(error))
-            else:  # the actor raised, or the result was lost with its node
+            else:  # code in the actor raised an exception, or the node with the result was lost
                 self._retry(slot.sent.pop(reference), first_line(cause or error))
         else:
             if reference == slot.starting:
@@ -148,7 +157,7 @@ class ActorPool:
                 slot.sent.pop(reference).results = answer
 
     def _greet(self, slot: Slot, version: str, provider: str) -> None:
-        """Let an actor that has started work. Raises InputError if its results may differ."""
+        """Mark an actor as ready. Raises InputError if the actor has another version of seqclf."""
         if version != __version__:
             raise InputError(
                 self.where, f"a node has seqclf {version}, this one {__version__}", "install one version on every node"
@@ -157,7 +166,10 @@ class ActorPool:
         self.most_ready = max(self.most_ready, sum(other.ready for other in self.slots))
 
     def _retry(self, task: Task, reason: str) -> None:
-        """Send a window again, before all others. Raises InputError once it has failed too often."""
+        """Put a failed window at the front of the queue.
+
+        Raises InputError if the window has failed `MAX_ATTEMPTS` times.
+        """
         task.failures += 1
         if task.failures == MAX_ATTEMPTS:
             rows = f"rows {task.first_row:,} to {task.first_row + task.rows - 1:,}"
@@ -169,18 +181,18 @@ class ActorPool:
         self.waiting.appendleft(task)
 
     def _replace(self, slot: Slot, reason: str) -> None:
-        """Start another actor in place of a dead one, and send its windows again."""
+        """Replace a dead actor by a new actor, and put the windows of the dead actor back into the queue."""
         lost, slot.sent, self.reason = list(slot.sent.values()), {}, reason
         slot.failed_starts += slot.starting is not None
         self.waiting.extendleft(reversed(lost[1:]))
         if lost:
-            self._retry(lost[0], reason)  # the one it was running; those behind it are not to blame
+            self._retry(lost[0], reason)  # the first window was being predicted, so only this window has failed
         slot.actor = slot.starting = None
         if slot.failed_starts < MAX_STARTS:
             self._start(slot)
 
     def _require_actors(self) -> None:
-        """Raise InputError if no actor can work, and none will."""
+        """Raise InputError if no actor can start, or if there was no ready actor for `PATIENCE_S` seconds."""
         now = time.monotonic()
         self.alone_s += min(now - self.looked, 2 * POLL_S)
         self.looked = now
@@ -198,7 +210,7 @@ class ActorPool:
             )
 
     def _require_ray(self) -> None:
-        """Raise InputError if Ray ended on this machine, or the head node has not answered for `HEAD_PATIENCE_S`."""
+        """Raise InputError if Ray has ended on this machine, or if the head node does not answer any more."""
         now = time.monotonic()
         if now - self.checked < CHECK_S:
             return
@@ -215,9 +227,80 @@ class ActorPool:
 
 
 def last_line(error: BaseException) -> str:
-    """Return the last line of a text with a traceback, which names the cause.
+    """Return the last line of an error text. If the text is a traceback, its last line is the cause.
 
     >>> last_line(RuntimeError("the actor died\\nTraceback:\\n  File x\\nNameError: y\\n"))
     'NameError: y'
     """
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """A pool of actors that predict or explain the rows of a source with a bundle.
+
+    Attributes:
+        classifier: the bundle. The schema of the bundle defines how a source is read.
+        pool: the pool of actors.
+        by_field: None to predict; True or False to explain (see `explain_batch`).
+    """
+
+    classifier: model.BundleModel
+    pool: ActorPool
+    by_field: bool | None = None
+
+    def results(self, source: Source) -> Iterator[Result]:
+        """Predict or explain the rows of a source. Yield the results in the order of the rows."""
+        name, predicts = source.short_name, self.by_field is None
+        rows, unit = (model.WINDOW_ROWS, "rows") if predicts else (explanation.WINDOW_ROWS, explanation.UNIT)
+        windows = source_windows(self.classifier.schema, source, title=f"reading {name}", unit=unit, window_rows=rows)
+        return self.pool.results(windows, f"{'predicting' if predicts else 'explaining'} {name}", unit)
+
+
+@contextmanager
+def ray_engine(
+    classifier: model.BundleModel,
+    *,
+    address: str | None = None,
+    actors: int | None = None,
+    object_store_mb: int = 1000,
+    threads: int = 1,
+    cuda: bool = False,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    by_field: bool | None = None,
+    worker: type[WindowWorker] = WindowWorker,
+) -> Iterator[RayEngine]:
+    """Start actors that predict or explain with a bundle, and stop the actors at the end of the block.
+
+    Args:
+        classifier: the bundle.
+        address: see `connected`.
+        actors: number of actors. If `actors` is None, as many actors are started as the cluster has CPUs (with `cuda`,
+            CPUs and GPUs) for.
+        object_store_mb: see `connected`.
+        threads: number of CPU threads of an actor. Ray reserves one CPU for each thread.
+        cuda: True to compute on one GPU per actor, False to compute on CPUs.
+        settings: further arguments of `Classifier` in each actor. `device` and `threads` are set by this function.
+        by_field: None to predict; True or False to explain (see `explain_batch`).
+        worker: class of the actors.
+
+    Raises:
+        InputError: see `connected`.
+    """
+    files = bundle_files(classifier)
+    cpus = max(thread_count(None), (actors or 1) * threads)
+    with connected(address, cpus=cpus, object_store_mb=object_store_mb) as (ray, where):
+        device = "cuda" if cuda else "cpu"
+        actor = ray.remote(worker).options(num_cpus=threads, num_gpus=int(cuda), max_restarts=0)
+        arguments = ray.put(files), str(classifier.folder), {**settings, "threads": threads, "device": device}, by_field
+        count = actors or _fitting(ray.cluster_resources(), threads, cuda)
+        yield RayEngine(classifier, ActorPool(ray, lambda: actor.remote(*arguments), count, where), by_field)
+
+
+def _fitting(resources: Mapping[str, float], threads: int, cuda: bool) -> int:
+    """Return the number of actors for which a cluster has CPUs and GPUs.
+
+    The number is at least 1, because a cluster may grow.
+    """
+    fitting = resources.get("CPU", 0) // threads
+    return max(1, int(min(fitting, resources.get("GPU", 0)) if cuda else fitting))

@@ -1,4 +1,4 @@
-"""The actor of Ray that predicts windows with a bundle, and the bundle on its way there."""
+"""The Ray actor that predicts or explains windows with a bundle. The files of the bundle are sent to the actor."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from seqclf.system.version import __version__
 
 
 class WindowWorker:
-    """An actor: the classifier of a bundle, whose files came as bytes, because nodes may share no folder.
+    """A Ray actor that predicts or explains windows with a bundle.
 
-    `files`: path in the bundle → content. `folder`: the bundle of the driver, for errors. `settings`: arguments of the
-    classifier. `by_field`: None to predict, else see `explain_batch`.
+    The actor gets the content of the bundle's files, because another machine may have no access to the bundle folder.
+    `files`: dict path relative to the bundle folder → bytes of the file. `folder`: bundle folder on the machine where
+    the command runs; error texts name this folder. `settings`: arguments of `Classifier`. `by_field`: None to predict;
+    True or False to explain (see `explain_batch`).
     """
 
     def __init__(self, files: Mapping[str, bytes], folder: str, settings: Mapping[str, Any], by_field: bool | None):
@@ -33,22 +35,22 @@ class WindowWorker:
                 path = Path(copy, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-            self.classifier = Classifier(copy, **settings)  # compares the hash of every file
+            self.classifier = Classifier(copy, **settings)  # `Classifier` compares the hash of every file
         self.classifier.folder = Path(folder)
 
     def started(self) -> tuple[str, str]:
-        """Return the version of the package on this node, and the provider of ONNX Runtime."""
+        """Return the version of seqclf on this node, and the execution provider that ONNX Runtime uses on this node."""
         return __version__, self.classifier.provider
 
     def run(self, columns: pa.RecordBatch, first_row: int) -> list[Result]:
-        """Predict or explain one window."""
+        """Predict or explain the rows of one window."""
         if self.by_field is None:
             return [self.classifier.predict_batch(columns, first_row)]
         return list(explain_batch(self.classifier, columns, first_row, by_field=self.by_field))
 
 
 def bundle_files(classifier: BundleModel) -> dict[str, bytes]:
-    """Return path in the bundle → content of all files of the bundle. Raises InputError if it was replaced."""
+    """Read all files of a bundle. Raises InputError if the bundle was replaced after `classifier` was opened."""
     names = [NAME, *classifier.manifest["files"]]
     try:
         files = {name: (classifier.folder / name).read_bytes() for name in names}

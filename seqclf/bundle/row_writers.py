@@ -1,4 +1,7 @@
-"""Writers of record batches: Parquet, CSV, JSON lines or Arrow, each file written atomically."""
+"""Writers of record batches to Parquet, CSV, JSON lines or Arrow files.
+
+Each file is written atomically (completely or not at all).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class _JsonLines:
         self.file = path.open("w", encoding="utf-8")
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        # default=str: dates and binary ids have no JSON form.
+        # JSON has no type for dates and binary ids, so they are written as strings.
         self.file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist())
 
     def close(self) -> None:
@@ -43,25 +46,25 @@ WRITERS: dict[str, Callable[[Path, pa.Schema], Any]] = {
 
 
 def check_output(path: Path) -> None:
-    """Raise InputError unless `path` can be written and its ending is known. Called before the work begins."""
+    """Raise InputError unless a file can be created at `path` and its suffix names a known format."""
     check_kind(str(path))
     check_output_path(path)
 
 
 def check_kind(output: str) -> None:
-    """Raise InputError unless the ending of a file's name is known."""
+    """Raise InputError unless the suffix of a file name names a known format."""
     if Path(output).suffix.lower() not in WRITERS:
         remedy = "end it in .parquet, .csv, .jsonl or .arrow, or in / for a folder of parts"
         raise InputError(f"output={output}", "unknown kind of file", remedy)
 
 
 def check_output_path(path: Path) -> None:
-    """Raise InputError unless a file can be created at `path`, with its folders."""
+    """Raise InputError unless a file can be created at `path`. The parent folders of `path` need not exist."""
     if path.is_dir():
         raise InputError(f"output={path}", "is a folder", "name a file in it")
-    if path.exists() and not path.is_file():  # the finished file would take the place of a FIFO or a device
+    if path.exists() and not path.is_file():  # a FIFO or a device would be replaced by a regular file
         raise InputError(f"output={path}", "is not a regular file", "name another")
-    # Missing folders are created later, so only the nearest existing one can be in the way.
+    # Missing folders are created later, so only the nearest existing parent has to be a folder.
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir():
         raise InputError(f"output={path}", f"{parent} is not a folder", "name another")
@@ -69,7 +72,10 @@ def check_output_path(path: Path) -> None:
 
 @contextmanager
 def open_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
-    """Yield a writer with a method `write_batch`. `path` is replaced at the end, and untouched after an error."""
+    """Yield a writer with a method `write_batch`.
+
+    The file is replaced at the end of the block, unless there was an error.
+    """
     check_output(path)
     open_file = WRITERS[path.suffix.lower()]
     try:

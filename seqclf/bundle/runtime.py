@@ -22,7 +22,7 @@ SHOWN_CLASSES = 10
 
 
 class Classifier(BundleModel):
-    """Classifier of a bundle, on ONNX Runtime and without PyTorch.
+    """A trained classifier that is opened from a bundle, and that runs on ONNX Runtime without PyTorch.
 
     ```python
     classifier = Classifier("runs/fraud/bundle", threshold=0.2)
@@ -32,12 +32,16 @@ class Classifier(BundleModel):
     classifier.explain(frame)                   # a row per token, with its contribution
     ```
 
-    `predict` takes a table, a list of sequences, or one row. `predict_source` streams files, and `predict_columns`
-    takes canonical Arrow columns. `device`: see `open_session`. `threads`: CPU threads, None for one per core.
-    `threshold`: see `evaluation.decision.override_threshold`. `budget`: share of the tokens that a model which may halt
-    reads on average, by the curve of its validation; None for the share that the bundle recommends, 1 to read
-    everything. Its guarantees hold for that share. `warnings` says where they are lost, and where `device="auto"` does
-    not use a card that is there. Raises InputError if the bundle is damaged or of another version.
+    `predict` takes a table, a list of sequences, or one row. `predict_source` reads files part by part, and
+    `predict_columns` takes canonical Arrow columns. `device`: "auto", "cpu" or "cuda" (see `open_session`). `threads`:
+    number of CPU threads, None for one thread per core. `threshold`: lowest probability at which the positive label is
+    predicted, or "argmax". With `threshold=None`, the decision of the bundle is used (see
+    `evaluation.decision.override_threshold`). `budget`: maximum average fraction of tokens to read, measured on the
+    validation split, for a model that may stop early. With `budget=1`, the model reads all tokens. With `budget=None`,
+    the model reads the fraction that the bundle recommends. The guarantees of the bundle hold only for the recommended
+    fraction. `warnings`: list of warnings. One warning says that guarantees are lost, and another warning says why
+    `device="auto"` does not use an existing GPU. Raises InputError if the bundle is damaged or has an unsupported
+    format.
     """
 
     def __repr__(self) -> str:
@@ -52,7 +56,7 @@ class Classifier(BundleModel):
 
     @property
     def classes_(self) -> np.ndarray:
-        """(C,) labels, in the order of the columns of `predict_proba`."""
+        """Labels (C,) of the classes, in the order of the columns of `predict_proba`."""
         return np.array(self.labels.to_pylist())
 
     @overload
@@ -65,16 +69,20 @@ class Classifier(BundleModel):
     def predict(self, data: Any) -> Any: ...
 
     def predict(self, data: Any) -> Any:
-        """Return predictions of the same kind as the data. A row that is refused has an error and no label.
+        """Predict the rows of `data`.
 
-        - A table (pandas, polars, Arrow) gives a table of the same library with the columns that the predict command
-          writes, in the order of the rows. A pandas frame keeps its index. The columns are those of the training file,
-          or are named as the fields. Tables of events give a row per group.
-        - A list of sequences gives a list of `SequencePrediction`. A sequence is a text, a list of tokens, or, with
-          several fields, a mapping of lists by field.
-        - One mapping of fields, or one row of a pandas frame, gives one `SequencePrediction`.
+        The type of the result depends on the type of `data`. A rejected row gets an error and no label.
 
-        Raises InputError for a single text, and for a table that lacks a column.
+        - For a table (pandas, polars, Arrow), the result is a table of the same library. The result has the columns of
+          the predict command, and its rows have the order of the input rows. The result for a pandas frame has the
+          index of the frame. The columns of the input table are named like the fields, or like the columns of the
+          training file. For a table of events, the result has one row per group.
+        - For a list of sequences, the result is a list of `SequencePrediction`. A sequence is a text, a list of tokens
+          or, for several fields, a dict field name → list.
+        - For a single sequence, the result is one `SequencePrediction`. The sequence is a dict field name → list, or a
+          row of a pandas frame.
+
+        Raises InputError if `data` is a single string, or a table that lacks a column.
         """
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
@@ -85,7 +93,7 @@ class Classifier(BundleModel):
         return predictions if row is None else predictions[0]
 
     def predict_proba(self, data: Any) -> np.ndarray:
-        """(N, C) probabilities in the order of `classes_`, NaN in refused rows. `data`: see `predict`."""
+        """Return the probability (N, C) of each class in `classes_`, NaN for rejected rows. `data`: see `predict`."""
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
             windows = self.windows(self.table_source(data))
@@ -95,7 +103,7 @@ class Classifier(BundleModel):
         return np.concatenate(parts) if parts else np.empty((0, len(self.classes)))
 
     def _single_row(self, data: Any) -> Mapping[str, Any] | None:
-        """Return one row as a mapping: a mapping, or a row of a pandas frame (`frame.iloc[0]`). None for other data."""
+        """If `data` is a dict or a row of a pandas frame (`frame.iloc[0]`), return a dict. Otherwise, return None."""
         if isinstance(data, Mapping):
             return data
         if isinstance(data, list) or not is_pandas(data) or is_table(data):
@@ -105,21 +113,27 @@ class Classifier(BundleModel):
         return cells or None
 
     def stream(self) -> Stream:
-        """Return a stream, which predicts sequences while their tokens arrive. See `Stream`."""
+        """Return a `Stream`.
+
+        A stream updates the prediction of a sequence whenever new tokens of the sequence arrive.
+        """
         self.require_unchanged_fields()
         return Stream(self, self.reader.model if isinstance(self.reader, UntilHalted) else self.open_step(None))
 
     def explain(self, data: Any, *, by_field: bool = True) -> Any:
-        """Return the contribution of each token to the prediction of its row, by leaving the token out.
+        """Return the contribution of each token to the prediction of its row. The method is leave-one-out.
 
-        The contribution is the log-odds of the predicted label minus those without the token (see `occlude`). Positive
-        ones support the prediction. `by_field`: also the contribution of each field of a token, where there are
-        several.
+        The contribution of a token is the log-odds of the predicted label minus the log-odds without the token (see
+        `occlude`). A positive contribution supports the prediction. The type of the result depends on the type of
+        `data`. `data`: see `predict`. `by_field`: if there are several fields, also return the contribution of each
+        field in each token.
 
-        - A table gives a table of the same library with a row per token, as `predict explain=true` writes it.
-        - A list of sequences gives a list of `Explanation`, one mapping of fields a single one.
+        - For a table, the result is a table of the same library with one row per token, like the output of `predict
+          explain=true`.
+        - For a list of sequences, the result is a list of `Explanation`.
+        - For a single sequence (a dict or a row of a pandas frame), the result is one `Explanation`.
 
-        A node of a tree is left out with all nodes below it. Raises InputError for what `predict` refuses.
+        A node of a tree is left out together with its descendants. Raises InputError for data that `predict` rejects.
         """
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
@@ -131,7 +145,10 @@ class Classifier(BundleModel):
 
 
 def _rows(data: Any) -> list[Any]:
-    """Return the rows of a list, an array or a column of a data frame. Raises InputError for a single value."""
+    """Return the sequences in a list, an array or a data frame column as a list.
+
+    Raises InputError for a single string.
+    """
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
         raise InputError(
             "predict",

@@ -1,4 +1,4 @@
-"""Predictions of a bundle on labelled rows, for evaluation."""
+"""Predictions of a bundle for labelled rows, as input of the evaluation."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
 
 
 class LabelledPredictions(NamedTuple):
-    """Outputs of the usable rows.
+    """Predictions for a labelled source. Rejected rows are left out.
 
-    `mistakes`: position among them → the wrong rows with the lowest probability of their label, in words.
-    `refused`: a line for each row that could not be used. `share_read`: of the tokens of all rows, None for a
-    model that always reads whole sequences.
+    `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows. The worst rows have the
+    lowest predicted probability of the true label. `refused`: error text of each rejected row. `share_read`: fraction
+    of all tokens that the model read, None for a model that always reads whole sequences.
     """
 
     outputs: SplitOutputs
@@ -36,9 +36,10 @@ class LabelledPredictions(NamedTuple):
 
 
 class _Mistake(NamedTuple):
-    """A wrong row. `probability` is that of its true label, `position` its index among the usable rows.
+    """A misclassified row.
 
-    `predicted`: class number.
+    `probability`: predicted probability of the true label. `position`: index of the row, counted without rejected rows.
+    `predicted`: index of the predicted class.
     """
 
     probability: float
@@ -57,11 +58,11 @@ def predict_labelled(
     group: str | None = None,
     explain: bool = False,
 ) -> LabelledPredictions:
-    """Predict the rows of a source whose label the bundle knows.
+    """Predict the rows of a labelled source. A row is rejected if its label is not a label of the bundle.
 
-    `label`: the column of the label. `table`: a label table to join by id instead. `group`: the column of what the rows
-    belong to. `explain`: explain the mistakes.
-    Raises InputError if no row can be used.
+    `label`: name of the label column. `table`: label table that is joined by id, None if the source has the label
+    column. `group`: name of the group column. `explain`: True to explain the misclassified rows (contribution of each
+    token). Raises InputError if all rows are rejected.
     """
     labels: list[int] = []
     logits, lengths, refused = [], [], []
@@ -69,7 +70,7 @@ def predict_labelled(
     group_names: list[str | None] = []
     counts = Counts()
     for batch, predictions in classifier.predict_source(source, label if table is None else None, table, group):
-        wrong: list[tuple[float, int, int]] = []  # probability of the label, index, row of the batch
+        wrong: list[tuple[float, int, int]] = []  # (probability of the true label, `position`, row of window)
         names = None if group is None else batch.columns.column(GROUP_NAME)
         row_labels = batch.columns.column("label").to_pylist()
         codes = label_codes(batch.columns.column("label"), classifier.classes).tolist()
@@ -90,11 +91,11 @@ def predict_labelled(
                 group_names.append(names[row].as_py())
         counts = counts.plus(classifier.counts(predictions))
         ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.row_numbers
-        # Only the worst rows of each window are kept, which bounds memory for files of any size.
+        # Only the worst rows of each window are kept, so the memory use does not depend on the size of the file.
         for probability, index, row in sorted(wrong)[:MAX_MISTAKES]:
             columns = batch.columns.take(pa.array([row]))
             mistakes.append(_Mistake(probability, index, str(ids[row]), int(predictions.predicted[row]), columns))
-        # By probability and position: record batches have no order.
+        # Rows are sorted by probability and position, because record batches cannot be compared.
         mistakes = sorted(mistakes, key=lambda mistake: mistake[:2])[:MAX_MISTAKES]
     if not labels:
         if refused:
@@ -116,7 +117,7 @@ def predict_labelled(
 
 
 def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:
-    """Return keys (N,) of the groups, of which a row without a name is one of its own, and the names."""
+    """Return the group number (N,) and the group name of each row. Each row without a name is a group of its own."""
     array = pa.array(names, pa.string())
     codes = np.array(array.dictionary_encode().indices.fill_null(-1))
     missing = codes < 0

@@ -1,7 +1,8 @@
-"""Logits of encoded sequences: whole ones in one run of the model, or chunk by chunk until they halt.
+"""Batched inference: compute the logits of encoded sequences with the model of a bundle.
 
-On a CPU, several batches are read at the same time, each by one thread. A recurrent layer computes one token after the
-other, so that ONNX Runtime cannot divide the work on one batch among many cores.
+The model reads whole sequences, or it reads chunks of tokens and may stop early. On a CPU, several batches are computed
+at the same time, with one thread per batch. ONNX Runtime cannot use many cores well for one batch, because a recurrent
+layer computes one token after the other.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from seqclf.bundle.step_model import STEP, Read, StepModel, read_chunks
 from seqclf.data.ragged import Ragged
 from seqclf.system import progress
 
-MAX_TOKENS = 8192  # in a batch on a CPU, padding included
+MAX_TOKENS = 8192  # maximum number of tokens in a batch on a CPU, including padding
 MAX_TOKENS_ON_GPU = 32768
-MAX_WORKERS = 32  # so that the memory of all batches together stays moderate
-CHUNK = 16  # tokens between two looks at which sequences have halted
+MAX_WORKERS = 32  # maximum number of batches at the same time, because each batch needs memory
+CHUNK = 16  # number of tokens in a chunk; halted sequences leave the batch after a chunk
 
 
 class BatchLimits(NamedTuple):
-    """`max_tokens`: in a batch, padding included. `workers`: batches that are read at the same time.
+    """Limits on the batches that the model computes.
 
-    The batches do not depend on the number of threads, so neither do the last digits of the results.
+    `max_tokens`: maximum number of tokens in a batch, including padding. `workers`: number of batches that are computed
+    at the same time. The number of threads has no influence on the batches, so that all digits of the logits are
+    reproducible.
     """
 
     max_tokens: int
@@ -37,9 +40,10 @@ class BatchLimits(NamedTuple):
 
     @classmethod
     def of(cls, session: Any, threads: int, *, by_chunks: bool) -> BatchLimits:
-        """Return the limits of a model on a GPU, or on `threads` threads of the CPU.
+        """Return the limits for a session on a GPU, or on a CPU with `threads` threads.
 
-        `by_chunks`: only a part of the tokens of each sequence is computed at a time.
+        `by_chunks`: True if the model computes one chunk of each sequence at a time. With chunks, larger batches fit
+        into memory.
         """
         if runs_on_gpu(session):
             return cls(MAX_TOKENS_ON_GPU, 1)
@@ -47,9 +51,9 @@ class BatchLimits(NamedTuple):
 
 
 class BatchReader(Protocol):
-    """Reads a padded batch (see `pad`), and may be called from several threads.
+    """Interface of a model that reads a padded batch (see `pad`). Several threads may call a reader at the same time.
 
-    `file`: the model in the bundle. `session`: its session of ONNX Runtime.
+    `file`: name of the model file in the bundle. `session`: ONNX Runtime session of the model.
     """
 
     file: str
@@ -59,7 +63,10 @@ class BatchReader(Protocol):
 
 
 class WholeSequences:
-    """Reads all tokens in one run of `model.onnx`. `inputs`: names of the fields."""
+    """Reads all tokens of a batch in one run of `model.onnx`.
+
+    `inputs`: names of the fields, which are inputs of the model.
+    """
 
     file = MODEL
 
@@ -73,7 +80,7 @@ class WholeSequences:
 
 
 class UntilHalted:
-    """Reads `chunk` tokens at a time by `step.onnx`, until a sequence halts."""
+    """Reads `chunk` tokens of each sequence at a time with `step.onnx`, until the sequence halts or ends."""
 
     file = STEP
 
@@ -87,13 +94,19 @@ class UntilHalted:
 
 
 def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
-    """Return the rows of each batch of sequences of similar length, of at most `max_tokens` with padding."""
-    # ONNX Runtime computes padded tokens too: batches of similar length are several times as fast.
+    """Group sequences of similar length into batches. Return the row indices of each batch.
+
+    `max_tokens`: maximum number of tokens in a batch, including padding.
+    """
+    # ONNX Runtime also computes padding, so batches with little padding are several times faster.
     return plan_batches(lengths, max_tokens=max_tokens, max_sequences=None, pool_batches=None, seed=0, epoch=0)
 
 
 def read_sequences(read: BatchReader, sequences: Ragged, classes: int, limits: BatchLimits) -> Read:
-    """Read N encoded sequences in batches of similar length, and return (N, C) logits in their order."""
+    """Run the model on N encoded sequences, in batches of similar length.
+
+    Return the results in the order of the sequences.
+    """
     logits, tokens = np.empty((len(sequences), classes), np.float32), np.empty(len(sequences), np.int64)
     batches = batches_by_length(sequences.lengths, limits.max_tokens)
 
@@ -105,12 +118,12 @@ def read_sequences(read: BatchReader, sequences: Ragged, classes: int, limits: B
         return len(rows)
 
     for count in _in_threads(read_batch, batches, limits.workers):
-        progress.advance("rows", count)  # of a window, which may take long
+        progress.advance("rows", count)  # after each batch, because a whole window of rows may take long
     return Read(logits, tokens)
 
 
 def _in_threads(function: Callable[[np.ndarray], int], batches: Sequence[np.ndarray], workers: int) -> Iterator[int]:
-    """Yield the results of the batches in their order. After an error, batches that have not begun are left out."""
+    """Call `function` for each batch in threads, and yield the results in the order of the batches."""
     workers = min(workers, len(batches))
     if workers <= 1:
         yield from map(function, batches)

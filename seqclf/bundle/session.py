@@ -2,30 +2,86 @@
 
 from __future__ import annotations
 
+import ctypes
+import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import onnxruntime
 
-from seqclf.bundle.cuda import INSTALL, PROVIDER, cuda_obstacle, has_card, not_started
-from seqclf.config.suggestions import must_be_one_of
+from seqclf.config.hints import must_be_one_of
 from seqclf.data.field_spec import FieldSpec, input_axes, input_type
 from seqclf.errors import InputError, first_line
 from seqclf.system.memory_errors import is_out_of_memory
 
+PROVIDER = "CUDAExecutionProvider"
+INSTALL = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
+NO_LIBRARY = re.compile(r"(\S+): cannot open shared object file")  # error text of Linux's dynamic loader
+DRIVER = "libcuda.so"
+
+
+def has_card() -> bool:
+    """Return True if this machine has a device file of an NVIDIA GPU."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+@cache  # cached, because each call would load the library once more
+def missing_library() -> str | None:
+    """Return the name of a shared library that ONNX Runtime's CUDA provider needs and that is missing, or None.
+
+    This function also loads the CUDA libraries that were installed as Python packages.
+    """
+    # `preload_dlls` prints missing libraries on stdout, but a command may print only its result on stdout.
+    with redirect_stdout(io.StringIO()):
+        onnxruntime.preload_dlls()
+    library = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+    if not library.exists():  # not Linux, or the CUDA provider is built into ONNX Runtime
+        return None
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:  # the text may name only undefined symbols; then no library is missing
+        found = NO_LIBRARY.search(str(error))
+        return found[1] if found else None
+    return None
+
+
+def cuda_obstacle() -> InputError | None:
+    """Return an error with the reason why CUDA cannot be used, and the remedy. Return None if no reason is known."""
+    if not has_card():
+        return InputError(None, "no NVIDIA device file, such as /dev/nvidia0, is here", "set device=cpu")
+    if PROVIDER not in onnxruntime.get_available_providers():
+        remedy = f"pip uninstall onnxruntime, then {INSTALL}, or set device=cpu"
+        return InputError(None, f"this onnxruntime has no {PROVIDER}", remedy)
+    library = missing_library()
+    if library is None:
+        return None
+    if library.startswith(DRIVER):
+        remedy = "install NVIDIA's driver, run containers with --gpus all, or set device=cpu"
+    else:
+        remedy = f"{INSTALL}, or set device=cpu"
+    return InputError(None, f"{library} is missing", remedy)
+
+
+def not_started(reason: str) -> InputError:
+    """Return the error for a CUDA provider that does not start although no library is missing."""
+    remedy = "see nvidia-smi for its driver and free memory, or set device=cpu"
+    return InputError(None, f"{PROVIDER} does not start ({reason})", remedy)
+
+
 DEVICES = ("auto", "cpu", "cuda")
 CPU = "CPUExecutionProvider"
-ON_CARD = re.compile("cuda|cudnn|cublas", re.IGNORECASE)  # words in the errors of a card without memory or cuDNN
-ONE_TOKEN = np.ones(1, np.int64)  # lengths of the smallest batch
+ON_CARD = re.compile("cuda|cudnn|cublas", re.IGNORECASE)  # words in error texts of CUDA
+ONE_TOKEN = np.ones(1, np.int64)  # the array `lengths` of a batch with a single token
 
 
 def thread_count(threads: int | None) -> int:
-    """Return the CPU threads to use: `threads`, or one for each core of this process if it is None."""
+    """Return the number of CPU threads: `threads`, or all cores of this process if `threads` is None."""
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if type(threads) is not int or threads < 1:
@@ -34,26 +90,27 @@ def thread_count(threads: int | None) -> int:
 
 
 class ModelSession(onnxruntime.InferenceSession):
-    """A session of ONNX Runtime, which may be called from several threads.
+    """An ONNX Runtime session. Several threads may use a session at the same time.
 
-    `provider`: what computes the model. `no_cuda`: why a card that is here is not used, and the remedy; None if it is
-    used, if there is none, and if the CPU was asked for.
+    `provider`: ONNX Runtime's execution provider (CPU or CUDA). `no_cuda`: reason why the GPU of this machine is not
+    used, with the remedy. `no_cuda` is None if the GPU is used, if there is no GPU, or if the user chose the CPU.
     """
 
     no_cuda: str | None = None
 
     @property
     def provider(self) -> str:
-        """Name of the provider that ONNX Runtime took, whatever was asked for."""
+        """Name of the execution provider that ONNX Runtime uses."""
         return str(self.get_providers()[0])
 
 
 def open_session(path: Path, device: str = "auto", threads: int = 1, content: bytes | None = None) -> ModelSession:
-    """Open a session of the model in a file, or in `content`, which was read from that file before.
+    """Open an ONNX model in a session. `content`: bytes of the file at `path`, None to read the file.
 
-    `device`: cpu, cuda, or auto, which is CUDA where there is an NVIDIA device and the CPU where CUDA does not start.
-    `threads`: that compute one batch on the CPU. Batches that are read at the same time, by one thread each, use the
-    cores better (see `sequence_reader`). Raises InputError, with what is missing, for cuda that cannot be had.
+    `device`: "cpu", "cuda" or "auto". With "auto", the session uses an NVIDIA GPU if CUDA starts, else the CPU.
+    `threads`: number of CPU threads that compute one batch. The default is one thread, because several batches at the
+    same time use the cores better (see `sequence_reader`). Raises InputError if `device` is "cuda" and CUDA cannot be
+    used.
     """
     if device not in DEVICES:
         raise InputError(f"device={device}", *must_be_one_of(device, DEVICES))
@@ -61,7 +118,7 @@ def open_session(path: Path, device: str = "auto", threads: int = 1, content: by
     if device == "cpu":
         return _open_on_cpu(path, model, threads)
     session, obstacle = _open_on_cuda(model, threads)
-    session = session or _open_on_cpu(path, model, threads)  # first: a damaged model is damaged on every device
+    session = session or _open_on_cpu(path, model, threads)  # raises an error for a damaged model
     if obstacle is not None and device == "cuda":
         raise obstacle.within("device=cuda")
     session.no_cuda = str(obstacle) if obstacle is not None and has_card() else None
@@ -69,7 +126,10 @@ def open_session(path: Path, device: str = "auto", threads: int = 1, content: by
 
 
 def _open_on_cuda(model: str | bytes, threads: int) -> tuple[ModelSession | None, InputError | None]:
-    """Return a session, None if there is none, and why it does not run on CUDA, None if it does."""
+    """Open a session on CUDA.
+
+    Return a pair: the session or None, and the reason why CUDA is not used or None.
+    """
     obstacle = cuda_obstacle()
     if obstacle is not None:
         return None, obstacle
@@ -77,7 +137,7 @@ def _open_on_cuda(model: str | bytes, threads: int) -> tuple[ModelSession | None
         session = _open(model, [PROVIDER, CPU], threads)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         return None, not_started(first_line(error))
-    # ONNX Runtime leaves out a provider that it cannot load, with a line in its log.
+    # If ONNX Runtime cannot load a provider, it only logs an error and uses the next provider in the list.
     return session, None if runs_on_gpu(session) else not_started(f"ONNX Runtime took {session.provider}")
 
 
@@ -92,14 +152,14 @@ def _open(model: str | bytes, providers: Sequence[str], threads: int) -> ModelSe
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
-    # Spinning threads take the cores from reading and encoding, and from PyTorch where both run in one process.
+    # Threads that spin while they wait would take CPU time from other threads: reading, encoding and PyTorch.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # With its fallback, ONNX Runtime would print an error and go on with the CPU, here and when the model runs.
+    # With enable_fallback, ONNX Runtime would print an error, and use the CPU for this and all later runs.
     return ModelSession(model, options, providers=list(providers), enable_fallback=0)
 
 
 def runs_on_gpu(session: onnxruntime.InferenceSession) -> bool:
-    """Return True if a session computes on a GPU."""
+    """Return True if a session uses a GPU."""
     return bool(session.get_providers()[0] != CPU)
 
 
@@ -109,9 +169,10 @@ def check_model(
     classes: int,
     numbers: Mapping[str, Sequence[int | None]] = MappingProxyType({}),
 ) -> None:
-    """Raise InputError unless the model takes what the encoders give and returns a logit for each class.
+    """Raise InputError unless the model's inputs are the encoded fields and its output is one logit per class.
 
-    `numbers`: name → shape of the other inputs, of type float32, with None for a free axis.
+    `numbers`: inputs of type float32 that are not fields, as a dict name → shape. In a shape, None stands for an axis
+    of any length.
     """
     expected: dict[str, tuple[str, int]] = {"lengths": ("tensor(int64)", 1)}
     expected |= {name: ("tensor(float)", len(shape)) for name, shape in numbers.items()}
@@ -137,7 +198,10 @@ def check_model(
 
 
 def require_shape(where: str, logits: np.ndarray, rows: int, classes: int) -> None:
-    """Raise InputError unless logits are (`rows`, `classes`): NumPy would spread one row or one class over all."""
+    """Raise InputError unless the array `logits` has the shape (`rows`, `classes`).
+
+    Without this check, NumPy would broadcast logits with one row or one class, and there would be no error.
+    """
     if logits.shape != (rows, classes):
         problem = f"returns logits {logits.shape} for {rows} sequences of {classes} classes"
         raise InputError(where, problem, f"return logits {(rows, classes)}, and export the bundle anew")
@@ -145,15 +209,15 @@ def require_shape(where: str, logits: np.ndarray, rows: int, classes: int) -> No
 
 @contextmanager
 def explain_run_errors(file: str, lengths: np.ndarray = ONE_TOKEN) -> Iterator[None]:
-    """Raise InputError, which names the file of the model, for whatever goes wrong when it runs.
+    """Convert any error of ONNX Runtime in the block to an InputError that names the model file.
 
-    `lengths`: (B,) tokens of the sequences of the batch.
+    `lengths`: (B,) number of tokens of each sequence in the batch.
     """
     try:
         yield
     except InputError:
         raise
-    except Exception as error:  # no common base class; also outputs of another shape
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
         if is_out_of_memory(error):
             batch = f"{len(lengths):,} sequences of up to {int(lengths.max()):,} tokens"
             raise InputError(file, f"out of memory with a batch of {batch}", "set threads=1") from None

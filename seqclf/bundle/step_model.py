@@ -1,4 +1,4 @@
-"""`step.onnx` of a bundle: the model over one chunk of tokens, with the state of everything before it."""
+"""The model `step.onnx` of a bundle reads one chunk of tokens. The state of the model summarizes all earlier tokens."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from seqclf.errors import InputError
 from seqclf.system.state_validation import SIZE, Where, error_context
 
 STEP = "step.onnx"
-STATE_INPUT, STATE_OUTPUT = "state/", "next/"  # prefixes of names in the graph
-THRESHOLD = "threshold"  # input of a model that may halt
-# A state in the manifest: its shape without the axis of rows, and its value before the first token.
+STATE_INPUT, STATE_OUTPUT = "state/", "next/"  # prefixes of the states' input and output names in the ONNX graph
+THRESHOLD = "threshold"  # input name of the halting threshold, in models that may stop early
+# Entry of a state in the manifest. The shape has no batch axis. `initial` is the value before the first token.
 FLOAT32 = Where(float, lambda value: abs(value) <= float(np.finfo(np.float32).max), "a number of float32")
 STATE = {"name": str, "shape": [SIZE], "initial": FLOAT32}
 
 
 class Chunk(NamedTuple):
-    """Result of one step over B rows.
+    """Result of `step.onnx` for one chunk of tokens from each of B rows.
 
-    `logits`: (B, C) after the last token that was read. `read`: (B,) tokens of the chunk that were read. `halted`:
-    (B,) bool, True for rows whose logits are final. `states`: each (B, …), after the chunk.
+    `logits`: (B, C) logits after the last token that was read. `read`: (B,) number of tokens that were read from each
+    chunk. `halted`: (B,) bool, True if the model has stopped early and the row's logits are final. `states`: list of
+    model states (B, …) after the chunk.
     """
 
     logits: np.ndarray
@@ -35,11 +36,12 @@ class Chunk(NamedTuple):
 
 
 class StepModel:
-    """A session of `step.onnx` and the states that it reads and returns.
+    """A session of `step.onnx`. The model's states are both inputs and outputs.
 
-    `specs`: of the fields. `states`: those in the manifest, which `STATE` describes.
-    `threshold`: the halting score at which a row stops, for a model that may halt; infinity reads everything. Raises
-    InputError where the graph has other inputs.
+    `specs`: encoded form of each field. `states`: entry of each state in the manifest (see `STATE`). `threshold`:
+    halting score at which the model stops early. With an infinite threshold, the model reads all tokens. The threshold
+    is None for a model that cannot stop early. Raises InputError if the ONNX graph does not have the expected inputs
+    and outputs.
     """
 
     def __init__(
@@ -62,11 +64,14 @@ class StepModel:
             raise InputError(None, f"does not return {', '.join(sorted(missing))}")
 
     def start(self, rows: int) -> list[np.ndarray]:
-        """Return the states of rows of which nothing was read."""
+        """Return the initial states (before the first token) for `rows` rows."""
         return [np.full((rows, *state["shape"]), state["initial"], np.float32) for state in self.states]
 
     def run(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray, states: Sequence[np.ndarray]) -> Chunk:
-        """Read one chunk of each row. `fields`: padded, see `pad`. `lengths`: (B,), at least 1."""
+        """Run the model on one chunk of each row.
+
+        `fields`: padded tokens of the chunks (see `pad`). `lengths`: (B,) number of tokens of each chunk, at least 1.
+        """
         inputs = {name: fields[name] for name in self.fields}
         named = {STATE_INPUT + state["name"]: values for state, values in zip(self.states, states, strict=True)}
         logits, *others = self.session.run(self.outputs, {**inputs, "lengths": lengths, **self.more, **named})
@@ -83,23 +88,23 @@ def open_step(
     threshold: float | None = None,
     content: bytes | None = None,
 ) -> StepModel:
-    """Open `step.onnx` of a bundle. `specs`: of its fields. See `StepModel` and `open_session`."""
+    """Open `step.onnx` of a bundle. See `StepModel` and `open_session` for the arguments."""
     session = open_session(folder / STEP, device, content=content)
     with error_context(f"bundle={folder}: {STEP}", "export the bundle anew"):
         return StepModel(session, manifest["step"]["states"], specs, len(manifest["classes"]), threshold)
 
 
 class Read(NamedTuple):
-    """`logits` (N, C) of sequences, and `tokens` (N,) of each that were read."""
+    """Results for N sequences. `logits`: (N, C). `tokens`: (N,) number of tokens that the model read."""
 
     logits: np.ndarray
     tokens: np.ndarray
 
 
 def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.ndarray, chunk: int) -> Read:
-    """Read padded sequences by `chunk` tokens at a time, each until it halts or ends.
+    """Run the model on padded sequences, in chunks of `chunk` tokens, until each sequence halts or ends.
 
-    Rows that have halted leave the batch, so that their remaining tokens cost nothing.
+    A halted sequence leaves the batch, so that its remaining tokens are not computed.
     """
     rows, states, start = np.arange(len(lengths)), model.start(len(lengths)), 0
     tokens = np.empty(len(lengths), np.int64)

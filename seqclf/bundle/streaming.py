@@ -1,4 +1,7 @@
-"""Predictions while sequences arrive: chunks of new tokens in, the prediction of all tokens so far out."""
+"""Incremental prediction of sequences whose tokens arrive in parts.
+
+A prediction uses all tokens that have arrived so far.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class StreamPrediction(SequencePrediction):
-    """Prediction of the tokens of one sequence so far.
+    """Prediction for one sequence, from the tokens that have arrived so far.
 
-    `halted`: the prediction is final, and further tokens are not read.
+    `halted`: True if the model has stopped early, so that the prediction is final and later tokens are ignored.
     """
 
     halted: bool
 
 
 class _Open(NamedTuple):
-    """A sequence whose end is not known yet. `states`: one row of each state of the model."""
+    """A sequence that may get more tokens. `states`: list with the sequence's row of each model state."""
 
     states: list[np.ndarray]
     tokens_read: int
@@ -39,17 +42,17 @@ class _Open(NamedTuple):
 
 
 class Stream:
-    """Open sequences of a bundle, each with the state of the model after its last token.
+    """A set of open sequences (sequences that may get more tokens), with the model state of each sequence.
 
     ```python
     stream = BundleModel("runs/alerts/bundle").stream()
     stream.read({"host 1": ["boot", "login"], "host 2": ["boot"]})["host 1"]["prediction"]
-    stream.read({"host 1": ["sudo"]})           # of three tokens now, of which one was computed
+    stream.read({"host 1": ["sudo"]})           # prediction of three tokens, one newly computed
     stream.close("host 1")
     ```
 
-    Raises InputError for a bundle whose model reads whole sequences only, and for fields of which a token depends on
-    other tokens, such as the time since the token before.
+    Raises InputError if the model of the bundle can only read whole sequences. Raises InputError if the encoding of a
+    token depends on other tokens, such as the time since the previous token.
     """
 
     def __init__(self, classifier: BundleModel, model: StepModel):
@@ -70,14 +73,16 @@ class Stream:
             )
 
     def __len__(self) -> int:
-        """Number of open sequences."""
+        """Return the number of open sequences."""
         return len(self.sequences)
 
     def read(self, tokens: Mapping[Hashable, Any]) -> dict[Hashable, StreamPrediction]:
-        """Read new tokens of any open sequences, and of new ones, and return their predictions.
+        """Read the next tokens of open or new sequences.
 
-        `tokens`: by the key of a sequence, its next tokens in a form that `BundleModel.predict` takes. Tokens that are
-        refused give a prediction with an error, and leave the sequence as it was.
+        Return the predictions, as a dict key of a sequence → prediction.
+
+        `tokens`: dict key of a sequence → next tokens of the sequence. The tokens have the form of a sequence for
+        `Classifier.predict`. If the tokens are rejected, the prediction has an error, and the sequence does not change.
         """
         if not isinstance(tokens, Mapping):
             raise InputError("stream", f"got {type(tokens).__name__}", "give the next tokens by the key of a sequence")
@@ -95,11 +100,11 @@ class Stream:
             limits = BatchLimits.of(self.model.session, threads=1, by_chunks=False)
             for rows in batches_by_length(sequences.lengths, limits.max_tokens):
                 results |= self._advance([running[usable[row]] for row in rows], *pad(sequences, rows))
-        # Copies, so that what callers change is not what the stream goes on from.
+        # Return copies, so that the caller cannot change the predictions in the stream.
         return {key: {**(results.get(key) or self.sequences[key].prediction)} for key in tokens}
 
     def close(self, key: Hashable) -> None:
-        """Forget a sequence."""
+        """Remove a sequence from the stream."""
         self.sequences.pop(key, None)
 
     def _refused(self, key: Hashable, error: str) -> StreamPrediction:
@@ -127,7 +132,7 @@ class Stream:
         for row, (key, prediction) in enumerate(zip(keys, predictions, strict=True)):
             read = int(chunk.read[row]) + (self.sequences[key].tokens_read if key in self.sequences else 0)
             results[key] = {**prediction, "tokens_read": read, "halted": bool(chunk.halted[row])}
-            # A view would keep the states of the whole batch.
+            # Copy the states, because a view would keep the states of the whole batch in memory.
             after = [] if chunk.halted[row] else [values[row : row + 1].copy() for values in chunk.states]
             self.sequences[key] = _Open(after, read, results[key])
         return results

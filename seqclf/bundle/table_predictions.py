@@ -1,4 +1,4 @@
-"""Predictions of tables in memory: data frames of pandas and polars, and Arrow tables."""
+"""Predictions for tables in memory: pandas and polars data frames, and Arrow tables."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from seqclf.data.reading.tables import like
 
 
 def predict_table(classifier: BundleModel, data: Any) -> Any:
-    """Return the predictions of a table as a table of the same library, with the columns of the predict command.
+    """Predict the rows of a table. Return a table of the same library, with the columns of the predict command.
 
-    There is an `id` where the bundle knows one and the table has it, for event tables (the group), and where the query
-    of the bundle may have changed the rows (their number in its result). A reader of record batches gives a reader,
-    which predicts while it is read.
+    The result has a column `id` in three cases. If `data` has the id column of the bundle, `id` is a copy of the id
+    column. If `data` is an event table, `id` is the group. If the bundle has a query, `id` is the row number in the
+    result of the query. If `data` is a record batch reader, the result is also a reader, which predicts a batch when
+    the batch is read.
     """
     source, schema = classifier.table_source(data), classifier.schema
     names = source.table.schema.names
     id_type = source.table.schema.field(schema.id).type if schema.id in names else None
     empty = predictions_schema(classifier.classes, classifier.labels.type, id_type, may_halt=classifier.may_halt)
     same_rows = source.query is None and not schema.group_by
-    # Rows that keep their place next to those of the table need no numbers.
+    # Without an id column, the result has row numbers as ids, but only if the rows may differ from the input rows.
     columns = empty.names[1:] if same_rows and id_type is None else empty.names
     return to_library(classifier.predict_windows(source), empty, data, columns, same_rows=same_rows)
 
 
 def to_library(results: Iterable[Result], empty: pa.Schema, data: Any, columns: list[str], *, same_rows: bool) -> Any:
-    """Return `columns` of the results as a table of the library of `data`, or for a reader as a reader.
+    """Convert results to a table of the same library as `data`. If `data` is a reader, return a reader.
 
-    `empty`: the schema of no results. `same_rows`: the results have a row for each row of `data`.
+    `empty`: schema of the table if there are no results. `columns`: names of the columns to return. `same_rows`: True
+    if row i of the results belongs to row i of `data`.
     """
     tables = (result.table.select(columns) for result in results)
     first = next(tables, pa.RecordBatch.from_pylist([], empty).select(columns))

@@ -1,7 +1,7 @@
-"""Windows: consecutive rows of a source as canonical columns, the unit of work of predictions and explanations.
+"""A window is a contiguous block of rows that are predicted or explained together.
 
-Lists of Python rows (`row_windows`), files and tables in memory (`source_windows`) give the same stream. A source is
-opened, and its columns are cast, once for all of its windows.
+A window holds canonical columns: Arrow columns of fixed types, one column per field. `row_windows` makes windows from a
+list of Python rows. `source_windows` makes windows from files and from tables in memory.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.errors import InputError
 from seqclf.system import progress
 
-TABLE = "data"  # name of a table or list in memory, as the argument is called
+TABLE = "data"  # name of a table or list in error texts, because `Classifier.predict` has the argument `data`
 
 
 @dataclass(frozen=True)
 class Window:
-    """Consecutive rows of a source. A window can be pickled, and needs neither its source nor its reader.
+    """A contiguous block of rows from a source. A window can be pickled without its source.
 
     Attributes:
-        index: number of the window in its source, from 0.
-        first_row: number of its first row in the source, from 1.
-        rows: (N,) rows as canonical columns, with their file.
-        value_errors: (N,) error or None of each Python row (see `to_columns`); empty for files and tables.
+        index: number of the window in the source, counted from 0.
+        first_row: number of the window's first row in the source, counted from 1.
+        rows: canonical columns with N rows, and the file of each row.
+        value_errors: (N,) error of each Python row, or None (see `to_columns`). The list is empty in a window of files
+            or of a table.
     """
 
     index: int
@@ -54,7 +55,7 @@ def row_windows(
     to_columns: Callable[[list[Any]], tuple[pa.RecordBatch, list[str | None]]],
     window_rows: int,
 ) -> Iterator[Window]:
-    """Yield the windows of Python rows. `to_columns`: see `BundleModel.to_columns`."""
+    """Split a list of Python rows into windows of `window_rows` rows. `to_columns`: see `BundleModel.to_columns`."""
     for index, start in enumerate(range(0, len(sequences), window_rows)):
         columns, value_errors = to_columns(sequences[start : start + window_rows])
         numbers = np.arange(start + 1, start + 1 + columns.num_rows)
@@ -72,23 +73,25 @@ def source_windows(
     unit: str,
     window_rows: int,
 ) -> Iterator[Window]:
-    """Yield the windows of the files of a source, or of its table.
+    """Read files or a table, and yield one window after the other.
 
     Args:
         schema: the schema of a bundle.
         source: files or a table (see `table_source`).
-        label: column to read along as `label`.
-        table: label table to join by id instead.
-        group: column to read along as GROUP and GROUP_NAME of `schema.casts`.
-        title: title of the progress.
-        unit: unit of the progress, which counts the rows of a window once the next window is asked for.
-        window_rows: rows of a window; event tables have windows of their own sizes.
+        label: name of the label column, which becomes the canonical column `label`.
+        table: label table to join with the rows by id. If there is a label table, `label` is None.
+        group: name of the group column, which becomes the canonical columns GROUP and GROUP_NAME of `schema.casts`.
+        title: title of the progress bar.
+        unit: unit of the progress bar. The bar advances by the rows of a window when the caller requests the next
+            window.
+        window_rows: number of rows of a window. The windows of an event table may have more or fewer rows.
 
     Raises:
         InputError: the source is SQL, lacks a column, or cannot be read.
     """
     require_files(source)
-    # The query of training may name the label, which files to be predicted lack.
+    # The query of the bundle may name the label column. In a file without labels, a null column replaces the label
+    # column.
     null_columns = (schema.label,) if label is None and schema.label is not None else ()
     with SourceReader(source, null_columns=null_columns) as reader:
         types = reader.column_types
@@ -114,13 +117,13 @@ def source_windows(
             for index, rows in enumerate(reader.read(schema, keys, window_rows)):
                 yield Window(index, first_row, rows if table is None else table.labelled(rows))
                 first_row += rows.columns.num_rows
-                current.completed = first_row - 1  # what advanced it meanwhile does not count refused rows
+                current.completed = first_row - 1  # prediction also advances the bar, but leaves out rejected rows
 
 
 def table_source(schema: Schema, query: str | None, data: Any) -> Source:
-    """Return the source that reads a table. `query`: of the bundle. Raises InputError if the table lacks a column."""
+    """Return a source that reads a table. `query`: query of the bundle. Raises InputError if a column is missing."""
     available = column_names(data)
-    if query is not None:  # it may read any column, under any name
+    if query is not None:  # the query may use any column of the table
         return Source(TABLE, TABLE, query=query, table=to_arrow(data, TABLE, index_levels=available))
     schema = by_field_names(schema, available)
     require_columns(required_columns(schema), available, TABLE)
@@ -129,7 +132,9 @@ def table_source(schema: Schema, query: str | None, data: Any) -> Source:
 
 
 def by_field_names(schema: Schema, available: Collection[str]) -> Schema:
-    """Return a schema that reads a field from the column of its name, where the column it was trained on is missing.
+    """Return a schema for a table whose columns are named like the fields.
+
+    A field reads the column with its own name if its training column is missing.
 
     >>> from seqclf.data.schema.schema import Field
     >>> schema = Schema((Field("words", "text", ("column1",)),))
@@ -146,5 +151,5 @@ def by_field_names(schema: Schema, available: Collection[str]) -> Schema:
 
 
 def required_columns(schema: Schema) -> list[tuple[str, str]]:
-    """(words for errors, column) of the columns that a bundle reads."""
+    """Return a list of pairs (text for error messages, column name), one pair for each column of the fields."""
     return [(key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in schema.columns]

@@ -1,1 +1,1 @@
-"""Hydra configuration: the command decorator, config checks, and objects from `_target_` dicts."""
+"""Configuration with Hydra: define commands, check configs, and build objects from `_target_` dicts."""

@@ -1,4 +1,4 @@
-"""Values of a `_target_` dict, checked by the types that its class declares for its arguments."""
+"""Type checks of constructor arguments that come from a config (a `_target_` dict)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from seqclf.config.validation_errors import input_error
 
 
 def check_values(key: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raise InputError for the first argument that its declared type refuses. `key`: the config group.
+    """Raise InputError if an argument does not fit the type that `function` declares for the argument.
 
-    Types are declared by `Annotated` (all types of `seqclf.config.options` are), by `Literal` or by `bool`, alone or
-    inside of another type. Other annotations are for readers, and an argument with such an annotation may be anything,
-    as may an argument of a type that pydantic does not know. A list may stand for a tuple or a set, and a text for a
-    path, because YAML has no other way to write them.
+    An argument is checked if its type contains `Annotated`, `Literal` or `bool`. All types of `seqclf.config.options`
+    contain `Annotated`. An argument is not checked if pydantic does not support its type. For a tuple or a set, a list
+    is accepted, because YAML has only lists. For a path, a string is accepted. `key`: config group, for the error text.
 
     >>> from seqclf.config.options import NonNegative
     >>> def focal(gamma: NonNegative, note: str): ...
@@ -31,7 +30,8 @@ def check_values(key: str, function: Callable[..., Any], arguments: Mapping[str,
     seqclf.errors.InputError: loss.gamma=-1: must be at least 0
     """
     declared, adapter = _declared_arguments(function)
-    # As JSON, which has the types of YAML: a strict check of Python's would refuse a list where a tuple is declared.
+    # The values are converted to JSON, because pydantic's strict mode rejects a Python list for a tuple, but accepts a
+    # JSON list.
     checked = {name: arguments[name] for name in declared.__annotations__ if name in arguments}
     values = to_json(checked, inf_nan_mode="constants", fallback=repr)
     try:
@@ -41,7 +41,7 @@ def check_values(key: str, function: Callable[..., Any], arguments: Mapping[str,
 
 
 def checks_values(key: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator of a constructor, which then checks its named arguments by their declared types.
+    """Return a decorator for a constructor. The decorator checks the types of keyword arguments (see `check_values`).
 
     >>> from seqclf.config.options import Count
     >>> class Layer:
@@ -66,28 +66,28 @@ def checks_values(key: str) -> Callable[[Callable[..., None]], Callable[..., Non
 
 @cache
 def _declared_arguments(function: Callable[..., Any]) -> tuple[Any, TypeAdapter[Any]]:
-    """Return a TypedDict of the arguments that a function or class declares, and what checks one."""
+    """Return a TypedDict with the arguments to check, and pydantic's validator for the TypedDict."""
     declared = cast(Any, TypedDict)("Arguments", _declared_types(function), total=False)
     declared.__pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
     return declared, TypeAdapter(declared)
 
 
 def _declared_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return argument → type of the arguments that declare their values and that pydantic can check.
+    """Return a dict argument name → type, for the arguments to check (see `check_values`).
 
-    Each class of a hierarchy of dataclasses declares its fields, in the module where it stands.
+    In a dataclass, the type of an inherited field is looked up in the module of the parent class.
     """
     hints: dict[str, Any] = {}
     for owner in (function.__init__, function) if inspect.isclass(function) else (function,):
         try:
             hints |= get_type_hints(owner, include_extras=True)
-        except (NameError, TypeError):  # a name that only type checkers import, or an object without annotations
+        except (NameError, TypeError):  # a type is imported only for type checkers, or there are no annotations
             continue
     return {name: hint for name, hint in hints.items() if _is_declared(hint) and _is_known(hint)}
 
 
 def _is_declared(hint: Any) -> bool:
-    if hint is bool:  # any other text or number is true or false in Python, so `residual=maybe` would be true
+    if hint is bool:  # checked, because Python treats any text as true, such as `residual=maybe`
         return True
     return get_origin(hint) in (Annotated, Literal) or any(_is_declared(member) for member in get_args(hint))
 
@@ -95,6 +95,6 @@ def _is_declared(hint: Any) -> bool:
 def _is_known(hint: Any) -> bool:
     try:
         TypeAdapter(hint)
-    except PydanticSchemaGenerationError:  # a tensor, for example
+    except PydanticSchemaGenerationError:  # a type that pydantic does not support, such as a tensor
         return False
     return True

@@ -1,6 +1,7 @@
-"""The decorator of every command. It handles signals before it imports anything that takes time.
+"""The decorator that turns a function into a command.
 
-The imports before the run of a command never read the working folder (see `search_path`).
+A command handles signals before its slow imports. Until the function is called, imports do not search the working
+folder (see `search_path`).
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from seqclf.system.search_path import remove_working_folder
 def command(
     name: str, options: str, *, imports_own_code: bool = True
 ) -> Callable[[Callable[[Any], Any]], Callable[[], None]]:
-    """Make `function(config)` a command that is configured by conf/`name`.yaml.
+    """Return a decorator that turns `function(config)` into a command. The config is conf/`name`.yaml.
 
-    `options`: dotted path of the pydantic model that checks the config. It is imported only when the command runs, so
-    that `--help` stays fast. What the function returns, a `JsonResult` or plain values, is printed as one JSON line.
-    `imports_own_code`: False for a command that imports nothing from the working folder, where others find the classes
-    that a config names.
+    The command prints the function's result (a `JsonResult` or plain values) as one JSON line.
+
+    `options`: dotted path of the pydantic model that checks the config. The model is not imported for `--help`, because
+    the import is slow. `imports_own_code`: True if the command may import classes from the working folder, because the
+    config may name such classes.
     """
 
     def decorate(function: Callable[[Any], Any]) -> Callable[[], None]:
         def entry() -> None:
             search_path = remove_working_folder()
             with signals.ending_command():
-                # Imported here, because a signal must end the command during the imports too.
+                # The slow imports are inside this block, so that a signal can end the command during an import.
                 from seqclf.config.help_text import asks_for_help, print_help
 
                 if asks_for_help(sys.argv[1:]):

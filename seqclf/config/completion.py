@@ -1,16 +1,17 @@
-"""Shell completion of `seqclf`: commands, groups, choices, keys and files."""
+"""Shell completion for `seqclf`: completes commands, config groups, choices, keys and file names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from seqclf.config.command_line import chosen_groups, typed_command
-from seqclf.config.documentation import GLOBAL_GROUP, Command, command_names
+from seqclf.config.documentation import Command, command_names
 
 OPTIONS = ("--help", "--cfg", "--multirun", "--config-dir")
 
-# Both pass the words up to the cursor. A candidate that ends in = or . goes on, so no space follows it. Where there is
-# no candidate, the part after the = is completed as a file.
+# Both scripts call `seqclf --complete` with the words before the cursor, and read the candidates. After a candidate
+# that ends in = or . the shell adds no space, because the argument is incomplete. If there are no candidates, the shell
+# completes the part after the = as a file name.
 BASH = r"""_seqclf() {
     local line="${COMP_LINE:0:COMP_POINT}" word candidates IFS=$' \t\n'
     local -a words
@@ -57,7 +58,7 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH}
 
 
 def completions(words: Sequence[str]) -> list[str]:
-    """Return what the last of the words can become. The first is the command.
+    """Return the candidates for the last word of a command line. The first word is the name of the command.
 
     >>> completions(["tra"]), completions(["train", "model=g"])
     (['train'], ['model=gru'])
@@ -67,7 +68,7 @@ def completions(words: Sequence[str]) -> list[str]:
     name, *typed, word = words
     if name not in command_names():
         return []
-    command = typed_command(name, typed)
+    command = Command.typed(name, typed)
     if typed and typed[-1] in ("--help", "-h"):
         return _starting(word, _topics(command))
     if word.startswith("-"):
@@ -88,26 +89,16 @@ def _topics(command: Command) -> Iterator[str]:
 
 
 def _arguments(command: Command, typed: Sequence[str], word: str) -> list[str]:
-    """Return the arguments that a word can become: one level of keys, so that lists stay short."""
-    group, equals, _ = word.partition("=")
+    """Return the candidates for an argument. Nested keys are completed level by level, to keep the list short."""
+    chosen = command.chosen(typed)
+    keys = {key.path: key.value for key in command.all_keys(chosen) if key.value is not None}
+    name, equals, _ = word.partition("=")
+    if name in command.groups and equals:
+        return [f"{name}={choice}" for choice in command.choices(name)]
     if equals:
-        if group in command.groups:
-            return [f"{group}={name}" for name in command.choices(group)]
-        keys = {key.path: key for key in command.all_keys(chosen_groups(command, typed))}
-        is_boolean = group in keys and keys[group].value in ("true", "false")
-        return [f"{group}=true", f"{group}=false"] if is_boolean else []
-    above, dot, _ = word.rpartition(".")
-    names = [] if above else [f"{name}=" for name in command.groups]
-    for key in command.all_keys(chosen_groups(command, typed)):
-        if not key.path.startswith(f"{above}{dot}") or key.value is None:
-            continue
-        name, more, _ = key.path[len(above + dot) :].partition(".")
-        names.append(f"{above}{dot}{name}{'.' if more else '='}")
-    own = [f"{variable}=" for variable in _variables(command, typed)] if not above else []
-    return list(dict.fromkeys([*names, *own]))
-
-
-def _variables(command: Command, typed: Sequence[str]) -> list[str]:
-    """Return the variables of the chosen experiment, such as `path`."""
-    name = chosen_groups(command, typed).get(GLOBAL_GROUP)
-    return [key.path for key in command.choice(GLOBAL_GROUP, name).keys if key.is_required] if name else []
+        return [f"{name}=true", f"{name}=false"] if keys.get(name) in ("true", "false") else []
+    # Variables of an experiment, such as `path`, are completed like keys.
+    paths = [f"{path}=" for path in [*command.groups, *keys, *command.variables(chosen)]]
+    above = word[: word.rfind(".") + 1]
+    parts = (re.match(r"[^.=]*[.=]", path[len(above) :]) for path in paths if path.startswith(above))
+    return list(dict.fromkeys(above + part[0] for part in parts if part is not None))

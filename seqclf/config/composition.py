@@ -1,12 +1,11 @@
-"""Configs composed by a program instead of a command: overrides in, plain values out.
+"""Composition of a config in a Python program (without a command): overrides are merged into the files of conf/.
 
-Hydra's `compose` needs the process-wide `GlobalHydra`, which may belong to an application, and which threads share. So
-its config loader is used directly, and the only global setting that it reads is put back.
+Hydra has global state that all threads of the process share. The program may use Hydra for its own config, so each
+composition restores Hydra's earlier state at the end.
 """
 
 from __future__ import annotations
 
-import copy
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,26 +14,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra import version
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.utils import create_config_search_path
+from hydra import compose, initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
-from hydra.core.utils import setup_globals
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from hydra.core.utils import JobRuntime
+from hydra.version import VersionBase
+from omegaconf import DictConfig, OmegaConf
 
 from seqclf.config.documentation import CONF
 from seqclf.config.targets import Config
 from seqclf.system.search_path import remove_working_folder
 
-VERSION_BASE = "1.3"
 _LOCK = threading.RLock()
 
 
 @dataclass(frozen=True)
 class Composition:
-    """The config of a command. `config` holds Hydra's node too. `overrides`: as they were given.
+    """The composed config of a command.
+
+    `config`: the composed config, including Hydra's own settings in the node `hydra`. `overrides`: the overrides that
+    the caller gave.
 
     >>> composition = compose_config("train", ["model=gru", "model.hidden_size=32"])
     >>> composition.plain()["model"]["hidden_size"], composition.choices["model"]
@@ -44,41 +44,38 @@ class Composition:
     name: str
     overrides: list[str]
     config: DictConfig
-    loader: ConfigLoader
 
     @property
     def choices(self) -> dict[str, Any]:
-        """Option chosen of each config group."""
+        """Dict config group → name of the choice."""
         return dict(self.config.hydra.runtime.choices)
 
     @property
     def run_folder(self) -> Path:
-        """Folder that `hydra.run.dir` names."""
+        """Absolute path of the run folder (`hydra.run.dir`)."""
         return Path(self.config.hydra.run.dir).absolute()
 
     def plain(self) -> Config:
-        """Return the values without Hydra's node. Raises OmegaConf's error for one that is missing."""
-        config = copy.deepcopy(self.config)
-        with read_write(config), open_dict(config):
-            del config["hydra"]
+        """Return the config as plain Python values, without the node `hydra`.
+
+        Raises OmegaConf's exception if a required key has no value.
+        """
+        keys = [str(key) for key in self.config if key != "hydra"]
+        config = OmegaConf.masked_copy(self.config, keys)
         container: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         return container
 
 
 def compose_config(name: str, overrides: Sequence[str] = ()) -> Composition:
-    """Compose conf/`name`.yaml. Raises the errors of Hydra and OmegaConf (see `command.user_error`)."""
+    """Compose conf/`name`.yaml with overrides. Raises exceptions of Hydra and OmegaConf (see `user_error`)."""
     load_hydra_plugins()
-    with version_base():
-        if not OmegaConf.has_resolver("now"):
-            setup_globals()
-        loader = ConfigLoaderImpl(create_config_search_path(str(CONF)))
-        typed = [f"hydra.job.name={name}", *overrides]
-        config = loader.load_configuration(name, typed, RunMode.RUN, from_shell=False)
-    return Composition(name, list(overrides), config, loader)
+    with config_loader():
+        config = compose(name, [f"hydra.job.name={name}", *overrides], return_hydra_config=True)
+    return Composition(name, list(overrides), config)
 
 
 def load_hydra_plugins() -> None:
-    """Import Hydra's plugins, which it does once in a process, from all folders but the working folder."""
+    """Import Hydra's plugins, except plugins in the working folder. Hydra does not import plugins a second time."""
     before = sys.path[:]
     remove_working_folder()
     try:
@@ -88,13 +85,15 @@ def load_hydra_plugins() -> None:
 
 
 @contextmanager
-def version_base() -> Iterator[None]:
-    """Let Hydra follow the rules of its version 1.3 inside the block, and those of the application after it."""
+def config_loader() -> Iterator[ConfigLoader]:
+    """Initialize Hydra with conf/, and restore the program's Hydra state at the end of the block."""
     with _LOCK:
-        state = version.VersionBase.instance()
-        before = state.version_base
-        version.setbase(VERSION_BASE)
+        base, application = VersionBase.instance(), GlobalHydra.instance()
+        version, hydra = base.version_base, application.hydra
+        application.clear()  # Hydra does not allow a second initialization
         try:
-            yield
+            with initialize_config_dir(str(CONF), JobRuntime.instance().get("name"), version_base="1.3"):
+                yield GlobalHydra.instance().config_loader()
         finally:
-            state.version_base = before
+            base.version_base, application.hydra = version, hydra
+            GlobalHydra.set_instance(application)

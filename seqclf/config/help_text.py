@@ -1,4 +1,4 @@
-"""Help texts of the commands, from the comments of conf/: groups, their choices, and keys with default and comment."""
+"""Help texts of the commands. The texts are made from the comments and the defaults in conf/."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from seqclf.config.command_line import chosen_groups, typed_command
 from seqclf.config.documentation import GLOBAL_GROUP, Command, Key
-from seqclf.config.key_advice import advise_topic
+from seqclf.config.hints import topic_hint
 from seqclf.errors import InputError
 
-MAX_WIDTH = 100  # longer lines are hard to read
+MAX_WIDTH = 100  # maximum characters of a line, because longer lines are hard to read
 HELP = ("--help", "-h")
 INDENT = "    "
 FOOTER = """Options:
@@ -25,9 +24,10 @@ FOOTER = """Options:
 
 
 def help_text(command: Command, topics: Sequence[str], chosen: dict[str, str], width: int | None = None) -> str:
-    """Return the help of a command, or of its `topics`: a group, a choice (`model=gru`), a block or a key.
+    """Return the help text of a command or of `topics`. A topic is a config group, a choice (`model=gru`) or a key.
 
-    `chosen`: choice by group, other than the usual ones. Raises InputError for a topic that the command does not have.
+    `chosen`: dict config group → choice, for choices other than the default. `width`: maximum characters of a line,
+    None for the width of the terminal. Raises InputError for an unknown topic.
     """
     columns = width or min(shutil.get_terminal_size().columns, MAX_WIDTH)
     if not topics:
@@ -38,32 +38,34 @@ def help_text(command: Command, topics: Sequence[str], chosen: dict[str, str], w
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
-    """Return True for the arguments of a command that asks for its help."""
+    """Return True if the arguments of a command contain `--help` or `-h`."""
     return any(text in HELP for text in arguments)
 
 
 def print_help(name: str, arguments: Sequence[str]) -> None:
-    """Print the help of a command. What follows `--help` are topics, what precedes it chooses from groups.
+    """Print the help text of a command. The arguments after `--help` are topics.
 
-    Ends with exit code 2 for an unknown topic.
+    If the arguments before `--help` contain choices such as `model=gru`, the help text describes these choices. An
+    unknown topic ends the process with exit code 2.
     """
     position = min(arguments.index(text) for text in HELP if text in arguments)
-    command = typed_command(name, arguments)
+    command = Command.typed(name, arguments)
     topics = [text for text in arguments[position + 1 :] if not text.startswith("-")]
     topics = topics or [text for text in arguments[:position] if "=" not in text and not text.startswith("-")]
     try:
-        print(help_text(command, topics, chosen_groups(command, arguments[:position])), flush=True)
+        print(help_text(command, topics, command.chosen(arguments[:position])), flush=True)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # the reader, such as `head`, has enough
+    except BrokenPipeError:  # the process that reads the output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def reflowed(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield the paragraphs of a comment block with their level: 0, or 1 for an item.
+    """Split a comment block into paragraphs. Yield the level and the text of each paragraph.
 
-    A line that is indented by two starts an item, a deeper one continues it, and an empty one ends a paragraph.
+    List items have level 1, and other paragraphs have level 0. A line that is indented by two spaces starts a list
+    item. A line with more indentation continues the list item. An empty line ends a paragraph.
 
     >>> list(reflowed(["Kinds of", "fields:", "  text: words.", "    Options.", "  tree"]))
     [(0, 'Kinds of fields:'), (1, 'text: words. Options.'), (1, 'tree')]
@@ -95,12 +97,8 @@ def _overview(command: Command, chosen: dict[str, str], width: int) -> Iterator[
     yield "Keys (KEY=VALUE), with their defaults:"
     yield from _keys(command.own_keys, width)
     yield ""
-    topics = ", ".join(["model=gru or model.layers"] if "model" in command.groups else [_an_own_key(command)])
+    topics = ", ".join(["model=gru or model.layers"] if "model" in command.groups else [command.own_keys[0].path])
     yield from FOOTER.format(topics=topics).splitlines()
-
-
-def _an_own_key(command: Command) -> str:
-    return command.own_keys[0].path
 
 
 def _topic(command: Command, topic: str, chosen: dict[str, str], width: int) -> Iterator[str]:
@@ -110,22 +108,15 @@ def _topic(command: Command, topic: str, chosen: dict[str, str], width: int) -> 
     elif name in command.groups and value in command.choices(name):
         yield from _choice(command, name, value, width)
     else:
-        keys = command.all_keys({**_choice_with_key(command, name), **chosen})
-        exact = [key for key in keys if key.path == name or key.path.startswith(f"{name}.")]
+        # If the default choice of a group lacks a key, such as `loss.gamma`, the first choice with this key is used.
+        usual = command.all_keys(chosen)
+        is_usual = any(key.path == name for key in usual)
+        keys = usual if is_usual else command.all_keys({**dict(filter(None, [command.choice_with(name)])), **chosen})
+        exact = [key for key in keys if f"{key.path}.".startswith(f"{name}.")]
         shown = exact or [key for key in keys if key.path.endswith(f".{name}")]
         if not shown or name in command.groups:
-            raise InputError(f"--help {topic}", "no such group, choice or key", advise_topic(command, topic))
+            raise InputError(f"--help {topic}", "no such group, choice or key", topic_hint(command, topic))
         yield from _keys(shown, width)
-
-
-def _choice_with_key(command: Command, name: str) -> dict[str, str]:
-    """Return the choice that has a key which the usual choice of its group lacks, such as `loss.gamma`."""
-    group = name.partition(".")[0]
-    if group in command.groups and not any(key.path == name for key in command.all_keys()):
-        for choice in command.choices(group):
-            if any(key.path == name for key in command.choice(group, choice).keys):
-                return {group: choice}
-    return {}
 
 
 def _group(command: Command, group: str, chosen: str | None, width: int) -> Iterator[str]:
@@ -133,13 +124,13 @@ def _group(command: Command, group: str, chosen: str | None, width: int) -> Iter
     for name in command.choices(group):
         mark = " (default)" if name == usual else ""
         yield f"{group}={name}{mark}"
-        yield from _wrapped(_first_paragraph(command.choice(group, name).description), width, INDENT)
+        _, text = next(reflowed(command.choice(group, name).description), (0, ""))
+        yield from _wrapped(text, width, INDENT)
     if group == GLOBAL_GROUP:
         yield ""
         yield f"--help {group}=NAME prints the keys that an experiment sets."
         return
-    start = usual if usual in command.choices(group) else command.choices(group)[0]
-    name = chosen or command.choice(group, start).base
+    name = chosen or command.choice(group, command.choices(group)[0]).base
     yield ""
     yield f"Keys of {group}={name}, with their defaults:"
     yield from _choice(command, group, name, width, described=False)
@@ -157,7 +148,7 @@ def _choice(command: Command, group: str, name: str, width: int, described: bool
 
 
 def _keys(keys: Iterable[Key], width: int) -> Iterator[str]:
-    """Yield each key with its default on one line, its comment below, and a note above the keys that it is about."""
+    """Yield the help text of keys, line by line. A note comes first, then each key with its default and comment."""
     note: tuple[str, ...] = ()
     for key in keys:
         if key.note != note and key.note:
@@ -175,10 +166,6 @@ def _keys(keys: Iterable[Key], width: int) -> Iterator[str]:
 def _paragraphs(lines: Sequence[str], width: int) -> Iterator[str]:
     for level, text in reflowed(lines):
         yield from _wrapped(text, width, INDENT if level == 0 else INDENT + "- ", INDENT + "  " * level)
-
-
-def _first_paragraph(lines: Sequence[str]) -> str:
-    return next((text for _, text in reflowed(lines)), "")
 
 
 def _wrapped(text: str, width: int, first: str, rest: str | None = None) -> list[str]:

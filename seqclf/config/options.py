@@ -1,8 +1,8 @@
-"""Typed options: the base of every config model, and the types that several of them share.
+"""Base classes of all config models (pydantic), and types of keys that several models use.
 
-A model lies next to the code that reads it (`data/options.py`, `batching/options.py`, …). No field has a default value:
-conf/ is the home of their defaults. Arguments of networks and losses are declared on their constructors, by the types
-below too. Validation is strict: `true` is no number, "3" is no whole number, and a key that no model knows is refused.
+Each model is defined next to the code that uses its values (`data/options.py`, `batching/options.py`, …). The defaults
+are in conf/, so a model has no default values. The types are also used for constructor arguments of networks and
+losses. Validation is strict: `true` is not a number, "3" is not an integer, and unknown keys are rejected.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from seqclf.config.hints import must_be_one_of
 from seqclf.config.override_text import label_text
-from seqclf.config.suggestions import must_be_one_of
 from seqclf.config.validation_errors import input_error
 from seqclf.errors import RefusedValueError
 
@@ -22,25 +22,26 @@ Model = TypeVar("Model", bound="Options")
 
 
 class Options(BaseModel):
-    """A group of config keys, checked once and immutable afterwards."""
+    """Base class of all config models. Values are validated at construction and cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class CommandOptions(Options):
-    """The config of a command.
+    """Base class of the models for the whole config of a command.
 
-    An experiment may define top-level variables for its interpolations (`path: ???`). They are kept as extra
-    attributes, so that `config.yaml` of a run still holds them. `command` refuses other unknown keys.
+    An experiment file may define variables, which are top-level keys that the user sets (`path: ???`). The model keeps
+    variables as extra attributes, so that the file `config.yaml` of a run contains the variables. `check_config`
+    rejects other unknown keys.
     """
 
     model_config = ConfigDict(extra="allow")
 
 
 def parse_options(model: type[Model], values: Mapping[str, Any], key: str = "") -> Model:
-    """Return `values` as a checked model.
+    """Convert `values` to the pydantic model `model`. Raises InputError for the first wrong value.
 
-    `key`: where the values are in the config, for the error line. Raises InputError for the first value that is wrong.
+    `key`: dotted path of `values` in the config, for the error text.
 
     >>> class Schedule(Options):
     ...     warmup: Share
@@ -58,14 +59,14 @@ def parse_options(model: type[Model], values: Mapping[str, Any], key: str = "") 
 
 
 def read_text(value: Any) -> Any:
-    """Turn the scalars that YAML does not read as text, and paths, into text."""
+    """Convert a boolean, a number or a path to a string. Return any other value unchanged."""
     if isinstance(value, (str, bool, int, float)):
         return label_text(value)
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def read_texts(value: Any) -> Any:
-    """Turn one column name, a list of them or null into a tuple of texts."""
+    """Convert `value` to a tuple of strings. The argument may be a column name, a list of column names or null."""
     entries = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     if not all(isinstance(entry, (str, bool, int, float)) for entry in entries):
         raise RefusedValueError("must be a name or a list of names")
@@ -73,14 +74,14 @@ def read_texts(value: Any) -> Any:
 
 
 def require_text(value: str) -> str:
-    """Refuse the empty text."""
+    """Return the string. Raises RefusedValueError if the string is empty."""
     if not value:
         raise RefusedValueError("must be a text of one character or more")
     return value
 
 
 def one_of(*names: str) -> AfterValidator:
-    """Return a validator that accepts these names, for choices that another module lists."""
+    """Return a pydantic validator that accepts only the given names."""
 
     def check(value: str) -> str:
         if value not in names:
@@ -91,7 +92,7 @@ def one_of(*names: str) -> AfterValidator:
 
 
 def at_least_or_minus_one(value: int) -> int:
-    """Refuse 0 and everything below -1, which stands for "no limit"."""
+    """Return the integer. Raises RefusedValueError for 0 and integers below -1. The integer -1 means "no limit"."""
     if value < -1 or value == 0:
         raise RefusedValueError("must be at least 1, or -1 for no limit")
     return value
@@ -103,7 +104,7 @@ FullText = Annotated[Text, AfterValidator(require_text)]
 Count = Annotated[int, Field(ge=1)]
 ZeroOrMore = Annotated[int, Field(ge=0)]
 Limit = Annotated[int, AfterValidator(at_least_or_minus_one)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]  # the range of numpy's and PyTorch's seeds
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # seeds that NumPy and PyTorch accept
 Share = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

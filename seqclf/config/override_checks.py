@@ -1,46 +1,42 @@
-"""Arguments of a command line, checked before Hydra reads them, and the remedies for what Hydra refuses.
+"""Checks of command-line arguments before Hydra parses the arguments, and clear errors for wrong arguments.
 
-Hydra explains its grammar on a page of text. Here, each mistake is one line with the argument to type instead.
+For a wrong argument, Hydra would print a page about its grammar. This module raises an InputError with one line, which
+contains the argument to type instead.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from hydra._internal.utils import get_args_parser
-from hydra.core.override_parser.overrides_parser import (  # with the names of ANTLR, in the version that Hydra needs
-    CommonTokenStream,
-    InputStream,
-    OverrideLexer,
-    OverrideParser,
-    OverridesParser,
-)
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from seqclf.config.command_line import chosen_groups, typed_command
-from seqclf.config.documentation import GLOBAL_GROUP
-from seqclf.config.key_advice import advise_choice, advise_key, experiment_variables, set_mapping
-from seqclf.config.override_text import argument, is_plain, quoted, shell_word
-from seqclf.config.suggestions import must_be_one_of
+from seqclf.config.documentation import GLOBAL_GROUP, Command, Key
+from seqclf.config.hints import OF_FILES, choice_hint, key_hint, must_be_one_of, set_mapping
+from seqclf.config.override_text import argument, is_plain, key_of, quoted, shell_word
 from seqclf.config.targets import locate
 from seqclf.errors import InputError
 
+# Command-line options of Hydra. The options in SWEEP and OPTIONS have no value. The options in WITH_VALUE have a value.
+# The options in OWN_FILES name config files of the user.
+SWEEP = ("--multirun", "-m")
+OPTIONS = (*SWEEP, "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--shell-completion", "-sc")
 OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
-FILE_KEYS = ("data.train", "data.validation", "data.test", "data.labels")
-# A quoted text after `{` or `,` and before `:`.
-QUOTED_KEY = re.compile(r"""(?P<before>[{,]\s*)(?P<mark>['"])(?P<key>(?:\\.|(?!(?P=mark))[^\\])*)(?P=mark)\s*:""")
+WITH_VALUE = (*OWN_FILES, "--cfg", "-c", "--package", "-p", "--experimental-rerun", "--info", "-i")
+FILE_KEYS = (*OF_FILES, "data.labels")
 NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
 FIX_QUERY = "fix the query"
 GENERAL = "--help lists groups and keys"
-GROUP_VALUE = "a group takes the name of a choice"
+QUOTE = "quote the argument, 'KEY={a: b}', and in it a text with punctuation, \"KEY='a, b'\""
 
 
 class TypedArguments:
-    """The arguments of a command, as they were typed. `options`: dotted path of the model of its config.
+    """The command-line arguments that the user typed. `options`: dotted path of the command's pydantic model.
 
     >>> TypedArguments("train", ["lr=0.1"]).unknown_key("lr")
     InputError('lr: no such key; write optimizer.lr=0.1')
@@ -49,305 +45,159 @@ class TypedArguments:
     def __init__(self, name: str, arguments: Sequence[str], options: str | None = None):
         self.arguments = list(arguments)
         self.options = options
-        self.command = typed_command(name, arguments)
+        self.command = Command.typed(name, arguments)
+        self.chosen = self.command.chosen(arguments)  # dict config group → choice
+        # An override is an argument that is not an option and not the value of an option.
+        pairs = pairwise(["", *arguments])
+        self.overrides = [text for before, text in pairs if before not in WITH_VALUE and not text.startswith("-")]
 
-    @property
-    def chosen(self) -> dict[str, str]:
-        """Choice by group."""
-        return chosen_groups(self.command, self.arguments)
+    @cached_property
+    def keys(self) -> dict[str, Key]:
+        """Dict dotted path → key, with all keys of the command for the chosen config groups."""
+        return {key.path: key for key in self.command.all_keys(self.chosen)}
 
     def check(self) -> None:
-        """Raise InputError for the first argument that Hydra cannot read, or that would mean something else."""
-        parsed = self._options()
-        self._check_split_values(parsed.overrides)
-        for text in parsed.overrides:
-            self._check_override(text, multirun=parsed.multirun)
-        self._check_data_files(parsed.overrides)
-
-    def missing_key(self, path: str) -> InputError:
-        """Return the error of a key that has to be set, with the comment that explains it in conf/.
-
-        >>> TypedArguments("export", []).missing_key("bundle")
-        InputError('bundle: not set; give it as bundle=VALUE (folder to write)')
-        """
-        known = [*self.command.all_keys(self.chosen), *self.command.experiment_keys(self.chosen)]
-        comments = [key.comment.partition(";")[0] for key in known if key.path == path and key.comment]
-        meaning = f" ({comments[-1]})" if comments else ""
-        return InputError(path, "not set", f"give it as {path}=VALUE{meaning}")
+        """Raise InputError for the first argument that Hydra cannot parse or would parse in an unexpected way."""
+        for text in self.arguments:
+            if text.startswith("-") and text.partition("=")[0] not in (*OPTIONS, *WITH_VALUE):
+                raise self._unknown_option(text)
+        for text in self.overrides:
+            self._check_override(text)
+        self._check_data_files()
 
     def for_hydra(self) -> list[str]:
-        """Return the options, then the overrides, with quotes around choices that Hydra would read as numbers.
+        """Return the arguments for Hydra's parser: first the options, then the overrides.
 
-        Hydra's parser takes overrides before options or after them, and refuses those between and around them.
+        The overrides come last, because Hydra's parser rejects overrides between options. A choice is quoted if Hydra
+        would parse it as a number, such as `debug=nan`.
 
         >>> TypedArguments("train", ["debug=nan", "--multirun", "seed=1"]).for_hydra()
         ['--multirun', "debug='nan'", 'seed=1']
         """
-        options, overrides = list(self.arguments), self._options().overrides
-        for text in overrides:
-            options.remove(text)
-        return options + [self._with_quoted_choices(text) for text in overrides]
+        options = [text for text in self.arguments if text not in self.overrides]
+        return options + [self._with_quoted_choices(text) for text in self.overrides]
 
     def _with_quoted_choices(self, text: str) -> str:
         key, equals, value = text.partition("=")
         group = key.lstrip("+")
         if not equals or group not in self.command.groups:
             return text
-        choices = [name for name in self.command.choices(group) if not is_plain(name)]
-        return f"{key}={','.join(quoted(name) if name in choices else name for name in value.split(','))}"
+        awkward = [name for name in self.command.choices(group) if not is_plain(name)]
+        return f"{key}={','.join(quoted(name) if name in awkward else name for name in value.split(','))}"
+
+    def _value(self, key: str) -> str | None:
+        """Return the value that the user typed for a key, or None."""
+        return next((text.partition("=")[2] for text in self.arguments if key_of(text) == key and "=" in text), None)
+
+    def missing_key(self, path: str) -> InputError:
+        """Return an InputError for a required key without a value. The text contains the key's comment in conf/.
+
+        >>> TypedArguments("export", []).missing_key("bundle")
+        InputError('bundle: not set; give it as bundle=VALUE (folder to write)')
+        """
+        known = [*self.keys.values(), *self.command.experiment_keys(self.chosen)]
+        comments = [key.comment.partition(";")[0] for key in known if key.path == path and key.comment]
+        meaning = f" ({comments[-1]})" if comments else ""
+        return InputError(path, "not set", f"give it as {path}=VALUE{meaning}")
 
     def unknown_key(self, key: str) -> InputError:
-        """Return the error of a key that the command does not have."""
-        value = next((text.partition("=")[2] for text in self.arguments if _key(text) == key and "=" in text), None)
-        known = {entry.path: entry for entry in self.command.all_keys(self.chosen)}
-        if key in known and value is not None:
-            return InputError(key, *self._refused_mapping(key, value, is_block=known[key].value is None))
-        if key in self.command.groups:
-            choices = " or ".join(f"{key}={name}" for name in self.command.choices(key))
-            return InputError(key, "is a group", f"choose {choices}")
-        if self._names_class(key.partition(".")[0]):
-            # What its class takes beside the keys of the chosen file is known only once the class is imported.
-            added = "VALUE" if value is None else value
-            return InputError(key, "no such key", f"to add a new key, write {shell_word(f'+{key}={added}')}")
-        advice = advise_key(self.command, key, value, self.chosen, self._declared(key))
-        return InputError(key, "no such key", advice or GENERAL)
-
-    def _names_class(self, group: str) -> bool:
-        """True if the arguments name a class of another package in a group."""
-        classes = [text for text in self.arguments if re.match(rf"\+*{re.escape(group)}\.([\w.]+\.)?_target_=", text)]
-        return any(not text.partition("=")[2].startswith("seqclf.") for text in classes)
+        """Return an InputError for an unknown key of the command."""
+        value = self._value(key)
+        if key in self.keys and value is not None:  # Hydra rejected a key inside the typed mapping
+            if self.keys[key].value is None:
+                return InputError(f"{key}={value}", "has an unknown key", f"--help {key} lists the keys")
+            replacing = set_mapping(self.command, key, value, self.chosen)
+            return InputError(key, "is set already", f"to replace it, write {replacing}")
+        group = re.escape(key.partition(".")[0])
+        if any(re.match(rf"\+*{group}\.([\w.]+\.)?_target_=(?!seqclf\.)", text) for text in self.arguments):
+            # The user typed a class of another package. The class may have this argument, but is not imported yet.
+            added = shell_word(f"+{key}={'VALUE' if value is None else value}")
+            return InputError(key, "no such key", f"to add a new key, write {added}")
+        return InputError(key, "no such key", self._hint(key, value) or GENERAL)
 
     def unknown_choice(self, group: str, value: str) -> InputError:
-        """Return the error of a choice that a group does not have."""
-        advice = advise_choice(self.command, group, value)
-        allowed, _ = must_be_one_of("", self.command.choices(group))  # the advice has the nearest
-        return InputError(f"{group}={value}", allowed, advice)
+        """Return an InputError for an unknown choice of a config group."""
+        allowed, _ = must_be_one_of("", self.command.choices(group))  # the hint comes from `choice_hint`
+        return InputError(f"{group}={value}", allowed, choice_hint(self.command, group, value))
 
     def with_variable(self, error: InputError) -> InputError:
-        """Return an error about a query that names the variable of the experiment of which its paths are made."""
-        for name, comment in experiment_variables(self.command, self.chosen).items():
-            value = next((text.partition("=")[2] for text in self.arguments if _key(text) == name), "")
+        """Return `error` with a better remedy if the cause is a variable of an experiment.
+
+        An experiment may insert a variable (such as a path) into its query. If the query fails and the error text
+        contains the variable's value, the new remedy is to check the variable.
+        """
+        for name, comment in self.command.variables(self.chosen).items():
+            value = self._value(name)
             if value and error.remedy == FIX_QUERY and value in str(error):
                 return error.with_remedy(f"check {argument(name, value)}{f' ({comment})' if comment else ''}")
         return error
 
-    def bad_group_value(self) -> InputError:
-        """Return the error for a group that was set to a value that cannot name a choice, such as 3."""
-        for text in self.arguments:
-            key, _, value = text.partition("=")
-            if key in self.command.groups and value not in self.command.choices(key):
-                error = self.unknown_choice(key, value)
-                return error.with_remedy("; ".join(filter(None, [error.remedy, f"--help {key} lists its keys"])))
-        return InputError(None, f"{GROUP_VALUE}: GROUP=CHOICE", GENERAL)
+    def _hint(self, key: str, value: str | None) -> str:
+        declared: list[str] = []
+        if self.options is not None and "." in key:
+            from seqclf.config.validation_errors import declared_keys  # imports pydantic, which is slow
 
-    def unmergeable(self, key: str) -> InputError:
-        """Return the error for a list, or another value that is no mapping, in place of a mapping."""
-        value = next((text.partition("=")[2] for text in self.arguments if _key(text) == key and "=" in text), "")
-        entries = {entry.path: entry for entry in self.command.all_keys(self.chosen)}
-        inner = [path for path in entries if path.startswith(f"{key}.")]
-        if inner:
-            remedy = f"set one of them: {inner[0]}=VALUE (--help {key})"
-            return InputError(f"{key}={value}", "is a block of keys", remedy)
-        default = entries[key].value if key in entries else None
-        return InputError(f"{key}={value}", f"must be a mapping{f', such as {default}' if default else ''}")
+            declared = declared_keys(locate(self.options), key.rpartition(".")[0])
+        return key_hint(self.command, key, value, self.chosen, declared)
 
-    def _declared(self, key: str) -> list[str]:
-        """Return the keys that the options have beside those of the config, in the group of a key."""
-        if self.options is None or "." not in key:
-            return []
-        from seqclf.config.validation_errors import declared_keys  # pydantic, which only checks need
+    def _unknown_option(self, text: str) -> InputError:
+        name, equals, value = text.lstrip("-").partition("=")
+        following = self.arguments[self.arguments.index(text) + 1 :][:1]
+        if not equals and following and "=" not in following[0] and not following[0].startswith("-"):
+            value = following[0]
+        hint = key_hint(self.command, name.replace("-", "_"), value or None, self.chosen)
+        return InputError(text, "keys have no dashes" if hint else "no such option", hint or GENERAL)
 
-        return declared_keys(locate(self.options), key.rpartition(".")[0])
-
-    def _options(self) -> Any:
-        parser = get_args_parser()
-
-        def refuse(message: str) -> NoReturn:
-            raise InputError(None, message, "--hydra-help lists the options")
-
-        parser.error = refuse  # type: ignore[method-assign]
-        parsed, unknown = parser.parse_known_intermixed_args(self.arguments)
-        for option in unknown:
-            name, equals, value = option.lstrip("-").partition("=")
-            position = self.arguments.index(option)
-            following = self.arguments[position + 1 : position + 2]
-            if not equals and following and "=" not in following[0] and not following[0].startswith("-"):
-                value = following[0]
-            known = {key.path for key in self.command.all_keys(self.chosen)} | self.command.groups.keys()
-            if name in known:
-                typed = shell_word(f"{name}={value or 'VALUE'}")
-                raise InputError(option, "keys have no dashes", f"write {typed}")
-            advice = advise_key(self.command, name.replace("-", "_"), value or None, self.chosen)
-            raise InputError(option, "no such option", advice or GENERAL)
-        return parsed
-
-    def _check_split_values(self, overrides: Sequence[str]) -> None:
-        """Refuse a value in braces or brackets that the shell has split at its spaces, and spaces around `=`."""
-        for position, text in enumerate(overrides):
-            if "=" in overrides[position + 1 : position + 2]:
-                value = "".join(overrides[position + 2 : position + 3])
-                raise InputError(
-                    f"{text} = {value}", "has spaces around the =", f"write {_without_spaces(text, value)}"
-                )
-            if "=" in text and _open_brackets(text) > 0:
-                rest = list(_until_closed(overrides[position:]))
-                if len(rest) > 1 and _open_brackets(" ".join(rest)) == 0:
-                    raise InputError(text, "the shell splits it at its spaces", f"write {shell_word(' '.join(rest))}")
-                raise InputError(text, "has a bracket or brace that is not closed", "close it, and quote the argument")
-
-    def _check_override(self, text: str, multirun: bool) -> None:
+    def _check_override(self, text: str) -> None:
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
-            raise InputError(text, "is no KEY=VALUE", self._for_value(text))
-        if value.isspace():
-            raise InputError(text, "has a value of spaces without quotes", f"write {_without_spaces(key, value)}")
-        if key != key.rstrip() or value != value.lstrip():
-            raise InputError(text, "has spaces around the =", f"write {_without_spaces(key, value)}")
+            raise InputError(text, "is no KEY=VALUE", self._hint_for_value(text) or f"write KEY=VALUE; {GENERAL}")
         try:
-            override = OverridesParser.create().parse_override(text)
+            override = OverridesParser.create().parse_override(self._with_quoted_choices(text))
         except HydraException:
-            if (escaped := _without_quoted_keys(text)) is not None:
-                remedy = f"keys in braces cannot be quoted; write {shell_word(escaped)}"
-            elif not value or value[0] in "{[":
-                remedy = "quote the parts that hold punctuation: key={a: 'b, c'}" if value else f"write {key}=VALUE"
-            else:
-                remedy = f"put the value in quotes: {shell_word(f'{key}={quoted(value)}')}"
-            raise InputError(text, "cannot be read", remedy) from None
-        # Parsing takes milliseconds, and most arguments have no mapping.
-        if "{" in text and (repeated := repeated_key(text)) is not None:
-            raise InputError(text, f"has the key {repeated} twice in one mapping", "remove one of them")
-        self._check_list(key, value)
-        if key in self.command.groups and isinstance(override.value(), (list, dict)):
-            raise InputError(text, GROUP_VALUE, GENERAL)
-        if override.is_sweep_override() and not multirun and not key.startswith("hydra"):
-            raise InputError(text, "several values are several runs, by -m", self._one_value(key, value))
+            raise InputError(text, "cannot be read", QUOTE) from None
+        if not override.is_sweep_override():
+            self._check_kind(text, key_of(text), override.value())
+        elif not {*SWEEP} & {*self.arguments} and not key.startswith("hydra"):
+            is_text = key_of(text) not in self.command.groups and not re.fullmatch(rf"{NUMBER}(,{NUMBER})*", value)
+            remedy = f"for one value, write {argument(key, value)}" if is_text else "for one run, give one value"
+            raise InputError(text, "several values are several runs, by -m", remedy)
 
-    @cached_property
-    def _lists(self) -> dict[str, str]:
-        """Default by key of the keys that hold a list."""
-        keys = self.command.all_keys(self.chosen)
-        return {key.path: key.value for key in keys if key.value is not None and key.value.startswith("[")}
+    def _check_kind(self, text: str, key: str, value: Any) -> None:
+        """Raise InputError if the default of a key is a list, a mapping or a block of nested keys, and `value` is not.
 
-    def _check_list(self, key: str, value: str) -> None:
-        """Refuse a mapping for a key that holds a list, and a key below it. Hydra's errors do not name the key."""
-        lists, name = self._lists, key.lstrip("+~")
-        above, _, below = name.rpartition(".")
-        if name in lists and value.startswith("{"):
-            raise InputError(name, "is a list", f"write {shell_word(f'{name}=[{value}]')}")
-        if above in lists and not below.isdecimal():
-            example = f"[{{{below}: {value}}}]" if lists[above] == "[]" else lists[above]
-            raise InputError(name, f"{above} is a list", f"write {shell_word(f'{above}={example}')}")
+        Hydra would also reject the value, but Hydra's error text does not contain the key.
+        """
+        above, _, below = key.rpartition(".")
+        default, default_above = (self.keys[path].value if path in self.keys else "" for path in (key, above))
+        if key in self.command.groups and not isinstance(value, str) and text[0] != "~":
+            raise InputError(text, "a group takes the name of a choice", f"--help {key} lists them")
+        if default is None and key not in self.command.groups and not isinstance(value, dict | None):
+            inner = next(path for path in self.keys if path.startswith(f"{key}."))
+            raise InputError(text, "is a block of keys", f"set one of them: {inner}=VALUE (--help {key})")
+        if default and default.startswith("{") and isinstance(value, list):
+            raise InputError(text, f"must be a mapping, such as {default}")
+        if default and default.startswith("[") and isinstance(value, dict):
+            raise InputError(key, "is a list", f"write {shell_word(f'{key}=[{self._value(key)}]')}")
+        if default_above and default_above.startswith("[") and not below.isdecimal():
+            entries = f"[{{{below}: {self._value(key)}}}]"
+            raise InputError(key, f"{above} is a list", f"write {shell_word(f'{above}={entries}')}")
 
-    def _one_value(self, key: str, value: str) -> str:
-        """Return the remedy for values joined by commas that were meant as one run."""
-        values = [part.strip() for part in value.split(",")]
-        if key.lstrip("+") in self.command.groups:
-            return f"for one run, choose one: {key}={values[0]}"
-        if not all(re.fullmatch(NUMBER, part) for part in values):
-            return f"for one value, write {argument(key, value)}"
-        default = next((entry.value for entry in self.command.all_keys(self.chosen) if entry.path == key), None)
-        takes_decimals = not re.fullmatch(r"-?\d+", default or "")
-        if len(values) == 2 and takes_decimals and values[1].isdigit():
-            return f"decimals follow a point: {key}={values[0]}.{values[1]}"
-        return f"for one run, write {key}={values[0]}"
+    def _check_data_files(self) -> None:
+        """Raise InputError if the user typed a data file but not data=files, and data=files is not the default."""
+        files = [text for text in self.overrides if key_of(text) in FILE_KEYS]
+        brings_files = self.command.groups.get("data", "files") != "files"
+        names_data = {"data", GLOBAL_GROUP, *OWN_FILES} & {key_of(text) for text in self.arguments}
+        if files and brings_files and not names_data:
+            raise InputError(files[0], "is a key of data=files", "add data=files")
 
-    def _check_data_files(self, overrides: Sequence[str]) -> None:
-        """Refuse files of the user's beside a dataset that brings files of its own."""
-        if self.command.groups.get("data", "files") == "files":
-            return
-        groups = {_key(text) for text in overrides}
-        if {"data", GLOBAL_GROUP} & groups or any(text.split("=")[0] in OWN_FILES for text in self.arguments):
-            return
-        typed = next((text for text in overrides if _key(text) in FILE_KEYS), None)
-        if typed is not None:
-            raise InputError(typed, "is a key of data=files", "add data=files")
+    def _hint_for_value(self, text: str) -> str:
+        """Return a hint for an argument without `=`.
 
-    def _for_value(self, text: str) -> str:
-        """Return the remedy for an argument without a key: its key, where it looks like a file, or its value."""
-        looks_like_file = "/" in text or Path(text).exists() or re.search(r"\.\w{2,8}$", text)
-        known = {key.path for key in self.command.all_keys(self.chosen)}
-        if text in known or text in self.command.groups:
-            return f"write {text}=VALUE"
-        if not looks_like_file or "=" in text:
-            return advise_key(self.command, text, None, self.chosen) or f"write KEY=VALUE; {GENERAL}"
-        return advise_key(self.command, "bundle" if _is_bundle(text) else "input", text, self.chosen) or (
-            f"write {argument('bundle' if _is_bundle(text) and 'bundle' in known else 'input', text)}"
-        )
-
-    def _refused_mapping(self, key: str, value: str, is_block: bool) -> tuple[str, str]:
-        """Return the problem and the remedy for a mapping with keys that the key's mapping does not have."""
-        if is_block:
-            override: Any = OverridesParser.create().parse_override(f"{key}={value}").value()
-            if not isinstance(override, dict):
-                return "is a block of keys", f"set one of them: --help {key}"
-            added = " ".join(shell_word(f"+{key}.{name}={part}") for name, part in override.items())
-            return f"has other keys than {', '.join(map(str, override))}", f"to add them, write {added}"
-        # Hydra merges mappings. One that brings other keys has to take the place of the first.
-        return "is set already", f"to replace it, write {set_mapping(key, value, is_set=True)}"
-
-
-def repeated_key(text: str) -> str | None:
-    """Return the first key that a mapping in an override has twice, of which Hydra would keep the last.
-
-    >>> repeated_key("structure=[{epoch: 2, layers: 2, layers: 3}]"), repeated_key("a=[{b: 1}, {b: 2}]")
-    ('layers', None)
-    """
-    waiting: list[Any] = [OverrideParser(CommonTokenStream(OverrideLexer(InputStream(text)))).override()]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, OverrideParser.DictContainerContext):
-            keys = [pair.dictKey().getText() for pair in node.dictKeyValuePair()]
-            if repeated := [name for index, name in enumerate(keys) if name in keys[:index]]:
-                return repeated[0]
-        waiting += getattr(node, "children", None) or []
-    return None
-
-
-def _without_spaces(key: str, value: str) -> str:
-    """Return the argument without spaces around its `=`. A value of nothing but spaces is meant, and needs quotes.
-
-    >>> print(_without_spaces("seed ", " 1"), _without_spaces("data.list_separator", " "))
-    seed=1 "data.list_separator=' '"
-    """
-    key = key.rstrip()
-    return argument(key, value) if value.isspace() else shell_word(f"{key}={value.lstrip()}")
-
-
-def _without_quoted_keys(text: str) -> str | None:
-    """Return an override whose keys in braces have backslashes instead of quotes, None if that is no remedy."""
-
-    def escaped(match: re.Match[str]) -> str:
-        bare = re.sub(r"\\([\\'\"])", r"\1", match["key"])
-        return match["before"] + re.sub(r"[\\()\[\]{}:=,]", r"\\\g<0>", bare) + ":"
-
-    written = QUOTED_KEY.sub(escaped, text)
-    if written == text:
-        return None
-    try:
-        OverridesParser.create().parse_override(written)
-    except HydraException:
-        return None
-    return written
-
-
-def _key(text: str) -> str:
-    return text.lstrip("+~").partition("=")[0].partition("@")[0]
-
-
-def _open_brackets(text: str) -> int:
-    """Return how many braces and brackets a text leaves open, outside of quotes."""
-    bare = re.sub(r"'(\\.|[^'\\])*'|\"(\\.|[^\"\\])*\"", "", text)
-    return sum(bare.count(mark) for mark in "{[") - sum(bare.count(mark) for mark in "}]")
-
-
-def _until_closed(texts: Sequence[str]) -> Iterator[str]:
-    opened = 0
-    for text in texts:
-        yield text
-        opened += _open_brackets(text)
-        if opened <= 0:
-            return
-
-
-def _is_bundle(text: str) -> bool:
-    return (Path(text) / "manifest.json").is_file()
+        The argument may be a key without a value, or a file name without a key.
+        """
+        if (Path(text) / "manifest.json").is_file():
+            return self._hint("bundle", text)
+        if Path(text).exists() or (re.search(r"\.\w{2,8}$|/", text) and text not in self.keys):
+            return self._hint("input", text)
+        return self._hint(text, None)

@@ -1,4 +1,4 @@
-"""Arguments as a user can type them: quoted for Hydra's grammar and for the shell."""
+"""Build command-line arguments as text, with quotes for Hydra's grammar and for the shell."""
 
 from __future__ import annotations
 
@@ -8,14 +8,24 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any
 
-# Values that Hydra reads as the same text. Others hold its grammar (commas, brackets, quotes) or letters outside ASCII.
+# Pattern of values without quotes. It excludes special characters of Hydra's grammar (such as commas) and non-ASCII
+# characters.
 PLAIN = re.compile(r"[\w./:@%+*?|&\\-]+( [\w./:@%+*?|&\\-]+)*", re.ASCII)
-KEY_MARKS, BACKSLASH = r"[\\()\[\]{}:=,]", r"\\\g<0>"  # keys in braces cannot be quoted
-WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+KEY_MARKS, BACKSLASH = r"[\\()\[\]{}:=,]", r"\\\g<0>"  # mapping keys are escaped, not quoted
+WHOLE = re.compile(r"-?(0|[1-9]\d*)")  # pattern of an integer
+
+
+def key_of(override: str) -> str:
+    """Return the key of an override, without the characters + and ~ and without the part after @.
+
+    >>> key_of("+model.kernel=5"), key_of("~patience"), key_of("data@other=toy")
+    ('model.kernel', 'patience', 'data')
+    """
+    return override.lstrip("+~").partition("=")[0].partition("@")[0]
 
 
 def argument(key: str, value: str) -> str:
-    """Return an argument that sets a key to a text, quoted for bash and zsh where that is needed.
+    """Return the override that sets a key to a string. Quotes for Hydra and the shell are added if needed.
 
     >>> print(argument("data.positive", "yes"), argument("data.positive", "a,b"), argument("data.label", "my label"))
     data.positive=yes "data.positive='a,b'" 'data.label=my label'
@@ -24,20 +34,20 @@ def argument(key: str, value: str) -> str:
 
 
 def quoted(value: str) -> str:
-    r"""Return a text in quotes, as Hydra's grammar reads it back unchanged.
+    r"""Return a string with quotes for Hydra. Hydra parses the result as the same string.
 
     >>> print(quoted("a, b"), quoted("it's ${x}"))
     'a, b' "it's \${x}"
     """
     mark = '"' if "'" in value else "'"
     text = re.sub(rf"(\\*){mark}", lambda match: f"{match[1] * 2}\\{mark}", value)
-    text = re.sub(r"(\\*)\$\{", lambda match: f"{match[1] * 2}\\${{", text)  # or OmegaConf would look a key up
+    text = re.sub(r"(\\*)\$\{", lambda match: f"{match[1] * 2}\\${{", text)  # OmegaConf would interpolate ${…}
     text = re.sub(r"\\+$", lambda match: match[0] * 2, text)
     return f"{mark}{text}{mark}"
 
 
 def hydra_value(value: Any) -> str:
-    """Return a plain value (scalar, list or mapping) as Hydra's grammar reads it back, with its type.
+    """Convert a scalar, a list or a mapping to text. Hydra parses the text as the same value of the same type.
 
     >>> print(hydra_value([1, None, "a, b", {"x:y": "3"}]))
     [1, null, 'a, b', {x\\:y: '3'}]
@@ -54,7 +64,7 @@ def hydra_value(value: Any) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return a text as one word of bash and zsh.
+    """Return a string with quotes for the shell if needed, so that bash and zsh read it as one word.
 
     >>> print(shell_word("model.layers=2"), shell_word("data.fields={items: category}"))
     model.layers=2 'data.fields={items: category}'
@@ -65,11 +75,15 @@ def shell_word(text: str) -> str:
 
 
 def is_plain(value: str) -> bool:
-    """Return True for a text that Hydra reads as itself, not as a number, a boolean or null."""
+    """Return True if a string needs no quotes for Hydra, because Hydra does not parse it as a float or null.
+
+    An integer or a lower-case boolean needs no quotes, because `label_text` converts the parsed value back to the same
+    string.
+    """
     if not PLAIN.fullmatch(value) or value.endswith("\\"):
         return False
     if value in ("true", "false") or WHOLE.fullmatch(value):
-        return True  # a label, whatever its type
+        return True  # `label_text` converts a parsed boolean or integer back
     if value.lower() in ("true", "false", "null", "nan", "inf", "+inf", "-inf", "+nan", "-nan"):
         return False
     try:
@@ -80,29 +94,26 @@ def is_plain(value: str) -> bool:
 
 
 def quote_values(arguments: list[str], keys: Collection[str]) -> list[str]:
-    """Return arguments in which the values of `keys` are quoted, so that Hydra reads no grammar in them.
+    """Add quotes to the values of some keys, so that Hydra parses these values as strings.
 
-    A sequence holds commas, brackets and question marks. Values that are quoted already stay as they are.
+    For example, a sequence may contain commas, brackets or question marks, which have a meaning in Hydra's grammar. A
+    value that already has quotes is not changed. `keys`: keys whose values get quotes.
 
     >>> quote_values(["sequence=[1, 2]", "rows=3"], ["sequence"])
     ["sequence='[1, 2]'", 'rows=3']
     """
     return [
-        f"{key}={quoted(value)}" if key in keys and not _is_quoted(value) else argument
+        f"{key}={quoted(value)}" if key in keys and not re.fullmatch(r"(['\"]).*\1", value, re.DOTALL) else argument
         for argument in arguments
         for key, _, value in [argument.partition("=")]
     ]
 
 
-def _is_quoted(value: str) -> bool:
-    return len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-
-
-# Text of YAML scalars, as data files have it.
+# Conversion of YAML scalars to the text in data files.
 
 
 def label_text(value: Any) -> str:
-    """Return a label, id or column name as the data has it: YAML reads `true` as a boolean and 3 as a number.
+    """Convert a label, id or column name to a string. YAML parses names such as `true` and 3 as other types.
 
     >>> label_text(True), label_text(3), label_text("spam")
     ('true', '3', 'spam')

@@ -1,7 +1,8 @@
-"""`_target_` dicts → objects, without Hydra, so that a checkpoint can rebuild itself.
+"""Build objects from `_target_` dicts. Hydra is not needed, so that a checkpoint can be loaded without Hydra.
 
-A user's config may name classes of any package. A checkpoint from elsewhere names code that somebody else chose, which
-has to be trusted before it is imported (see `require_trusted`).
+A `_target_` dict holds the dotted path of a class and the arguments of its constructor. In a config, the user may
+choose classes of any package. In a checkpoint, the classes may have been chosen by somebody else. Therefore, a class
+from a checkpoint is imported only if the user trusts its package (see `require_trusted`).
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqclf.config.key_aliases import known_by_habit
-from seqclf.config.suggestions import did_you_mean
+from seqclf.config.hints import did_you_mean, known_by_alias
 from seqclf.errors import InputError
 
-# Arguments of constructors, compared with the keys of a `_target_` dict before anything is built.
+# Check that the constructor takes the arguments in a `_target_` dict, before any object is built.
 
-Config = dict[str, Any]  # a group of a config as plain values: settings, or a `_target_` with its arguments
+Config = dict[str, Any]  # a config or a part of a config, such as a `_target_` dict
 
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Arguments(NamedTuple):
-    """Arguments of a function or class. `takes_any`: it also takes names that its signature does not list.
+    """Arguments of a function or class.
+
+    `owner`: name of the function or class. `names`: names of all arguments. `required`: names of the arguments without
+    a default. `takes_any`: True if the function has `**kwargs`.
 
     >>> arguments_of(did_you_mean)
     Arguments(owner='did_you_mean', names=['word', 'known', 'ignoring'], required=['word', 'known'], takes_any=False)
@@ -38,11 +41,11 @@ class Arguments(NamedTuple):
     takes_any: bool
 
     def accepts(self, name: str) -> bool:
-        """Return True if an argument can be passed by this name."""
+        """Return True if the function takes the argument `name`."""
         return self.takes_any or name in self.names
 
     def without(self, names: Collection[str]) -> Arguments:
-        """Return the arguments that are left for a config once the caller passes those called `names`."""
+        """Return a copy without the arguments in `names`."""
         return self._replace(
             names=[name for name in self.names if name not in names],
             required=[name for name in self.required if name not in names],
@@ -50,13 +53,13 @@ class Arguments(NamedTuple):
 
 
 def arguments_of(function: Callable[..., Any]) -> Arguments:
-    """Return the arguments of a function or class by its signature."""
+    """Return the arguments of a function, or of a class's constructor."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some functions in C have no signature
+    except (TypeError, ValueError):  # some functions that are written in C have no signature
         return Arguments(function.__qualname__, [], [], takes_any=True)
     if _constructor_owner(function) == "torch.nn.modules.module.Module":
-        # A signature for any arguments, but it takes none.
+        # torch.nn.Module has *args and **kwargs in its signature, but rejects all arguments.
         return Arguments(function.__qualname__, [], [], takes_any=False)
     named = [parameter for parameter in parameters if parameter.kind in NAMED]
     return Arguments(
@@ -68,7 +71,7 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
 
 
 def defaults_of(function: Callable[..., Any]) -> Config:
-    """Return the arguments of a function or class with the values that they have by default, as YAML would hold them.
+    """Return the default values of a function or class, as a dict argument name → value. A tuple becomes a list.
 
     >>> defaults_of(did_you_mean)
     {'ignoring': ''}
@@ -79,9 +82,9 @@ def defaults_of(function: Callable[..., Any]) -> Config:
 
 
 def _constructor_owner(function: Callable[..., Any]) -> str:
-    """Return the dotted path of the class whose `__init__` a class inherits, an empty text for a function.
+    """Return the dotted path of the class that defines the constructor, or "" for a function.
 
-    Not read from `__init__` itself, which torch.compile may have replaced by a wrapper.
+    The attributes of `__init__` are not used, because torch.compile may have replaced `__init__` by a wrapper.
     """
     owners = (owner for owner in getattr(function, "__mro__", ()) if "__init__" in vars(owner))
     return next((f"{owner.__module__}.{owner.__qualname__}" for owner in owners), "")
@@ -90,9 +93,10 @@ def _constructor_owner(function: Callable[..., Any]) -> str:
 def check_arguments(
     key: str, function: Callable[..., Any], arguments: Collection[str], provided: Collection[str]
 ) -> None:
-    """Raise InputError unless `function` takes the arguments of a `_target_` dict, and no other one is missing.
+    """Raise InputError if `function` does not take an argument in a `_target_` dict, or if an argument is missing.
 
-    `key`: the config group, for the error line. `provided`: names that the caller adds.
+    `key`: config group, for the error text. `arguments`: names of the arguments in the `_target_` dict. `provided`:
+    names of further arguments that are not in the dict.
     """
     taken = arguments_of(function).without(provided)
     require_known(key, arguments, taken)
@@ -100,12 +104,12 @@ def check_arguments(
 
 
 def require_known(key: str, arguments: Collection[str], taken: Arguments) -> None:
-    """Raise InputError, which names the nearest argument, for the first name that is not taken."""
+    """Raise InputError for the first argument that is not in `taken`. The error proposes the most similar argument."""
     unknown = [name for name in arguments if not taken.accepts(name)]
     if unknown:
         takes = f"it takes {', '.join(taken.names)}" if taken.names else "it takes none"
-        habit = known_by_habit(unknown[0], taken.names)
-        hint = did_you_mean(habit or unknown[0], taken.names) or takes
+        alias = known_by_alias(unknown[0], taken.names)
+        hint = did_you_mean(alias or unknown[0], taken.names) or takes
         raise InputError(f"{key}.{unknown[0]}", f"no such argument of {taken.owner}", hint)
 
 
@@ -123,12 +127,15 @@ def drop_unused(
     written: Collection[str] | None,
     ignored: Collection[str] = ("_target_",),
 ) -> dict[str, Any]:
-    """Return `settings` without the keys that are neither taken nor written by the user.
+    """Remove the settings that the class does not take, unless the user wrote them. Return the remaining settings.
 
-    A `_target_` that is set over a config of this package leaves the keys of the class that the config was made for.
-    A class that takes any argument gets only those that it names, or that the user wrote. `key`: of the settings in the
-    config. `written`: dotted keys, see `config.user_keys`, None for all. `ignored`: names that are no arguments, which
-    stay.
+    If the user sets another `_target_`, the config still contains the settings of the default class, and this function
+    removes them. If the class has `**kwargs`, a setting that the user did not write is kept only if it is a named
+    argument.
+
+    `key`: dotted path of the settings in the config. `taken`: arguments of the class. `written`: dotted keys that the
+    user wrote (see `config.user_keys`), None to keep all settings. `ignored`: names of settings that are kept although
+    they are not arguments.
 
     >>> taken = Arguments("Net", names=["kernel"], required=["kernel"], takes_any=False)
     >>> drop_unused("model", {"kernel": 5, "cell": "lstm", "layers": 2}, taken, {"model.kernel", "model.layers"})
@@ -142,7 +149,9 @@ def drop_unused(
 
 
 def require_finite(key: str, arguments: Mapping[str, Any]) -> None:
-    """Raise InputError for a number that is infinite or nan, alone or in a list or mapping. `key`: of the arguments.
+    """Raise InputError if an argument is infinite or NaN, or contains such a number in a list or mapping.
+
+    `key`: dotted path of the arguments in the config.
 
     >>> require_finite("optimizer", {"eps": float("inf")})
     Traceback (most recent call last):
@@ -157,9 +166,9 @@ def require_finite(key: str, arguments: Mapping[str, Any]) -> None:
                 raise InputError(f"{key}.{name}={value}", "must be a finite number")
 
 
-Trust = bool | Iterable[str]  # packages, or True for any
+Trust = bool | Iterable[str]  # names of trusted packages, or True to trust all packages
 
-# What a constructor raises for arguments it cannot use. A bug in it may raise the same, but then the line names it.
+# Exceptions that a constructor may raise for wrong arguments. A bug in the constructor may raise the same exceptions.
 REFUSALS = (
     *(TypeError, ValueError, RuntimeError, LookupError, ArithmeticError, AttributeError, MemoryError),
     *(AssertionError, NotImplementedError),
@@ -167,7 +176,9 @@ REFUSALS = (
 
 
 def locate(target: Any, key: str = "_target_") -> Any:
-    """Return the object at a dotted path. Raises InputError, which names `key`, where there is none.
+    """Import the object at a dotted path.
+
+    Raises InputError if there is no such object. `key`: config key whose value is the dotted path, for the error text.
 
     >>> locate("collections.Counter")
     <class 'collections.Counter'>
@@ -194,12 +205,12 @@ def package_of(target: str) -> str:
 
 
 def targets(settings: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield each `_target_` in a part of a config with its key, those nested in it too.
+    """Yield each `_target_` in a part of a config, including nested dicts, as a pair (dotted key, value).
 
     >>> list(targets({"_target_": "a.Net", "encoder": {"_target_": "b.Conv"}}, "model"))
     [('model._target_', 'a.Net'), ('model.encoder._target_', 'b.Conv')]
     """
-    waiting = [(key, settings)]  # not recursive: a checkpoint may nest its settings to any depth
+    waiting = [(key, settings)]  # not recursive, because the settings of a checkpoint may be nested very deeply
     while waiting:
         name, value = waiting.pop()
         if isinstance(value, Mapping):
@@ -211,12 +222,15 @@ def targets(settings: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def is_foreign(target: str) -> bool:
-    """Return True for the class of another package."""
+    """Return True if a dotted path is not in the package seqclf."""
     return package_of(target) != "seqclf"
 
 
 def read_trust(value: Any) -> bool | tuple[str, ...]:
-    """Return the key `trust`, a package, a list of them, true or null, as a tuple of packages or a boolean."""
+    """Convert the value of the config key `trust` to a boolean or a tuple of package names.
+
+    The argument may be a package name, a list of package names, a boolean or None.
+    """
     if value is None or isinstance(value, bool):
         return bool(value)
     packages = [value] if isinstance(value, str) else value
@@ -230,7 +244,12 @@ def _is_dotted(name: Any) -> bool:
 
 
 def require_trusted(key: str, target: str, usual: Iterable[str], trust: Trust) -> None:
-    """Raise unless `target` is in one of the `usual` or the trusted packages. Nothing is imported."""
+    """Raise InputError unless the dotted path `target` is in a trusted package.
+
+    `usual`: packages that are always trusted. `trust`: packages that the user trusts.
+
+    This check does not import the package.
+    """
     allowed = (*usual, *(() if isinstance(trust, bool) else trust))
     if trust is not True and not any(target.startswith(f"{package}.") for package in allowed):
         package = package_of(target)
@@ -240,9 +259,10 @@ def require_trusted(key: str, target: str, usual: Iterable[str], trust: Trust) -
 
 
 def build(config: Mapping[str, Any], kind: type, key: str = "", /, **extra: Any) -> Any:
-    """Call `config["_target_"]` with the other keys and `extra`. Only a subclass of `kind` is ever called.
+    """Build an object from a `_target_` dict. The arguments are the other keys of the dict, and `extra`.
 
-    `key`: of the target, for errors.
+    Raises InputError if the class is not a subclass of `kind`. `key`: dotted key of the `_target_` in the config, for
+    the error text.
 
     >>> from collections import Counter
     >>> build({"_target_": "collections.Counter", "apples": 2}, dict, pears=3)
@@ -255,7 +275,7 @@ def build(config: Mapping[str, Any], kind: type, key: str = "", /, **extra: Any)
 
 
 def locate_subclass(target: Any, kind: type, key: str = "_target_") -> type:
-    """Return the class at a dotted path. Raises InputError, which names `key`, unless it is a subclass of `kind`."""
+    """Import the class at a dotted path. Raises InputError if the class is not a subclass of `kind`."""
     located = locate(target, key)
     if not (isinstance(located, type) and issubclass(located, kind)):
         raise InputError(f"{key}={target}", f"is not a {kind.__name__}")
@@ -263,10 +283,11 @@ def locate_subclass(target: Any, kind: type, key: str = "_target_") -> type:
 
 
 def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the function at `config["_target_"]`, which writes the files of a dataset into its argument `folder`.
+    """Import the function at `_target_` in `config`. The function generates the files of a dataset.
 
-    Raises InputError unless it is a Python function outside of the standard library that takes this argument and the
-    other keys.
+    The function writes the files into its argument `folder`. Raises InputError if the object at `_target_` is not a
+    Python function or is part of the standard library. Raises InputError if the function does not take `folder` or
+    another key of `config` as an argument.
     """
     target = config.get("_target_")
     key = f"data.generator._target_={target}"
@@ -280,7 +301,10 @@ def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def generate(config: Mapping[str, Any], folder: Path) -> None:
-    """Call the function of a generator (see `locate_generator`) with the other keys of its config."""
+    """Generate a dataset with the function at `_target_` (see `locate_generator`).
+
+    The arguments are the other keys of `config`.
+    """
     arguments = {name: value for name, value in config.items() if name != "_target_"}
     if not is_foreign(config["_target_"]):
         require_finite("data.generator", arguments)

@@ -1,7 +1,8 @@
-"""Keys of a config that the user wrote, in contrast to those that the config files of this package bring.
+"""Find the config keys that the user wrote. All other keys come only from the config files of this package.
 
-Switching a `_target_` leaves the keys of the class that its config file was made for. Those that the user wrote are
-meant for the new class, so one that it does not take is an error; the others only give way (see `drop_unused`).
+The commands need these keys if the user sets another `_target_`, because the config still contains the keys of the
+default class. If the new class does not take a key that the user wrote, the command ends with an error. If the new
+class does not take a key of the default class, the key is dropped (see `drop_unused`).
 """
 
 from __future__ import annotations
@@ -18,34 +19,36 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from seqclf.config.composition import CONF, Composition, version_base
+from seqclf.config.composition import CONF, Composition, config_loader
 from seqclf.config.hydra_command import typed_overrides
 
 
 def written_keys() -> set[str]:
-    """Return the dotted keys that the running command got from the user, with the groups above them.
+    """Return the dotted keys that the user of the running command wrote.
 
-    A key is written if it is on the command line, or in a config file outside of this package that the command has
-    composed: a file of `--config-dir`, a file in its defaults list, or another experiment.
+    The result also has the parents of each key, such as `model` for `model.cell`.
+
+    The user wrote a key if it is on the command line or in a config file of the user. All config files outside of this
+    package are files of the user.
     """
     return written_with(typed_overrides())
 
 
 def written_with(overrides: Sequence[str]) -> set[str]:
-    """Return the same keys of the running command with other overrides."""
+    """Return the keys that the user would have written with other overrides of the running command."""
     loader = GlobalHydra.instance().config_loader()
     return _written_keys(loader, str(HydraConfig.get().job.config_name), overrides)
 
 
 def keys_written_in(composition: Composition) -> set[str]:
-    """Return the same keys of a config that a program has composed.
+    """Return the keys that the user wrote, for a config that was composed by a Python program (see `written_keys`).
 
     >>> from seqclf.config.composition import compose_config
     >>> sorted(keys_written_in(compose_config("train", ["seed=1", "model.cell=gru"])))
     ['model', 'model.cell', 'seed']
     """
-    with version_base():
-        return _written_keys(composition.loader, composition.name, composition.overrides)
+    with config_loader() as loader:
+        return _written_keys(loader, composition.name, composition.overrides)
 
 
 def _written_keys(loader: ConfigLoader, name: str, overrides: Sequence[str]) -> set[str]:
@@ -56,44 +59,38 @@ def _written_keys(loader: ConfigLoader, name: str, overrides: Sequence[str]) -> 
 
 
 def _override_keys(text: str) -> Iterator[str]:
-    """Yield the keys of one argument, `model.kernel=5` or `model.encoder={kernel: 5}`.
+    """Yield the dotted keys that an override sets, such as `model.kernel=5` or `model.encoder={kernel: 5}`.
 
-    >>> list(_override_keys("+model.encoder={kernel: 5}"))
+    >>> sorted(set(_override_keys("+model.encoder={kernel: 5}")))
     ['model', 'model.encoder', 'model.encoder.kernel']
     >>> list(_override_keys("~model.cell"))
     []
     """
     override = OverridesParser.create().parse_override(text)
-    if override.is_delete():
-        return
-    key = str(override.package or override.key_or_group)
-    yield from _with_groups(key)
-    value = override.value()
-    if isinstance(value, dict):
-        yield from _dotted(value, f"{key}.")
+    if not override.is_delete():
+        yield from _keys_at(str(override.package or override.key_or_group), override.value())
 
 
 def _file_keys(loader: ConfigLoader, default: ResultDefault) -> Iterator[str]:
-    """Yield the keys of a config file, none if it is of this package or of Hydra."""
+    """Yield the dotted keys of a config file that belongs to the user.
+
+    Yield nothing for a file of this package or of Hydra.
+    """
     path = default.config_path
     source = next((source for source in loader.get_sources() if path and source.is_config(path)), None)
     if source is None or source.provider in ("hydra", "schema") or Path(source.path).resolve() == CONF.resolve():
         return
     content: Any = OmegaConf.to_container(source.load_config(str(path)).config, resolve=False)
     content.pop("defaults", None)
-    package = default.package or ""
-    if package:
-        yield from _with_groups(package)
-    yield from _dotted(content, f"{package}." if package else "")
+    yield from _keys_at(default.package or "", content)
 
 
-def _with_groups(key: str) -> Iterator[str]:
-    parts = key.split(".")
+def _keys_at(path: str, value: Any) -> Iterator[str]:
+    """Yield all parents of a key, the key itself, and all keys nested in its value.
+
+    `path`: dotted key, "" for the whole config. `value`: value of the key.
+    """
+    parts = path.split(".") if path else []
     yield from (".".join(parts[: end + 1]) for end in range(len(parts)))
-
-
-def _dotted(values: dict[Any, Any], above: str) -> Iterator[str]:
-    for key, value in values.items():
-        yield f"{above}{key}"
-        if isinstance(value, dict):
-            yield from _dotted(value, f"{above}{key}.")
+    for name, part in value.items() if isinstance(value, dict) else ():
+        yield from _keys_at(f"{path}.{name}".lstrip("."), part)

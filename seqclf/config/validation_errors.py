@@ -1,4 +1,4 @@
-"""pydantic's report of a failed validation → one line that names the Hydra key."""
+"""Conversion of a pydantic validation error to an InputError. The error is one line with the dotted config key."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import get_type_hints, is_typeddict
 
-from seqclf.config.key_aliases import as_boolean
+from seqclf.config.hints import as_boolean, did_you_mean, must_be_one_of
 from seqclf.config.override_text import label_text
-from seqclf.config.suggestions import did_you_mean, must_be_one_of
 from seqclf.errors import InputError, RefusedValueError
 
 KINDS = {
@@ -29,7 +28,7 @@ KINDS = {
     "model_attributes_type": "a mapping",
 }
 TAG_ERRORS = ("union_tag_invalid", "union_tag_not_found")
-MIN_PERCENT = 3  # numbers from here to 100 in place of a share are percentages
+MIN_PERCENT = 3  # if a fraction is expected, a number from 3 to 100 is probably a percentage
 BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("above", "gt"),
@@ -39,18 +38,19 @@ BOUNDS = {
 
 
 def input_error(error: ValidationError, model: type[BaseModel], values: Any, above: str = "") -> InputError:
-    """Return the first error as one line: key, value, and what is allowed.
+    """Convert pydantic's first error to an InputError with the key, the wrong value and the allowed values.
 
-    `values`: the validated values. `above`: their key in the config, "" at the top.
+    `model`: pydantic model that rejected `values`. `above`: dotted path of `values` in the config, "" for the whole
+    config.
     """
     details = error.errors(include_url=False)
-    # Each member of a union (a number, or a mapping of them) reports errors for the same value. The member that got
-    # furthest into the value is the one that was meant.
+    # For a union type (such as a number or a mapping of numbers), pydantic reports an error for each member. The error
+    # with the longest path is used, because its member fits the value best.
     start = _path(details[0], values)
     same_key = [detail for detail in details if _path(detail, values)[: len(start)] == start]
     first = max(same_key, key=lambda detail: len(_path(detail, values)))
     cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):  # a validator that names its key
+    if isinstance(cause, InputError):  # a validator raised an InputError, which needs no changes
         return cause
     path = _path(first, values)
     key = ".".join(filter(None, [above, *path]))
@@ -68,36 +68,37 @@ def input_error(error: ValidationError, model: type[BaseModel], values: Any, abo
         problem += ", or null"
     if meant := as_boolean(str(first["input"])) if first["type"] == "bool_type" else None:
         remedy = "; ".join(filter(None, [remedy, f"write {key}={meant}"]))
-    block = [name for owner in _types_at(model, path) for name in _annotations(owner)]
-    if block and problem.startswith("must be a mapping"):
-        problem, remedy = "is a block of keys", f"set one of them: {key}.{block[0]}=VALUE (--help {key})"
     value = first["ctx"]["tag"] if first["type"] == "union_tag_invalid" else first["input"]
     return InputError(f"{key}={_shown(value)}", problem, remedy)
 
 
 def _choices_with(owners: list[Any], name: str) -> list[str]:
-    """Return the choices of a group that have a key, where the chosen one does not. Each model lists its choices."""
+    """Return the other choices of a config group that have the key `name`.
+
+    `owners`: pydantic models of the config group. Each model has a field `name`, whose type lists the choices of the
+    model.
+    """
     lists = [get_args(_annotations(owner).get("name")) for owner in owners if name in _annotations(owner)]
     return [choice for choices in lists for choice in choices]
 
 
 def unknown_key(key: str, known: list[str]) -> InputError:
-    """Return the error of a key that no model has. `known`: the names that its group has."""
+    """Return an InputError for an unknown key. `known`: names of the keys in the same config group."""
     above, dot, _ = key.rpartition(".")
     hint = did_you_mean(key, [f"{above}{dot}{name}" for name in known], ignoring=above + dot)
-    topic = above.partition("[")[0]  # of an entry of a list
+    topic = above.partition("[")[0]  # for a key inside a list, `topic` is the key of the list
     return InputError(key, "no such key", hint or f"--help {topic}".rstrip() + " lists the keys")
 
 
 def declared_keys(model: type[BaseModel], group: str) -> list[str]:
-    """Return the dotted keys that a model declares in a group, those that the config leaves out too."""
+    """Return the dotted keys of a config group that a model declares. Some of these keys are in no config file."""
     return [f"{group}.{name}" for owner in _types_at(model, group.split(".")) for name in _annotations(owner)]
 
 
 def _path(detail: ErrorDetails, values: Any) -> list[str]:
-    """Return the keys that lead to an error.
+    """Return the path to the wrong value, as a list of nested keys in `values`.
 
-    pydantic's location also names the member of a union that was tried, and positions in a list. Neither is a key.
+    The names of union members and the positions in lists, which pydantic reports too, are left out.
     """
     path = []
     value = values
@@ -107,13 +108,17 @@ def _path(detail: ErrorDetails, values: Any) -> list[str]:
             path.append(str(part))
     if detail["type"] == "missing":
         path.append(str(detail["loc"][-1]))
-    if detail["type"] in TAG_ERRORS:  # a key decides which model the mapping is of; pydantic quotes its name
+    if detail["type"] in TAG_ERRORS:  # the discriminator is the key that selects a union member
         path.append(detail["ctx"]["discriminator"].strip("'"))
     return path
 
 
 def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | None]:
-    """Return what a value must be, and a remedy, by the errors that pydantic reports for it."""
+    """Return a text with the allowed values, and a remedy or None.
+
+    `details`: all errors that pydantic reports for the wrong value. `cause`: exception that a validator raised, or
+    None.
+    """
     first = details[0]
     if isinstance(cause, RefusedValueError):
         return cause.problem, cause.remedy
@@ -142,7 +147,7 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | No
 
 
 def _percentage(value: Any) -> str | None:
-    """Return how to write a percentage as a share, None for another value.
+    """Return a remedy if `value` is probably a percentage in place of a fraction, else None.
 
     >>> _percentage("20%"), _percentage(20), _percentage("many")
     ('write 20 % as 0.2', 'write 20 % as 0.2', None)
@@ -154,7 +159,10 @@ def _percentage(value: Any) -> str | None:
 
 
 def _types_at(model: type[BaseModel], path: list[str]) -> list[Any]:
-    """Return the types that a key may have, a union's members one by one."""
+    """Return a list of the types that the key at `path` may have.
+
+    For a union type, the list has each member of the union.
+    """
     types: list[Any] = [model]
     for name in path:
         types = [member for owner in types for member in _members(_annotations(owner).get(name))]
@@ -162,7 +170,7 @@ def _types_at(model: type[BaseModel], path: list[str]) -> list[Any]:
 
 
 def _annotations(owner: Any) -> dict[str, Any]:
-    """Return key → type of a model or a TypedDict."""
+    """Return the keys of a pydantic model or a TypedDict, as a dict key → type. Return {} for any other type."""
     if is_typeddict(owner):
         return get_type_hints(owner)
     is_model = isinstance(owner, type) and issubclass(owner, BaseModel)
@@ -170,7 +178,7 @@ def _annotations(owner: Any) -> dict[str, Any]:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """Yield the members of a union, or the type itself, without what `Annotated` adds."""
+    """Yield the members of a union type, or the type itself if it is not a union. `Annotated[X, …]` becomes X."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _members(get_args(annotation)[0])

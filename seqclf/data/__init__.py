@@ -1,1 +1,1 @@
-"""Raw files → validated, encoded, ragged datasets on disk. No module here imports torch."""
+"""Turn raw files into validated, encoded, ragged datasets on disk. No module of this package imports torch."""

@@ -1,8 +1,8 @@
-"""Specs of encoded fields: the inputs of a model, their types, shapes and sizes.
+"""Specs of encoded fields. A spec describes one input of a model: its type, shape and size.
 
-There are three kinds of tokens, and every field kind gives one of them. A tree also gives the parents of its nodes.
-Typed dicts and not dataclasses: specs travel in checkpoints, which hold plain values alone, and are handed to models of
-other packages.
+The tokens of each field kind are of one of three token kinds: category, bag or number. A tree field also produces an
+array with the parent of each node. Specs are typed dicts and not dataclasses, because checkpoints hold only plain
+values. Models of other packages get specs as plain dicts too.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 
 TOKEN_KINDS = ("category", "bag", "number")
 INPUT_KINDS = (*TOKEN_KINDS, "parents")
-SIZE_KEYS = {"category": "size", "bag": "size", "number": "width"}
-PARENTS, NODE_LABELS = "parents", "node_labels"  # arrays of a tree
-UNKNOWN_IDS = {"category": 0, "bag": 1}
+SIZE_KEYS = {"category": "size", "bag": "size", "number": "width"}  # dict token kind → key of the size in the spec
+PARENTS, NODE_LABELS = "parents", "node_labels"  # names of the arrays that describe a tree
+UNKNOWN_IDS = {"category": 0, "bag": 1}  # dict token kind → id that stands for unknown values
 COMBINATIONS = ("mean", "sum", "max")
 
 
 class CategorySpec(TypedDict):
-    """A field of ids (B, T) int64 below `size`, 0 for unknown values.
+    """A field with one id per token: (B, T) int64, below `size`, 0 for unknown values.
 
-    `vector_size`: dimensions of its pretrained vectors, if it has any.
+    `vector_size`: number of dimensions of the pretrained vectors; missing if the field has no pretrained vectors.
     """
 
     name: str
@@ -33,10 +33,11 @@ class CategorySpec(TypedDict):
 
 
 class BagSpec(TypedDict):
-    """A field of several ids per token, (B, T, K) int64 below `size`: 0 for no value, 1 for unknown values.
+    """A field with several ids per token: (B, T, K) int64, below `size`, 0 for padding, 1 for unknown values.
 
-    The ids of a token come first. K is the largest number of them in the batch. `combine`: mean, sum or max of their
-    vectors.
+    K is the largest number of ids of a token in the batch. In the last dimension, the ids of a token come first, and
+    zeros fill the rest. `combine`: function that combines the vectors of a token's ids into one vector: mean, sum or
+    max.
     """
 
     name: str
@@ -46,9 +47,10 @@ class BagSpec(TypedDict):
 
 
 class NumberSpec(TypedDict):
-    """A field of (B, T, `width`) float32. `scaled`: by channel, True if it has a standard deviation of about 1.
+    """A field of numbers: (B, T, `width`) float32.
 
-    Masks, sines and cosines are not scaled. Without `scaled`, all channels are.
+    `scaled`: list with True for each channel that has a standard deviation of about 1, and False for masks, sines and
+    cosines. If the spec lacks `scaled`, every channel has a standard deviation of about 1.
     """
 
     name: str
@@ -58,10 +60,11 @@ class NumberSpec(TypedDict):
 
 
 class ParentsSpec(TypedDict):
-    """The parent of each node of a tree, (B, T) int64: its index in the sequence, -1 for the root, which comes last.
+    """The parents of the nodes of a tree: (B, T) int64.
 
-    Children come before their parents. `node_classes`: by tag of the tree, the class of the same name, or -1. The array
-    `node_labels` holds the numbers of tags (see `kinds.tree`).
+    Each value is the position of the parent in the sequence, or -1 for the root. Children come before their parents, so
+    the root is the last node. `node_classes`: for each tag of the tree, the class code of the class with the same name,
+    or -1 if there is no such class. The array `node_labels` holds the tag number of each node (see `kinds.tree`).
     """
 
     name: str
@@ -74,12 +77,12 @@ FieldSpec = TokenSpec | ParentsSpec
 
 
 def token_specs(fields: Iterable[FieldSpec]) -> list[TokenSpec]:
-    """Return the specs of tokens, without those of a structure over them."""
+    """Return the specs of the fields with tokens. The spec with the parents of a tree is left out."""
     return [field for field in fields if field["kind"] != "parents"]
 
 
 def input_axes(spec: Mapping[str, Any]) -> list[str | int]:
-    """Return the axes of an input: `batch`, `time`, and the width of a number, or NAME_values of a bag.
+    """Return the names or sizes of the axes of a model input.
 
     >>> input_axes({"name": "x", "kind": "number", "width": 2})
     ['batch', 'time', 2]
@@ -94,5 +97,5 @@ def input_axes(spec: Mapping[str, Any]) -> list[str | int]:
 
 
 def input_type(spec: Mapping[str, Any]) -> type[np.generic]:
-    """Return the type of an input's elements."""
+    """Return the NumPy type of the elements of a model input."""
     return np.float32 if spec["kind"] == "number" else np.int64

@@ -1,6 +1,7 @@
 """64-bit hashes (xxHash, XXH3) of sequences, texts and category values.
 
-Among n different values two share a hash with probability n² / 2^65: 3e-8 for a million rows, 0.03 for a billion.
+Among n different values, the probability that any two of them have the same hash is n² / 2^65. The probability is 3e-8
+for a million rows and 0.03 for a billion rows.
 """
 
 from __future__ import annotations
@@ -14,39 +15,41 @@ from xxhash import xxh3_64_intdigest
 
 
 def hash_rows(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """(N,) uint64 hashes of rows of tokens.
+    """Hash the tokens of each row, and return the (N,) uint64 hashes.
 
-    `tokens`: (S,) or (S, C), compared by their bytes. `offsets`: (N + 1,), row i is [offsets[i], offsets[i + 1]).
+    `tokens`: (S,) or (S, C); tokens are compared by their bytes. `offsets`: (N + 1,); row i holds the tokens
+    [offsets[i], offsets[i + 1]).
     """
     tokens = np.ascontiguousarray(tokens)
     if not tokens.nbytes:
         return np.full(len(offsets) - 1, xxh3_64_intdigest(b""), np.uint64)
-    data = tokens.data.cast("B")  # slices of a memoryview copy nothing
+    data = tokens.data.cast("B")  # a slice of a memoryview is not copied
     bounds = (offsets * (tokens.nbytes // len(tokens))).tolist()
     hashes = (xxh3_64_intdigest(data[start:stop]) for start, stop in itertools.pairwise(bounds))
     return np.fromiter(hashes, np.uint64, len(bounds) - 1)
 
 
 def hash_bytes(texts: Iterable[bytes]) -> np.ndarray:
-    """(N,) uint64 hashes of texts."""
+    """Hash each of N byte strings, and return the (N,) uint64 hashes."""
     return np.fromiter(map(xxh3_64_intdigest, texts), np.uint64)
 
 
 class CodeHashes:
-    """Hashes of the values behind provisional codes.
+    """Hashes of category values. A value is looked up by its code.
 
-    Codes depend on the order in which values appear, hashes do not. Keys of rows, and a split by them, are therefore
-    the same for every order of the rows. `codes`: value → code, a growing dict whose codes count from 0.
+    A code depends on the position at which a value first appears in the data, but a hash depends on the value only.
+    Keys of rows are made of hashes, because such keys do not depend on the order of the rows. `codes`: dict value →
+    code, counted from 0. New values may be added to the dict later.
     """
 
     def __init__(self, codes: Mapping[Any, int]):
         self.codes = codes
-        self.hashes = np.empty(0, np.uint64)  # by code
+        self.hashes = np.empty(0, np.uint64)  # hash of each value; the index is the code of the value
 
     def of(self, codes: np.ndarray) -> np.ndarray:
-        """(S,) uint64 hashes of (S,) codes."""
+        """Return the (S,) uint64 hashes of the values that have the (S,) `codes`."""
         new_values = itertools.islice(self.codes, len(self.hashes), None)
-        # A null must differ from every text, the empty one included.
+        # The hash of null must differ from the hash of every text, including the empty text.
         hashes = hash_bytes(b"\0null" if value is None else f"{value}".encode() for value in new_values)
         if len(hashes):
             self.hashes = np.concatenate([self.hashes, hashes])

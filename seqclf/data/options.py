@@ -1,4 +1,4 @@
-"""The keys of data.*, checked."""
+"""Validated options of the config block `data`."""
 
 from __future__ import annotations
 
@@ -21,35 +21,38 @@ NAME = re.compile(r"\w[\w.-]*")
 
 
 def require_folder_name(value: str) -> str:
-    """Refuse a name that is no plain folder name: the prepared data is cached under it."""
+    """Reject a data name that is not a plain folder name, because it names the folder of the prepared data."""
     if not NAME.fullmatch(value):
         raise RefusedValueError("names a folder", "use letters, digits, - and _")
     return value
 
 
 def require_order_format(value: str) -> str:
-    """Refuse what is neither `AS_TEXT` nor a format of a time."""
+    """Reject an `order_format` that is neither a time format nor `AS_TEXT`."""
     if value != AS_TEXT and not is_time_format(value):
         raise RefusedValueError("must be a format of times such as %d.%m.%Y %H:%M, or text")
     return value
 
 
 def require_label(value: Any) -> Any:
-    """Refuse a label column that is not set."""
+    """Reject a missing label column."""
     if value is None:
         raise InputError("data.label", "not set", "name the column that holds the label: data.label=COLUMN")
     return value
 
 
 def require_generator(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse a generator without a function. `prepare` imports it before it reads any data."""
+    """Reject a generator without the key `_target_`, which names the function that generates the data."""
     if not isinstance(value.get("_target_"), str):
         raise InputError("data.generator", "must name a function: {_target_: mypackage.module.function}")
     return value
 
 
 def require_fields(value: Any) -> Any:
-    """Refuse fields that are no mapping, with the mapping that a name alone may have meant."""
+    """Reject a value of `fields` that is not a mapping.
+
+    For a list of names, the error message suggests a mapping of these names.
+    """
     if value is None or isinstance(value, dict):
         return value
     names = value if isinstance(value, list) else [value]
@@ -58,9 +61,10 @@ def require_fields(value: Any) -> Any:
 
 
 class DataOptions(Options):
-    """conf/data/files.yaml, which explains each key and holds its default.
+    """Options of the config block `data`. conf/data/files.yaml explains each key and holds its default.
 
-    Kinds and options of `fields` are checked against the file, because both can be inferred from it.
+    The field kinds and field options in `fields` are checked later, when the data file is read, because some kinds and
+    options may be inferred from the data.
     """
 
     name: Annotated[Text, AfterValidator(require_folder_name)]
@@ -94,7 +98,9 @@ class DataOptions(Options):
 
     @classmethod
     def build(cls, **options: Any) -> DataOptions:
-        """Return the options, one argument for each key of data.*. Raises InputError, which names the key.
+        """Return validated options. Each argument is one key of the config block `data`.
+
+        Raises InputError with the name of an invalid key.
 
         >>> DataOptions.build(name="my/data")
         Traceback (most recent call last):
@@ -105,7 +111,10 @@ class DataOptions(Options):
 
     @model_validator(mode="after")
     def _read_old_group(self) -> DataOptions:
-        """Take `split.column` as `group`, as it was spelled before that key was, unless rows are split by time."""
+        """Use `split.column` as `group`, unless rows are split by time.
+
+        Old configs have no key `group` and name the group column in `split.column`.
+        """
         column, by = self.split.column, self.split.by
         if column is None or by == "time":
             return self
@@ -122,19 +131,19 @@ class DataOptions(Options):
 
     @model_validator(mode="after")
     def _check_split(self) -> DataOptions:
-        """Compare keys that depend on each other."""
+        """Check that keys which depend on each other are consistent."""
         if self.labels is not None and not self.group_by and self.id is None:
             raise InputError("data.labels", "is joined by data.id", "name the id that both files have: data.id=COLUMN")
         self.split.check(self.group, self.splits_with_file())
         return self
 
     def splits_with_file(self) -> set[str]:
-        """Return the splits that have a file. A generator writes all of them."""
+        """Return the names of the splits that have a file. A generator writes a file for every split."""
         names = ("train", "validation", "test")
         return {name for name in names if self.generator is not None or getattr(self, name) is not None}
 
     def source(self, split: str) -> Source | None:
-        """Return where a split, or `labels`, is read from, or None where it has no file."""
+        """Return the source of a split or of the label table, or None if its option is not set."""
         path = getattr(self, split)
         if not path:
             return None
@@ -146,7 +155,7 @@ class DataOptions(Options):
         return fetched(source, self.cache_dir)
 
     def reader(self) -> ReaderOptions:
-        """Return the options with which new files must be read too."""
+        """Return the options for reading files, which also apply to new files at prediction."""
         return {
             "header": self.header,
             "encoding": self.encoding,

@@ -1,7 +1,8 @@
-"""Prepare data: source files → an encoded dataset on disk, built once per state of the files and the options.
+"""Prepare data: turn source files into an encoded dataset on disk.
 
-The first pass over the files checks their rows and stages the good ones on disk. Then rows are assigned to splits and
-encoders are fit on the training rows alone. The second pass encodes the staged rows and writes the splits.
+The dataset is built only once, as long as neither the source files nor the options change. The first pass over the
+source files checks the rows and stages the good rows on disk. Then rows are assigned to splits, and encoders are fit on
+the training rows only. The second pass encodes the staged rows and writes the splits.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ from seqclf.data.write_store import StoreWriter
 from seqclf.errors import InputError
 from seqclf.system import progress
 
-FEW_LABELS = 20  # up to here anything may be a class
-NEARLY_ALL = 0.9  # of the rows have a label of their own: the column is an id
+FEW_LABELS = 20  # labels of any form are accepted as classes up to this number of distinct labels
+NEARLY_ALL = 0.9  # the label column is rejected as an id above this number of distinct labels per row
 
 
 Encoders = Mapping[str, FieldEncoder | type[FieldEncoder]]
-FieldCheck = Callable[[Encoders], None]  # of the encoders by field, which may not be fitted yet, or of their classes
+FieldCheck = Callable[[Encoders], None]  # argument: dict field → encoder (fitted or not) or encoder class
 
 
 def accept_fields(_: Encoders) -> None:
-    """Accept all fields."""
+    """Accept all fields. `accept_fields` is the default of the argument `check_fields`."""
 
 
 def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> Dataset:
-    """Read, check, split and encode the data, or open what an earlier run prepared from the same files and options.
+    """Read, check, split and encode the data, or open the cached dataset if neither files nor options have changed.
 
-    `check_fields`: called once the fields are known, before all rows are read. It may refuse them by InputError. With a
-    generator, it is also called before that runs.
+    `check_fields`: function that is called when the fields are known, before all rows are read. `check_fields` raises
+    InputError to reject a field. If `data.generator` is set, `check_fields` is also called before the generator runs.
 
     >>> import tempfile
     >>> from omegaconf import OmegaConf
@@ -69,7 +70,7 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
     """
     cache = Path(options.cache_dir).expanduser()
     if options.generator is not None and (declared := _built_in_classes(options.fields)):
-        check_fields(declared)  # generating may take as long as reading
+        check_fields(declared)  # reject invalid fields early, because a generator may run for a long time
     options = with_generated(options)
     if options.train is None:
         raise InputError(
@@ -106,7 +107,10 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
 
 
 def _built_in_classes(fields: Mapping[str, Any] | None) -> dict[str, type[FieldEncoder]]:
-    """Return the classes of the declared fields, none if they are to be inferred or one has another kind."""
+    """Return dict field → encoder class of its field kind.
+
+    The dict is empty if no fields are declared, or if a field kind is not built in.
+    """
     kinds = {
         str(name): spec.get("kind") if isinstance(spec, Mapping) else spec for name, spec in (fields or {}).items()
     }
@@ -118,8 +122,9 @@ def _built_in_classes(fields: Mapping[str, Any] | None) -> dict[str, type[FieldE
 def build_dataset(
     options: DataOptions, sources: Mapping[str, Source], scratch: Path, check_fields: FieldCheck = accept_fields
 ) -> None:
-    """Build the dataset of `sources`, by split, in the sub-folder CONTENT of `scratch`. Raises InputError.
+    """Build a dataset in the folder `scratch`, in the sub-folder CONTENT.
 
+    Raises InputError for data that cannot be used. `sources`: dict split → source with the rows of this split.
     `check_fields`: see `prepare`.
     """
     policy = SplitPolicy.from_options(options.split, options.group, sources)
@@ -139,17 +144,20 @@ def build_dataset(
     labels_from = sources["train"] if label_table is None else label_table.source
     _require_classes(inputs["train"].labels, f"{labels_from}: column '{schema.label}' (data.label)")
     splits = {name: np.full(len(rows), SPLITS.index(name)) for name, rows in inputs.items()}
-    # Only the training source is divided. A file named for a split keeps its rows there.
+    # Only the training source is divided into splits. The rows of a validation or test file stay in the validation or
+    # test split.
     splits["train"] = policy.assign(inputs["train"], str(sources["train"]))
-    # The groups of one event table all differ in their ids, unless another column is the id.
+    # The default id of a sequence is its group key, and no two sequences of an event table have the same group key. Ids
+    # of one event table are therefore compared only if `data.id` names another column.
     compare_ids = len(sources) > 1 or not schema.group_by or schema.id is not None
     with progress.stage("looking for sequences that splits share"):
         leaks, splits = policy.check_leaks(inputs, splits, compare_ids=compare_ids)
     groups = {name: policy.groups(rows) for name, rows in inputs.items()}
 
-    # The training rows alone: a class that they lack could never be predicted.
+    # Only labels of training rows become classes, because a model cannot learn to predict any other class.
     classes = _classes(inputs["train"].labels, splits["train"], f"{sources['train']}: column '{schema.label}'")
-    # Encoders read the staged rows several times, so they get a function and not a stream.
+    # Encoders read the staged rows several times, so they get a function that starts reading from the first row on each
+    # call.
     with progress.stage("learning vocabularies and scales", unit="rows") as fitting:
 
         def read(*columns: str) -> Iterator[pa.RecordBatch]:
@@ -167,7 +175,8 @@ def build_dataset(
         if rows.source.listing is not None and rows.source.listing.hidden:
             report[name].hidden_files = len(rows.source.listing.hidden)
     quarantine.write(folder / "quarantine.jsonl")
-    # The digest is of what a model sees, and not of paths, ids or counts: the same data from other files has the same.
+    # The digest covers the inputs and labels of a model. The digest does not cover paths, ids and counts. If other
+    # files hold equal data, the digest is equal too.
     content = [classes, digests, {name: encoder.state() for name, encoder in encoders.items()}]
     state = {
         "schema": schema.to_dict(),
@@ -191,7 +200,7 @@ def _collect_all(
     policy: SplitPolicy,
     label_table: LabelTable | None,
 ) -> dict[str, Staged]:
-    """Check the columns of every source, then stage the rows of each in a file in `scratch`."""
+    """Check that no source lacks a column. Stage the rows of each source in a file in the folder `scratch`."""
     of_labels = [] if label_table is None else label_table.row_keys
     row_keys = [key for key in policy.row_keys if key not in of_labels]
     source_schema = schema if label_table is None else replace(schema, label=None)
@@ -200,18 +209,21 @@ def _collect_all(
         check_columns(reader, source_schema, [(key.option, key.column) for key in needed])
     staged = {}
     for name, reader in readers.items():
-        # A file of its own may lack the column of groups or times, whose values are null then.
+        # If a validation or test file lacks the group column or the time column, its rows have null in this column.
         keys = {column: sql for key in row_keys for column, sql in key.sql(reader.column_types).items()}
         path = scratch / f"{name}.arrow"
-        # Reports show texts of evaluation rows only.
+        # Original texts are kept for evaluation rows only, because reports do not show training rows.
         keep_texts = name != "train" or policy.divides_train
         staged[name] = collect(reader, schema, encoders, quarantine, path, keys, label_table, keep_texts=keep_texts)
-        reader.close()  # frees DuckDB's memory and spilled rows for the next source
+        reader.close()  # closing frees the memory and the spill files of DuckDB before the next source is read
     return staged
 
 
 def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable | None:
-    """Read `data.labels`, if it is set. It may hold `data.group` and `data.split.column` too."""
+    """Open the label table that `data.labels` names, or return None if the option is not set.
+
+    The label table may also hold the columns named in `data.group` and `data.split.column`.
+    """
     source = options.source("labels")
     if source is None:
         return None
@@ -220,7 +232,7 @@ def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable |
 
 
 def _build_schema(options: DataOptions, reader: SourceReader, label_table: LabelTable | None) -> Schema:
-    """Schema of the training source: what the options name, and the rest inferred from its first rows."""
+    """Build the schema of the training source. Settings that the options leave out are inferred from the first rows."""
     schema = build_schema(
         reader.sample(INFERENCE_ROWS),
         str(reader.source),
@@ -240,13 +252,19 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
 
 
 def _split_columns(options: DataOptions) -> list[str]:
-    """Return the columns of groups and times: no fields, unless they are named as such or sort the events."""
+    """Return the group column and the time column, except columns that are also in `order_by`.
+
+    When fields are inferred from the data, the returned columns are skipped.
+    """
     columns = (options.group, options.split.column)
     return [column for column in columns if column is not None and column not in options.order_by]
 
 
 def _require_classes(labels: pa.ChunkedArray, where: str) -> None:
-    """Raise InputError if the (N,) labels are measurements or ids. `where`: their file and column."""
+    """Raise InputError if the (N,) labels look like measurements or ids instead of classes.
+
+    `where`: file and column of the labels, as shown in the error message.
+    """
     distinct = pc.unique(labels)
     if len(distinct) <= FEW_LABELS:
         return
@@ -260,7 +278,7 @@ def _require_classes(labels: pa.ChunkedArray, where: str) -> None:
 
 
 def _are_measurements(labels: pa.Array) -> bool:
-    """Check whether all labels are numbers, and some of them fractions."""
+    """Return True if all labels are numbers and some labels are not integers."""
     try:
         values = labels.cast(pa.float64()).to_numpy()
     except pa.ArrowInvalid:
@@ -269,9 +287,10 @@ def _are_measurements(labels: pa.Array) -> bool:
 
 
 def _classes(labels: pa.ChunkedArray, splits: np.ndarray, where: str) -> list[str]:
-    """Distinct labels of the training rows, sorted: as numbers if all are whole numbers, else as text.
+    """Return the sorted distinct labels of the training rows. Integers are sorted as numbers, other labels as text.
 
-    `labels`, `splits`: (N,) of the training source. `where` begins the error for fewer than two classes.
+    `labels`: (N,) labels of the training source. `splits`: (N,) position of each row's split in SPLITS. `where`:
+    beginning of the error message if there are fewer than two classes.
     """
     classes = pc.unique(labels.filter(pa.array(splits == SPLITS.index("train")))).to_pylist()
     if len(classes) < 2:
@@ -281,14 +300,17 @@ def _classes(labels: pa.ChunkedArray, splits: np.ndarray, where: str) -> list[st
             "a classifier needs two or more: check data.label",
         )
     try:
-        # As text, 10 would come before 2.
+        # If integers were sorted as text, 10 would come before 2.
         return sorted(classes, key=lambda label: (int(label), label))
     except ValueError:
         return sorted(classes)
 
 
 def _training_rows(staged: Staged, splits: np.ndarray, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Stream `columns` of the staged rows that train. `splits`: (N,) of the staged rows."""
+    """Stream the columns `columns` of the training rows.
+
+    `splits`: (N,) position of each staged row's split in SPLITS.
+    """
     start = 0
     for record_batch in staged.batches(*columns):
         is_training = splits[start : start + record_batch.num_rows] == SPLITS.index("train")

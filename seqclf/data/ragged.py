@@ -1,4 +1,7 @@
-"""Ragged arrays: the tokens of all sequences end to end, and list columns of Arrow as such arrays."""
+"""Ragged arrays hold the tokens of all sequences end to end.
+
+This module also converts Arrow list columns to ragged arrays.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ import pyarrow.compute as pc
 
 
 class Ragged(NamedTuple):
-    """N encoded sequences of S tokens in total.
+    """N encoded sequences with S tokens in total.
 
-    `offsets`: (N + 1,) int64. The tokens of row i are [offsets[i], offsets[i + 1]). `fields`: name → (S,) int32,
-    (S, D) float32, or (S, K) int32 (see `EncodedField`).
+    `offsets`: (N + 1,) int64; row i holds the tokens [offsets[i], offsets[i + 1]). `fields`: dict field → values of its
+    tokens, (S,) int32, (S, D) float32 or (S, K) int32 (see `EncodedField`).
 
     >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
     >>> len(sequences), sequences.lengths.tolist()
@@ -25,7 +28,7 @@ class Ragged(NamedTuple):
 
     @property
     def lengths(self) -> np.ndarray:
-        """(N,) number of tokens of each row."""
+        """(N,) number of tokens in each row."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:
@@ -33,14 +36,16 @@ class Ragged(NamedTuple):
 
 
 def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
-    """Copy some sequences in the order of `rows`: (M,) positions. If all are taken in order, nothing is copied.
+    """Copy the sequences at the (M,) positions `rows`, in the order of `rows`.
+
+    If `rows` selects all sequences in their order, `sequences` is returned without a copy.
 
     >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
     >>> last_first = take(sequences, np.array([1, 0]))
     >>> last_first.offsets.tolist(), last_first.fields["shop"].tolist()
     ([0, 1, 3], [6, 4, 5])
     """
-    # A copy would read memory-mapped tokens from disk.
+    # A copy would read all memory-mapped tokens from disk.
     if len(rows) == len(sequences) and (np.diff(rows) == 1).all():
         return sequences
     starts, counts = sequences.offsets[rows], sequences.lengths[rows]
@@ -50,28 +55,29 @@ def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """True for each of Arrow's list types."""
+    """Return True for a list, a large list or a list of fixed size."""
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def list_lengths(column: pa.Array) -> np.ndarray:
-    """(N,) int64 length of each list."""
+    """Return the (N,) int64 length of each list."""
     return pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def lengths_or_zero(column: pa.Array) -> np.ndarray:
-    """(N,) length of each list, 0 for null."""
+    """Return the (N,) length of each list, and 0 for a null list."""
     return pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
 
 
 def list_values(column: pa.Array) -> np.ndarray:
-    """(S,) values of all lists, end to end."""
-    # list_flatten, unlike the attribute `values`, respects the slice that a filtered batch is.
+    """Return the (S,) values of all lists, joined end to end."""
+    # `list_flatten` returns only the values of the slice if the array is a slice of a longer array. The attribute
+    # `values` returns the values of the longer array.
     return pc.list_flatten(column).to_numpy(zero_copy_only=False)
 
 
 def vector_values(column: pa.Array, width: int) -> np.ndarray:
-    """(S, width) float64 of lists of numbers (`width` 1) or of vectors, NaN where a value is missing."""
+    """Return the (S, width) float64 values of all lists, with NaN for missing values."""
     values = pc.list_flatten(column)
     if is_list(values.type):
         values = pc.list_flatten(values)
@@ -79,5 +85,51 @@ def vector_values(column: pa.Array, width: int) -> np.ndarray:
 
 
 def list_offsets(lengths: np.ndarray) -> np.ndarray:
-    """(N + 1,) int64 bounds of rows of the (N,) lengths: row i is [offsets[i], offsets[i + 1])."""
+    """Return the (N + 1,) int64 offsets of rows with the (N,) `lengths`.
+
+    Row i holds the tokens [offsets[i], offsets[i + 1]).
+    """
     return np.concatenate([[0], np.cumsum(lengths)])
+
+
+# Missing values: the index of the last present value, forward fill, and the time since the last present value.
+
+
+def last_seen(seen: np.ndarray, lengths: np.ndarray, *, inclusive: bool) -> np.ndarray:
+    """For each token and channel, find the last token of the same row that has a value in this channel.
+
+    Return the (S, W) indices of the tokens that are found, or -1 where no token has a value. `seen`: (S, W) mask, True
+    where a token has a value; the rows are joined end to end. `lengths`: (N,) lengths of the rows. `inclusive`: True to
+    include the token itself, False to search only the tokens before it.
+
+    >>> last_seen(np.array([[True], [False], [False]]), np.array([2, 1]), inclusive=True).tolist()
+    [[0], [0], [-1]]
+    """
+    indices = np.where(seen, np.arange(len(seen))[:, None], -1)
+    if not inclusive:
+        indices = np.concatenate([np.full((1, seen.shape[1]), -1), indices[:-1]])
+    # The running maximum continues from one row into the next row. The last line of this function replaces indices from
+    # earlier rows by -1.
+    latest = np.maximum.accumulate(indices, axis=0)
+    starts = np.repeat(np.cumsum(lengths) - lengths, lengths)[:, None]
+    return np.where(latest >= starts, latest, -1)
+
+
+def fill_forward(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Replace each missing value by the last present value in the same row, or by NaN if there is none.
+
+    Returns an (S, W) array.
+    """
+    latest = last_seen(seen, lengths, inclusive=True)
+    return np.where(latest < 0, np.nan, np.take_along_axis(values, np.maximum(latest, 0), axis=0))
+
+
+def elapsed_since_seen(seen: np.ndarray, lengths: np.ndarray, clock: np.ndarray) -> np.ndarray:
+    """Return the (S, W) time between each token and the last earlier token of its row that has a value.
+
+    If no earlier token of the row has a value, the time since the first token of the row is returned. `clock`: (S,)
+    time of each token. The result has the unit of `clock`.
+    """
+    latest = last_seen(seen, lengths, inclusive=False)
+    starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return clock[:, None] - clock[np.where(latest < 0, starts[:, None], latest)]

@@ -1,4 +1,4 @@
-"""First pass over a source: bad rows are refused, good rows are staged in a file that can be read again and again."""
+"""First pass over a source. The pass rejects bad rows, and stages good rows in a file that can be read repeatedly."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import text_columns
 from seqclf.system import progress
 
-FILE = "file number"  # with a space, so that no field can have this name
+FILE = "file number"  # the space prevents a clash with field names
 
 
 @dataclass(frozen=True)
 class Staged:
-    """Rows of one source that passed the checks and wait on disk for their split.
+    """Rows of one source that passed the checks. The rows are staged on disk until they are encoded.
 
-    `rows` and `events` count what the source holds, refused ones too. `events` is 0 unless it is an event table.
-    `lost_events`: those on malformed lines, of which nobody knows the group. `files`: names, by the numbers in FILE.
+    `rows`: number of rows in the source, rejected rows included. `events`: number of events in an event table, rejected
+    events included; 0 for a source that is not an event table. `lost_events`: number of events on malformed lines,
+    which belong to an unknown group. `files`: names of the source files. The column FILE of the staged rows holds
+    positions in the list `files`.
     """
 
     source: Source
@@ -50,8 +52,8 @@ class Staged:
     files: list[str]
 
     def batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
-        """Stream the staged rows in order, with all columns or only those named."""
-        # Read, not mapped: mapped pages would stay resident.
+        """Stream the staged rows in their order. If no `columns` are given, all columns are read."""
+        # The file is not memory-mapped, because the mapped pages would stay in memory.
         with pa.OSFile(str(self.path)) as file:
             names = pa.ipc.open_file(file).schema.names
             options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in columns])
@@ -61,7 +63,10 @@ class Staged:
 
 
 def check_columns(reader: SourceReader, schema: Schema, also: list[tuple[str, str]]) -> None:
-    """Raise InputError unless the source has every column of the schema, and those of `also`, (option, column)."""
+    """Raise InputError if the source lacks a required column.
+
+    The required columns are the columns of the schema, and the columns in `also`, a list of (option, column) pairs.
+    """
     named = [("data.label", schema.label), ("data.id", schema.id), *also, *schema.columns]
     required = [(option, column) for option, column in named if column is not None]
     require_columns(required, reader.column_types, str(reader.source))
@@ -78,10 +83,11 @@ def collect(
     *,
     keep_texts: bool = False,
 ) -> Staged:
-    """Read all rows of a source, and stage the good ones in a new file at `path`.
+    """Read all rows of a source, and stage the good rows in a new file at `path`.
 
-    `keys`: SQL of the time and group of a row, by canonical column. `keep_texts`: stage original texts too (see
-    `storage.store.text_columns`). Raises InputError if no row, or too few, can be used.
+    `keys`: dict canonical column → SQL expression for the time or the group of a row. `keep_texts`: True to stage the
+    original texts too (see `storage.store.text_columns`). Raises InputError if the source has no rows, or if too many
+    rows are rejected.
     """
     staging = _Staging(schema, encoders, path, keep_texts)
     read_schema = schema if label_table is None else replace(schema, label=None)
@@ -89,7 +95,8 @@ def collect(
         progress.stage(
             f"reading {reader.source.short_name}", total=estimate_rows(reader), unit=reader.row_unit(schema)
         ) as reading,
-        # Closed explicitly: the thread that reads ahead must end before another one uses the reader, or closes it.
+        # The stream is closed explicitly, because its prefetching thread must end before another thread uses or closes
+        # the reader.
         closing(prefetched(reader.read(read_schema, keys))) as stream,
     ):
         for rows in stream:
@@ -97,7 +104,7 @@ def collect(
             reading.advance(rows.file_rows)
     quarantine.add(reader.malformed)
     source, lost_events = reader.source, 0
-    if schema.group_by:  # a malformed line is an event
+    if schema.group_by:  # each line of an event table is one event
         lost_events = len(reader.malformed)
         staging.events += lost_events
         quarantine.check_share(str(source), staging.events, reader.malformed)
@@ -124,7 +131,7 @@ def collect(
 
 
 class _Staging:
-    """The rows of one source as they come in."""
+    """Collects the rows of one source while they are checked and staged."""
 
     def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder], path: Path, keep_texts: bool):
         self.schema = schema
@@ -138,10 +145,10 @@ class _Staging:
         self._labels: list[pa.Array] = []
         self._ids: list[pa.Array] = []
         self._content_keys: list[np.ndarray] = []
-        self._keys: defaultdict[str, list[np.ndarray]] = defaultdict(list)  # times and groups, by canonical column
+        self._keys: defaultdict[str, list[np.ndarray]] = defaultdict(list)  # canonical column → times or groups of rows
 
     def add(self, rows: SourceRows) -> list[Refusal]:
-        """Stage the good rows, and return the refusals of the others."""
+        """Stage the good rows, and return the refusals of the bad rows."""
         problems = check_rows(rows.columns, self.schema, self.encoders)
         refusals = problems.refusals(rows)
         self.refused += refusals
@@ -153,7 +160,7 @@ class _Staging:
             columns = columns.filter(pa.array(usable))
             row_numbers, file_numbers = row_numbers[usable], file_numbers[usable]
         staged = self._staged_columns(columns, row_numbers, file_numbers)
-        if self.writer is None:  # the schema of the staged columns is known with the first rows only
+        if self.writer is None:  # the schema of the staged columns is known only when the first rows are read
             self.writer = pa.ipc.new_file(str(self.path), staged.schema)
         self.writer.write_batch(staged)
         self._labels.append(staged.column(LABEL))
@@ -163,7 +170,7 @@ class _Staging:
         for name in (TIME, TIME_END, GROUP):
             if name in columns.schema.names:
                 values = columns.column(name)
-                # A missing time becomes NaN.
+                # `to_numpy` turns a missing time into NaN.
                 filled = pc.fill_null(values, NO_KEY) if name == GROUP else values
                 self._keys[name].append(filled.to_numpy(zero_copy_only=False))
         return refusals
@@ -182,7 +189,10 @@ class _Staging:
         )
 
     def _numbers_of_files(self, rows: SourceRows) -> np.ndarray:
-        """(N,) int32 number of each row's file in `file_numbers`."""
+        """Return the (N,) int32 file number of each row.
+
+        A file that is not in `file_numbers` yet gets the next number.
+        """
         if rows.files is None:
             return np.full(len(rows.row_numbers), self._file_number(rows.file), np.int32)
         encoded = rows.files.dictionary_encode()
@@ -195,9 +205,9 @@ class _Staging:
     def _staged_columns(
         self, columns: pa.RecordBatch, row_numbers: np.ndarray, file_numbers: np.ndarray
     ) -> pa.RecordBatch:
-        """Label, staged fields, and each row's `id` as text, its number and its file."""
+        """Return the columns to stage: label, fields, id as text, row number, file number, texts and group names."""
         fields = {name: encoder.stage(columns.column(name)) for name, encoder in self.encoders.items()}
-        # Long lists are cut here and nowhere later, so that whatever is learned from staged rows sees the kept tokens.
+        # Lists are truncated before they are staged, so that encoders are fit only on the tokens that are kept.
         truncated = self.schema.truncation.cut_lists(pa.record_batch(fields), fields)
         row = pa.array(row_numbers)
         ids = as_text(columns.column(ID) if ID in columns.schema.names else row)
@@ -215,12 +225,13 @@ class _Staging:
 
 
 def _counts_rows(ids: pa.ChunkedArray, rows: int) -> bool:
-    """Check whether ids only count the rows, from 0 or 1, with gaps where rows were refused or have no id.
+    """Return True if the ids are just the row numbers of the source, in ascending order.
 
-    Such ids identify nothing, and two files that both count from 1 share none.
+    Numbers may be left out, because some rows are rejected and some rows have no id. A row number does not identify a
+    sequence, because the number 1 in two files does not stand for the same sequence.
     """
     try:
-        numbers = ids.drop_null().cast(pa.float64()).to_numpy()  # a column with gaps is often written as 1.0, 2.0, …
+        numbers = ids.drop_null().cast(pa.float64()).to_numpy()  # integers with nulls are often written as 1.0, 2.0, …
     except pa.ArrowException:
         return False
     if not (np.floor(numbers) == numbers).all():

@@ -1,4 +1,4 @@
-"""Second pass over the data: encode the staged rows once and write each to its split on disk."""
+"""Second pass over the data. The pass encodes the staged rows and writes each row to its split on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from seqclf.data.schema.rows import Refusal
 from seqclf.data.schema.schema import Schema, label_codes
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.stage_rows import FILE, Staged
-from seqclf.data.storage.checksums import Blocks
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import SplitCounts, SplitWriter, original_texts
 from seqclf.errors import InputError
@@ -31,11 +30,11 @@ from seqclf.system import progress
 
 
 class EncodedBatch(NamedTuple):
-    """Encoded rows of a record batch of N staged rows.
+    """A record batch of N staged rows, together with their encoded sequences.
 
     `labels`: (N,) int64 class codes, -1 for a label that never occurs in train. `original_lengths`: (N,) lengths before
-    truncation, 0 for a text without known tokens. `splits`: (N,) position in SPLITS, -1 for none. `groups`: those of a
-    `Split`.
+    truncation, 0 for a text in which no token is known. `splits`: (N,) position of each row's split in SPLITS, -1 for
+    rows that are in no split. `groups`: (N,) group numbers (see `Split.groups`).
     """
 
     staged: pa.RecordBatch
@@ -46,12 +45,12 @@ class EncodedBatch(NamedTuple):
     groups: np.ndarray | None
 
     def usable(self) -> np.ndarray:
-        """(N,) mask of rows with a known label and at least one token."""
+        """Return the (N,) mask of rows with a known label and at least one token."""
         return (self.labels >= 0) & (self.original_lengths > 0)
 
 
 class StoreWriter:
-    """Writes the splits of one preparation into the folder `target`."""
+    """Writes all splits of one dataset into the folder `target`."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class StoreWriter:
         kinds = {name: encoder.spec()["kind"] for name, encoder in encoders.items()}
         self.unknown_ids = {name: UNKNOWN_IDS[kind] for name, kind in kinds.items() if kind in UNKNOWN_IDS}
         self.report: dict[str, SplitCounts] = {}
-        self.checksums: dict[str, Blocks] = {}  # path in `target` → checksums of the file
+        self.checksums: dict[str, str] = {}  # path of a file in `target` → hash of the file
 
     def run(
         self,
@@ -77,29 +76,33 @@ class StoreWriter:
         splits: Mapping[str, np.ndarray],
         groups: Mapping[str, np.ndarray | None],
     ) -> tuple[dict[str, dict[str, str]], dict[str, SplitCounts]]:
-        """Write every split. Return the digests of its arrays and the counts of its rows, by split.
+        """Write every split. Return two dicts: split → digests of its arrays, and split → counts of its rows.
 
-        `splits`: by source, (N,) position in SPLITS of each row, -1 for none. `groups`: by source, those of a
-        `Split`.
+        `splits`: dict source → (N,) position of each row's split in SPLITS, -1 for rows that are in no split. `groups`:
+        dict source → (N,) group numbers (see `Split.groups`).
         """
         digests: dict[str, dict[str, str]] = {}
         for origin, source in staged.items():
             parts = self._write_source(source, splits[origin], groups[origin])
             for name, part in parts.items():
-                self.checksums |= {f"{name}/{file}": blocks for file, blocks in part.writer.checksums.items()}
+                self.checksums |= {f"{name}/{file}": digest for file, digest in part.writer.checksums.items()}
                 digests[name] = part.digest()
             self._report(origin, source, parts)
-        # In the order of SPLITS, because the digest of the dataset hashes them in their order.
+        # The splits are put in the order of SPLITS, because the digest of the dataset depends on the order of the
+        # splits.
         digests = {name: digests[name] for name in SPLITS if name in digests}
         return digests, {name: self.report[name] for name in digests}
 
     def _write_source(self, source: Staged, splits: np.ndarray, groups: np.ndarray | None) -> dict[str, _Part]:
-        """Write the rows of one source. A training source may be divided between all splits."""
+        """Write the rows of one source. Rows of the training source may go to any split.
+
+        Rows of another source all go to the same split.
+        """
         names = [name for split, name in enumerate(SPLITS) if (splits == split).any()]
         with ExitStack() as stack:
             parts = {name: _Part(stack.enter_context(SplitWriter(self.target / name))) for name in names}
             start = 0
-            # The next batch is read while this one is encoded.
+            # `prefetched` reads the next record batch while the current record batch is encoded.
             for staged in progress.track(
                 prefetched(source.batches()),
                 f"encoding {source.source.short_name}",
@@ -120,9 +123,9 @@ class StoreWriter:
         return EncodedBatch(staged, sequences, original_lengths, codes, splits, groups)
 
     def _refuse(self, batch: EncodedBatch, files: list[str], parts: Mapping[str, _Part]) -> None:
-        """Refuse rows that only now turn out to be unusable: the classes and the vocabulary come from train.
+        """Reject rows with a label that never occurs in train, and rows in which no token is known.
 
-        Raises InputError for a row that is too long, if `data.truncate` is `error`.
+        Raises InputError for a row with more than `data.max_length` tokens if `data.truncate` is `error`.
         """
         in_split = batch.splits >= 0
         column = self.schema.fields[0].column
@@ -145,27 +148,28 @@ class StoreWriter:
             self.quarantine.add([refused])
 
     def _too_long(self, batch: EncodedBatch) -> np.ndarray:
-        """(N,) mask of rows of more than `data.max_length` tokens."""
+        """Return the (N,) mask of rows with more than `data.max_length` tokens."""
         limit = self.schema.max_length
         lengths = batch.original_lengths
         return np.zeros(len(lengths), bool) if limit is None else lengths > limit
 
     def _write(self, batch: EncodedBatch, parts: Mapping[str, _Part]) -> None:
-        """Write the usable rows of a batch, each to its split."""
+        """Write each usable row of a batch to its split."""
         usable, too_long = batch.usable(), self._too_long(batch)
         has_limit = self.schema.max_length is not None
         for name, part in parts.items():
             rows = np.flatnonzero(usable & (batch.splits == SPLITS.index(name)))
             if len(rows):
-                # Reports show no training row.
+                # Training rows are stored without texts, because reports do not show training rows.
                 texts = None if name == "train" else original_texts(batch.staged, self.encoders)
                 part.add(batch, rows, has_limit, self.unknown_ids, texts)
                 part.counts.truncated += int(too_long[rows].sum())
 
     def _report(self, origin: str, source: Staged, parts: Mapping[str, _Part]) -> None:
-        """Add the counts of a source's splits to the report. Raises InputError if a split stayed empty.
+        """Add the counts of the splits of one source to the report. Raises InputError if a split has no usable rows.
 
-        Rows that were refused before they had a split count for the split that the source is named for.
+        Rows that the first pass rejected have no split. Rejected rows without a split are counted under `origin`, the
+        split in whose option the source is named.
         """
         late = [refusal for part in parts.values() for refusal in part.refused]
         for name, part in parts.items():
@@ -182,7 +186,7 @@ class StoreWriter:
 
 
 class _Part:
-    """A split while it is written: its counts, its late refusals and the digests of its arrays."""
+    """A split that is being written, with its counts, its rejected rows and the digests of its arrays."""
 
     def __init__(self, writer: SplitWriter):
         self.writer = writer
@@ -198,9 +202,10 @@ class _Part:
         unknown_ids: Mapping[str, int],
         texts: pa.RecordBatch | None,
     ) -> None:
-        """Append some rows of a batch.
+        """Append the rows of the batch at the positions `rows`.
 
-        `unknown_ids`: id of unknown values, by the fields that hold ids. `texts`: original texts of the batch.
+        `unknown_ids`: dict field → id that stands for unknown values; only fields that are stored as ids are in the
+        dict. `texts`: original texts of all rows of the batch.
         """
         sequences, labels = take(batch.sequences, rows), batch.labels[rows]
         indices = pa.array(rows)
@@ -214,16 +219,16 @@ class _Part:
             None if texts is None else texts.take(indices),
             batch.staged.column(GROUP_NAME).take(indices) if GROUP_NAME in batch.staged.schema.names else None,
         )
-        # Arrays are hashed as they grow, so digests do not depend on the size of batches.
+        # Each array is hashed as a stream of bytes, so the digests do not depend on the batch size.
         for name, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
             self.digests[name].update(np.ascontiguousarray(values).data)
         self.counts.used += len(rows)
         self.counts.tokens += int(sequences.offsets[-1])
         has_unknown = np.zeros(int(sequences.offsets[-1]), bool)
-        for name, unknown in unknown_ids.items():  # a token counts once, however many of its values are unknown
+        for name, unknown in unknown_ids.items():  # a token with several unknown values is counted once
             has_unknown |= (sequences.fields[name] == unknown).reshape(len(has_unknown), -1).any(axis=1)
         self.counts.unknown_tokens += int(has_unknown.sum())
 
     def digest(self) -> dict[str, str]:
-        """Return the sha256 of each array, as hexadecimal text."""
+        """Return dict array name → SHA-256 digest as hexadecimal text."""
         return {name: digest.hexdigest() for name, digest in self.digests.items()}

@@ -1,4 +1,4 @@
-"""Matplotlib figures as inline SVG in the colours of the page."""
+"""Matplotlib figures, drawn as inline SVG in the colours of the page."""
 
 from __future__ import annotations
 
@@ -6,44 +6,31 @@ import io
 import re
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
-# Figures are drawn in these placeholders, which become the colours of the page and so follow light and dark mode.
+# Figures are drawn in placeholder colours. `_inline` replaces the placeholder colours with CSS colours, which follow
+# light and dark mode.
 INK, FILL, MARK, SOFT = "#010101", "#020202", "#030303", "#040404"
 PAGE_COLOURS = {INK: "currentColor", FILL: "var(--fill)", MARK: "var(--mark)", SOFT: "var(--soft)"}
-NARROW_IN, BROAD_IN = 4.2, 8.6  # widths of a picture on a phone and in a wide window
-
-
-class Picture(NamedTuple):
-    """A figure at both widths, for the macro `show_picture`. The style sheet hides one of them."""
-
-    narrow: Markup
-    broad: Markup
-    description: str
-
-
-def picture(draw: Callable[[float], Markup], description: str) -> Picture:
-    """Return a figure for phones and for wide windows. `draw`: width in inches → SVG. `description`: in words."""
-    return Picture(draw(NARROW_IN), draw(BROAD_IN), description)
 
 
 def render_svg(draw: Callable[[Any], None], width_in: float, height_in: float) -> Markup:
-    """Let `draw` fill a figure of this size in inches, and return it as an `svg` element."""
+    """Create a figure of the given size in inches, call `draw` on the figure, and return an `svg` element."""
     import matplotlib
     from matplotlib.figure import Figure
 
     settings: Any = {
-        "svg.fonttype": "none",  # text stays text
-        "svg.hashsalt": f"{width_in}",  # the same ids in every run, and different ones for the two sizes of a picture
+        "svg.fonttype": "none",  # keep text as text, not as outlines
+        "svg.hashsalt": f"{width_in}",  # ids repeat in every run, but differ between widths
         "font.size": 9,
         "font.family": "sans-serif",
-        "text.parse_math": False,  # a label may hold dollar signs
+        "text.parse_math": False,  # a label may contain dollar signs
     }
     buffer = io.StringIO()
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # glyphs that this machine's fonts lack: the reader's browser has them
+        warnings.simplefilter("ignore")  # missing glyphs do not matter: the browser draws the text
         figure = Figure(figsize=(width_in, height_in))
         draw(figure)
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
@@ -51,7 +38,7 @@ def render_svg(draw: Callable[[Any], None], width_in: float, height_in: float) -
 
 
 def hide_axes(axis: Any) -> None:
-    """Hide everything of an axis except its base line."""
+    """Hide all ticks and lines of an axis except its bottom line."""
     for name, spine in axis.spines.items():
         spine.set_visible(name == "bottom")
         spine.set_color(INK)
@@ -60,7 +47,7 @@ def hide_axes(axis: Any) -> None:
 
 
 def _inline(svg: str) -> Markup:
-    """Return the `svg` element without metadata, fixed size, namespaces and unused ids."""
+    """Return the `svg` element of an SVG file, without metadata, fixed size, namespaces and unused ids."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg)

@@ -1,4 +1,4 @@
-"""Numbers, labels and long lists as text, for the terminal and for pages."""
+"""Functions that format numbers, labels and long lists as text, for the terminal and for pages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
-NO_VALUE = "-"  # a cell without a value
-HUGE = 1e13  # milliseconds since 1970 are below
-MAX_WARNING_CHARACTERS = 400  # characters
+NO_VALUE = "-"  # text of a cell without a value
+HUGE = 1e13  # larger numbers use an exponent; timestamps in milliseconds are smaller
+MAX_WARNING_CHARACTERS = 400
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def percent(share: float) -> str:
-    """Format a share as a percentage. Only 0 and 1 themselves read as 0 % and 100 %.
+    """Format a fraction as a percentage. The texts "0%" and "100%" are used only for exactly 0 and exactly 1.
 
     >>> percent(0.943), percent(0.0001), percent(0.99999), percent(1)
     ('94.3%', '0.01%', '>99.9%', '100%')
@@ -36,7 +36,7 @@ def probability_text(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Format a number with thousands separators, and with one decimal below 1000 unless that is 0.
+    """Format a number with thousands separators. A number below 1000 gets one decimal place, unless the decimal is 0.
 
     >>> number(20050), number(27.25), number(27.0)
     ('20,050', '27.2', '27')
@@ -45,7 +45,9 @@ def number(value: float) -> str:
 
 
 def plain_number(value: float, digits: int = 4) -> str:
-    """Format a number with so many significant digits, and with all digits before the point unless it is huge.
+    """Format a number with `digits` significant digits.
+
+    Digits before the decimal point are never rounded away, unless the number is at least `HUGE`.
 
     >>> plain_number(0.01234567), plain_number(1745980000.0), plain_number(9999.6), plain_number(3e20)
     ('0.01235', '1745980000', '10000', '3e+20')
@@ -54,7 +56,7 @@ def plain_number(value: float, digits: int = 4) -> str:
 
 
 def score(value: float | None) -> str:
-    """Format a score with four decimals. An undefined score is a dash.
+    """Format a score with four decimals, and an undefined score (`None`) as a dash.
 
     >>> score(0.5), score(None)
     ('0.5000', '-')
@@ -63,7 +65,7 @@ def score(value: float | None) -> str:
 
 
 def shortened(value: object, most: int = 60) -> str:
-    """Return one printable line of at most `most` characters.
+    """Return the text of a value as one printable line of at most `most` characters.
 
     >>> shortened("a label\\nof two lines")
     'a label of two lines'
@@ -76,7 +78,9 @@ def shortened(value: object, most: int = 60) -> str:
 
 
 def label_text(label: str, most: int = 60) -> str:
-    """Return a label as one line of at most `most` characters, quoted where it holds spaces that would not be seen.
+    """Return a label as one line of at most `most` characters.
+
+    The label is put in quotes if its spaces are easy to overlook, such as a space at the start.
 
     >>> label_text("a label"), label_text(" a"), label_text("a\\u00a0b"), label_text("two  spaces", most=8)
     ('a label', "' a'", "'a\\\\xa0b'", "'two  s…")
@@ -86,9 +90,9 @@ def label_text(label: str, most: int = 60) -> str:
 
 
 def printable(text: object, keep: str = "") -> str:
-    """Return a text with control characters as �, except those of `keep`.
+    """Replace each control character of a text by �. Characters in `keep` are not replaced.
 
-    The marks of writing direction are among them: they would reverse the text around them.
+    Unicode direction marks count as control characters, because they can reverse the text around them.
 
     >>> printable("two\\nlines\\x07", keep="\\n")
     'two\\nlines�'
@@ -97,7 +101,7 @@ def printable(text: object, keep: str = "") -> str:
 
 
 def head_and_tail_text(text: str, most: int) -> str:
-    """Return a text, or its begin and its end with the number of characters left out between them.
+    """Keep the first and the last characters of a text, and write the number of omitted characters between them.
 
     >>> head_and_tail_text("a long text of many words", most=10)
     'a long […15 characters…] ords'
@@ -110,7 +114,7 @@ def head_and_tail_text(text: str, most: int) -> str:
 
 
 def listed(values: Sequence[object], most: int = 8) -> str:
-    """Join the first values, and count all of them if there are more.
+    """Join the first `most` values with commas. If there are more values, append the total number of values.
 
     >>> listed(["a", "b", "c"], most=2)
     'a, b, … 3 in all'
@@ -120,7 +124,9 @@ def listed(values: Sequence[object], most: int = 8) -> str:
 
 
 def warning_lines(warnings: Sequence[str], most: int | None = None) -> list[str]:
-    """Return the warnings, shortened. Of more than `most`, return the first and a line that counts the others.
+    """Shorten each warning, and keep only the first `most` warnings.
+
+    If warnings are left out, the last line gives their number.
 
     >>> warning_lines(["a", "b", "c"], most=2)
     ['a', 'b', 'and 1 more warning']
@@ -131,9 +137,10 @@ def warning_lines(warnings: Sequence[str], most: int | None = None) -> list[str]
 
 
 def head_and_tail(items: Sequence[Item], most: int) -> tuple[Sequence[Item], int, Sequence[Item]]:
-    """Return the first items, the number left out, and the last items.
+    """Return the first items, the number of omitted items, and the last items.
 
-    A line for those left out included, there are at most `most` lines. Two thirds of them are first items.
+    If items are omitted, only `most` - 1 items are returned, so that a line about the omitted items fits in `most`
+    lines. About two thirds of the returned items are first items, and the others are last items.
 
     >>> head_and_tail(range(10), most=4)
     (range(0, 2), 7, range(9, 10))

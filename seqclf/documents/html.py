@@ -1,53 +1,42 @@
-"""HTML pages from the Jinja templates in `documents/templates`.
+"""HTML pages rendered from the Jinja templates in `documents/templates`.
 
-A page is one file that loads nothing else. Every value is escaped unless it is `Markup`, so a label or a column name
-can never become markup.
+A page is a single file and loads no other file. Every value is escaped unless its type is `Markup`, so a label or a
+column name can never become HTML markup.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, get_args
 
 from markupsafe import Markup, escape
 
-from seqclf.documents.formatting import head_and_tail, number, percent, probability_text, shortened
+from seqclf.documents.blocks import Bar, Block, Document, Section, Spark, Template, limited_table
+from seqclf.documents.formatting import number, percent, probability_text, shortened, warning_lines
+from seqclf.errors import InputError
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-# Anchors of the sections of a page, and the contents list that links them.
-
-# As the macro `section` writes it. Text from data cannot look like this, because its `<` is escaped.
-SECTION = re.compile(r'<section id="([^"]*)">\s*<h2>(.*?)</h2>', re.DOTALL)
+TEMPLATES = Path(__file__).parent / "templates"
+POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+OVERRIDE = re.compile(r"(\b[a-z_][\w.]*=[\w.+-]{1,30}(?<![.])(?=[\s.,:;)]|$))")  # longer values may wrap
 ID = re.compile(r'<[^<>]*\sid="([^"]*)"')
-MAX_CHARACTERS = 60
-
-
-class Link(NamedTuple):
-    """An entry of the contents list: the id of a section and its heading."""
-
-    anchor: str
-    heading: Markup
-
-
-class LinkedPage(NamedTuple):
-    """The content of a page, in which no two sections have the same id, and a link to each of them."""
-
-    content: Markup
-    links: list[Link]
+MAX_CHARACTERS = 60  # characters of a section id
+MAX_ROWS = 100  # rows of a table; limits a page of thousands of classes to less than a megabyte
+MAX_ALERTS = 100
+SPARK_WIDTH, SPARK_HEIGHT = 96, 20
 
 
 def anchor_of(heading: str) -> str:
-    """Return the id of a section with this heading.
+    """Return the HTML id of the section with a given heading.
 
     >>> anchor_of("Recall by class"), anchor_of("<b>?</b>"), anchor_of("?")
     ('recall-by-class', 'b-b', 'section')
@@ -56,153 +45,86 @@ def anchor_of(heading: str) -> str:
     return words[:MAX_CHARACTERS].strip("-") or "section"
 
 
-def linked_sections(content: Markup) -> LinkedPage:
-    """Number the ids of sections that occur again, and list the sections of a page.
-
-    The ids of other elements stay as they are, because scripts know them.
-
-    >>> page = linked_sections(Markup('<section id="a"><h2>A</h2></section><section id="a"><h2>A</h2></section>'))
-    >>> [link.anchor for link in page.links]
-    ['a', 'a-2']
-    """
-    links: list[Link] = []
-    taken = set(ID.findall(SECTION.sub("", content)))
-
-    def unique(match: re.Match[str]) -> str:
-        anchor, number = match[1], 1
+def render_document(document: Document) -> str:
+    """Render a document as a page. The table of contents of the page links to the sections."""
+    bodies = [render_body(section) for section in document.sections]
+    taken = {anchor for body in bodies for anchor in ID.findall(body)}  # ids in the sections, which scripts may use
+    anchors: list[str] = []
+    for section in document.sections:
+        anchor = first = anchor_of(section.heading)
+        number = 1
         while anchor in taken:
             number += 1
-            anchor = f"{match[1]}-{number}"
+            anchor = f"{first}-{number}"
         taken.add(anchor)
-        links.append(Link(anchor, Markup(match[2])))
-        return match[0].replace(f'id="{match[1]}"', f'id="{anchor}"', 1)
-
-    return LinkedPage(Markup(SECTION.sub(unique, content)), links)
-
-
-TEMPLATES = Path(__file__).parent / "templates"
-POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-OVERRIDE = re.compile(r"(\b[a-z_][\w.]*=[\w.+-]{1,30}(?<![.])(?=[\s.,:;)]|$))")  # a longer one may be broken
-LONG_TABLE = 25  # rows; longer tables are folded
-
-
-class Bar(NamedTuple):
-    """A bar in a table cell, from one share of the cell's width to another, with an optional mark."""
-
-    start: float
-    end: float
-    mark: float | None = None
-
-    @property
-    def left(self) -> str:
-        """The start as a CSS length."""
-        return _css_percent(_clipped(self.start))
-
-    @property
-    def width(self) -> str:
-        """The distance from start to end as a CSS length."""
-        return _css_percent(max(0.0, _clipped(self.end) - _clipped(self.start)))
-
-    @property
-    def tick(self) -> str | None:
-        """The mark as a CSS length."""
-        return None if self.mark is None else _css_percent(_clipped(self.mark))
+        anchors.append(anchor)
+    blocks = [block for section in document.sections for block in section.content]
+    scripts = [block.script for block in blocks if isinstance(block, Template) and block.script]
+    return render_page(
+        "document.html",
+        title=document.title,
+        script="".join(map(read_template, dict.fromkeys(scripts))),
+        document=document,
+        alerts=warning_lines(document.alerts, MAX_ALERTS),
+        sections=list(zip(anchors, document.sections, bodies, strict=True)),
+    )
 
 
-def bar(share: float) -> Bar:
-    """Return a bar from the left edge of its cell over a share of its width.
+def render_body(section: Section) -> Markup:
+    """Render the blocks of a section as HTML markup."""
+    macros: Any = environment().get_template("macros.html").module
+    return Markup().join(macros.show(block) for block in section.content)
 
-    >>> bar(0.25).left, bar(0.25).width
-    ('0.0%', '25.0%')
+
+def check_section(section: Section) -> None:
+    """Raise an error if a section from another package cannot be rendered."""
+    if any(not isinstance(block, get_args(Block)) for block in section.content):
+        raise InputError(None, "its Section holds no blocks", "write Section(heading, [Text(…), Table(…)])")
+    render_body(section)
+    for block in section.content:
+        if isinstance(block, Template) and block.script:
+            read_template(block.script)
+
+
+def render_template(block: Template) -> Markup:
+    """Render the template of a block. The template can use only the variables in `block.context`."""
+    return Markup(environment().get_template(block.name).render(block.context))
+
+
+def css_percent(fraction: float) -> str:
+    """Return a fraction as a CSS percentage, clipped to the range from 0 to 100 %."""
+    return f"{100 * min(1.0, max(0.0, fraction)):.1f}%"
+
+
+def bar_style(bar: Bar) -> str:
+    """Return the CSS position and width of a bar in its table cell.
+
+    >>> bar_style(Bar(0.5, 7.0))
+    'left:50.0%;width:50.0%'
     """
-    return Bar(0.0, share)
+    width = max(0.0, min(1.0, bar.end) - max(0.0, bar.start))
+    return f"left:{css_percent(bar.start)};width:{css_percent(width)}"
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table for the macro `show_table`.
+def spark_path(spark: Spark) -> str:
+    """Return the histogram of a table cell as an SVG path.
 
-    `columns`: heading → "text", "number" or "bar", whose cells are `Bar`s. Of two empty headings, write one as a space.
-    The first cell of a row is its heading. `caption`: a line above the table. `strong`: index of a row in bold.
-    `stacked`: on phones, cells of prose stand below each other; leave it out for numbers, which a reader compares by
-    column. A table that is wider than the window scrolls in its box, and its first column stays in sight. `folded`:
-    title behind which a table of more than `longest` rows is hidden at first.
+    Bar heights are square roots of the counts, so that small counts remain visible.
     """
-
-    columns: Mapping[str, str]
-    rows: Sequence[Sequence[object]]
-    strong: int | None = None
-    stacked: bool = False
-    folded: str | None = None
-    caption: str | None = None
-    longest: int = LONG_TABLE
-
-    @property
-    def css_class(self) -> str:
-        """Classes of the style sheet. A table with bars fills the width of the page."""
-        kinds = list(self.columns.values())
-        # Stacked numbers could not be compared, as those of one column would not stand below each other.
-        stacks = self.stacked and kinds.count("text") > 1
-        return " ".join(["full"] * ("bar" in kinds) + ["stacked"] * stacks)
-
-    @property
-    def label(self) -> str:
-        """Name of the table for screen readers."""
-        return self.caption or self.folded or f"table of {', '.join(filter(str.strip, self.columns))}"
-
-    @property
-    def is_folded(self) -> bool:
-        return self.folded is not None and len(self.rows) > self.longest
-
-
-def limited_rows(rows: Sequence[Sequence[object]], most: int) -> list[Sequence[object]]:
-    """Return the first rows and the last few, with a line that counts those left out, so that a page stays small.
-
-    >>> limited_rows([["a"], ["b"], ["c"], ["d"], ["e"]], most=4)
-    [['a'], ['b'], ['… 2 more'], ['e']]
-    """
-    first, left_out, last = head_and_tail(rows, most)
-    gap = [[f"… {left_out:,} more"]] if left_out else []
-    return [*first, *gap, *last]
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a page: a template, its variables, and the JavaScript file that it needs.
-
-    Files are named by their path in `documents/templates`, or as `package:path` in another package. The template
-    `run/table.html` shows the variables `heading`, `text` and `table`, of which the last two may be None.
-    """
-
-    template: str
-    context: Mapping[str, Any] = field(default_factory=dict)
-    script: str | None = None
-
-
-class RenderedSection(NamedTuple):
-    """The markup of a section and its JavaScript, "" if it has none."""
-
-    markup: Markup
-    script: str
-
-
-def render_section(section: Section) -> RenderedSection:
-    """Render a section with its variables only."""
-    markup = Markup(environment().get_template(section.template).render(section.context))
-    return RenderedSection(markup, read_template(section.script) if section.script else "")
-
-
-def render_sections(template: str, sections: Sequence[RenderedSection], *, title: str, **context: Any) -> str:
-    """Render a page whose template shows the `sections` in turn. `context`: other variables of the template."""
-    script = "".join(section.script for section in sections)
-    parts = [section.markup for section in sections]
-    return render_page(template, title=title, script=script, sections=parts, **context)
+    top = math.sqrt(max(spark.counts))
+    step = SPARK_WIDTH / len(spark.counts)
+    return "".join(
+        f"M{position * step:.1f} {SPARK_HEIGHT}v{-SPARK_HEIGHT * math.sqrt(count) / top:.1f}h{step:.1f}V{SPARK_HEIGHT}z"
+        for position, count in enumerate(spark.counts)
+        if count
+    )
 
 
 def render_page(template: str, *, title: str, script: str = "", **context: Any) -> str:
-    """Render a template that extends `base.html`, which lists the sections of the page at its top.
+    """Render a complete page.
 
-    `script`: JavaScript at the end of the page. The page's policy names its hash, so that no other script can run.
+    `script`: JavaScript at the end of the page, or "". The content security policy of the page lists the hash of this
+    script, so the page runs no other script.
     """
     policy = POLICY
     if script:
@@ -213,19 +135,21 @@ def render_page(template: str, *, title: str, script: str = "", **context: Any) 
 
 
 def read_template(name: str) -> str:
-    """Return the text of a template or script: a path in `documents/templates`, or `package:path`."""
+    """Return the text of a template or script. `name`: path in `documents/templates`, or `package:path`."""
     package, _, path = name.rpartition(":")
     folder = files(package) if package else TEMPLATES
     return folder.joinpath(path).read_text(encoding="utf-8")
 
 
 def unbroken_overrides(text: str) -> Markup:
-    """Return a sentence whose overrides of the command line stay on one line. A break would change what is copied.
+    """Put each command-line override in a text into a `span` element without line breaks.
+
+    A line break inside an override would corrupt the text that a reader copies.
 
     >>> unbroken_overrides("Try optimizer.lr=1e-3 or more rows")
     Markup('Try <span class="override">optimizer.lr=1e-3</span> or more rows')
     """
-    parts = OVERRIDE.split(text)  # every second one is an override
+    parts = OVERRIDE.split(text)  # the parts at odd indices are overrides
     return Markup().join(
         Markup('<span class="override">{}</span>').format(part) if index % 2 else escape(part)
         for index, part in enumerate(parts)
@@ -234,32 +158,29 @@ def unbroken_overrides(text: str) -> Markup:
 
 @cache
 def environment() -> Environment:
-    """Return the environment of all templates. It escapes every value that is not `Markup`."""
-    # Imported here, because a command that writes no page should not wait for it.
+    """Return the Jinja environment of all templates. The environment escapes every value that is not `Markup`."""
+    # Jinja is imported here, so that a command that writes no page does not spend time on the import.
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     templates = Environment(
         loader=FunctionLoader(read_template),
         autoescape=True,
-        undefined=StrictUndefined,  # a misspelt name fails instead of leaving a gap in the page
+        undefined=StrictUndefined,  # a misspelt variable raises an error instead of leaving a gap in the page
         trim_blocks=True,
         lstrip_blocks=True,
     )
     templates.filters |= {
         "anchor": anchor_of,
-        "linked": linked_sections,
+        "bar_style": bar_style,
+        "block_name": lambda block: type(block).__name__,
+        "css_percent": css_percent,
+        "limited": lambda table: limited_table(table, MAX_ROWS),
         "number": number,
         "percent": percent,
+        "render": render_template,
+        "spark_path": spark_path,
         "probability": probability_text,
         "shortened": shortened,
         "unbroken": unbroken_overrides,
     }
     return templates
-
-
-def _clipped(share: float) -> float:
-    return min(1.0, max(0.0, share))
-
-
-def _css_percent(share: float) -> str:
-    return f"{100 * share:.1f}%"

@@ -1,27 +1,59 @@
-"""Terminal output: the console of all commands, notes and warnings."""
+"""Terminal output of all commands: the console, and functions that print documents, notes and warnings."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from textwrap import wrap
+from typing import Any, NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text as Cell
 
-from seqclf.documents.formatting import warning_lines
+from seqclf.documents.blocks import (
+    Alerts,
+    Block,
+    Code,
+    Document,
+    Folded,
+    Heading,
+    HeatCell,
+    HeatMap,
+    HeatMaps,
+    Section,
+    Spark,
+    Table,
+    Template,
+    Text,
+    limited_table,
+)
+from seqclf.documents.formatting import shortened, warning_lines
 
 MAX_CLASSES = 25
+MAX_ROWS = 14  # printed rows of a table
+MAX_CELL = 90  # characters of a table cell
+MIN_NUMBER, MIN_TEXT = 12, 20  # minimum width of a column, in characters, if its heading or text is wrapped
+MAX_HEAT_MAPS = 3  # printed heat maps of one block
+MAX_HEAT_CELL = 14  # characters of a cell in a heat map
+PADDING = "░"
+LEVELS = "▁▂▃▄▅▆▇█"
+SPARK_CELLS = 10
 
 
 def make_console() -> Console:
-    """Return the console of all output: on stderr, or in a notebook, where stderr is red, as plain text on stdout.
+    """Create the console for all output.
 
-    rich's own form for notebooks does not wrap lines, and is a separate output for each.
+    The console writes to stderr. In a notebook, which shows stderr in red, the console writes plain text to stdout. The
+    notebook format of Rich is not used, because it does not wrap lines and creates a separate output for each line.
     """
     in_notebook = Console().is_jupyter
-    # Labels and paths may look like markup.
+    # Rich markup and emoji codes are off, because labels and paths may contain similar text.
     return Console(
         stderr=not in_notebook,
         force_jupyter=False,
-        force_terminal=False if in_notebook else None,  # its stdout claims to be a terminal, but shows no bars
+        force_terminal=False if in_notebook else None,  # a notebook claims to be a terminal
         color_system="standard" if in_notebook else "auto",
         highlight=False,
         markup=False,
@@ -32,12 +64,168 @@ def make_console() -> Console:
 console = make_console()
 
 
+def show_document(document: Document, alert_prefix: str = "data: ") -> None:
+    """Print the sections of a document, followed by its alerts.
+
+    The alerts come last, because readers see the end of the output first.
+    """
+    for section in document.sections:
+        if not section.page_only:
+            show_section(section)
+    for line in warning_lines(document.alerts):
+        show_line(f"{alert_prefix}{line}", "yellow")
+
+
+def show_section(section: Section) -> None:
+    """Print the heading of a section and all its blocks except blocks with `page_only=True`."""
+    blocks = [block for block in section.content if not block.page_only]
+    if blocks:
+        show_line(f"\n{section.heading}  {section.aside}".rstrip(), "bold")
+    for block in blocks:
+        show_block(block)
+
+
+def show_block(block: Block) -> None:
+    """Print one block. Figures are not printed."""
+    match block:
+        case Text():
+            show_line(block.text, block.style)
+        case Code():
+            show_line(block.text)
+        case Heading():
+            show_line(block.text, "underline")
+        case Alerts():
+            for line in block.lines:
+                show_line(line, block.style)
+        case Table():
+            show_table(block)
+        case HeatMaps():
+            for heat_map in block.maps[:MAX_HEAT_MAPS]:
+                show_heat_map(heat_map)
+            if (left_out := block.left_out + max(0, len(block.maps) - MAX_HEAT_MAPS)) > 0:
+                show_line(f"… {left_out:,} more row{'s' * (left_out > 1)}")
+        case Folded():
+            show_line(f"{block.title}:")
+            for inner in block.blocks:
+                show_block(inner)
+        case Template() if block.text:
+            show_line(block.text)
+
+
+def show_line(text: str, style: str = "") -> None:
+    """Print a line without wrapping, so that a path or an override in the line can be copied."""
+    console.print(Cell(text, style), soft_wrap=True)
+
+
+def show_table(table: Table) -> None:
+    """Print the first and the last rows of a table.
+
+    Bar columns are omitted. Numbers are never wrapped. If the table is too wide for the terminal, number columns are
+    removed, starting from the right.
+    """
+    if not table.rows:
+        return
+    table = limited_table(table, MAX_ROWS)
+    columns = []
+    for index, (heading, kind) in enumerate(table.columns.items()):
+        if kind != "bar" and heading not in table.page_columns:
+            cells = [_cell(row[index]) if index < len(row) else Cell() for row in table.rows]
+            columns.append(_Column(heading.strip(), cells, kind.startswith("number")))
+    if _width(columns) > console.width:
+        columns = [column.wrapped() for column in columns]
+    while len(columns) > 2 and columns[-1].is_number and _width(columns) > console.width:
+        columns.pop()
+    if table.caption:
+        show_line(f"{table.caption}:")
+    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for column in columns:
+        justify: Any = "right" if column.is_number else "left"
+        grid.add_column(Cell(column.heading), justify=justify, no_wrap=column.is_number, overflow="fold")
+    for position, row in enumerate(zip(*(column.cells for column in columns), strict=True)):
+        grid.add_row(*row, style="bold" if position == table.strong else "")
+    console.print(grid)
+
+
+class _Column(NamedTuple):
+    heading: str
+    cells: list[Cell]
+    is_number: bool
+
+    @property
+    def width(self) -> int:
+        """Minimum width of the column, in character cells of the terminal.
+
+        A text column can be wrapped, so its minimum width is at most `MIN_TEXT`.
+        """
+        lines = [*self.heading.splitlines(), *(cell.plain for cell in self.cells)]
+        widest = max(map(cell_len, lines))
+        return widest if self.is_number else min(MIN_TEXT, widest)
+
+    def wrapped(self) -> _Column:
+        """Return a number column with its heading wrapped to several lines. A text column is returned unchanged."""
+        widest = max(MIN_NUMBER, *(cell.cell_len for cell in self.cells))
+        return self._replace(heading="\n".join(wrap(self.heading, widest))) if self.is_number else self
+
+
+def _width(columns: Sequence[_Column]) -> int:
+    """Return the total width of columns in character cells of the terminal, with two spaces between columns."""
+    return sum(column.width + 2 for column in columns) - 2
+
+
+def show_heat_map(heat_map: HeatMap) -> None:
+    """Print a heat map as a table. If the table is too wide for the terminal, the last columns are omitted."""
+    names, lines = zip(*heat_map.rows, strict=True)
+    headings = [*heat_map.headings, *[""] * (max(map(len, lines)) - len(heat_map.headings))]
+    notes = [*heat_map.notes, *[""] * (len(headings) - len(heat_map.notes))]
+    rows = [*zip([heat_map.corner, *names], [headings, *lines], strict=True), *([("", notes)] if any(notes) else [])]
+    table = [[shortened(name, MAX_CELL // 3), *map(_heat_text, cells)] for name, cells in rows]
+    table = [[*row, *[""] * (1 + len(headings) - len(row))] for row in table if any(row)]
+    widths = [max(map(cell_len, column)) + 2 for column in zip(*table, strict=True)]
+    shown = len(widths)
+    while shown > 2 and sum(widths[:shown]) > console.width:
+        shown -= 1
+    if heat_map.caption:
+        show_line(f"{heat_map.caption}:")
+    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    for index in range(shown):
+        grid.add_column(justify="right" if index else "left", no_wrap=True)
+    for row in table:
+        grid.add_row(*map(Cell, row[:shown]))
+    console.print(grid)
+    if shown < len(widths):
+        show_line(f"… {len(widths) - shown:,} more columns")
+
+
+def _heat_text(cell: HeatCell | str | None) -> str:
+    if cell is None:
+        return PADDING
+    return shortened(cell if isinstance(cell, str) else f"{cell.text}{' *' if cell.mark else ''}", MAX_HEAT_CELL)
+
+
+def _cell(value: object) -> Cell:
+    return Cell(spark_text(value.counts) if isinstance(value, Spark) else shortened(value, MAX_CELL))
+
+
+def spark_text(counts: Sequence[int]) -> str:
+    """Return a histogram as a line of at most `SPARK_CELLS` block characters.
+
+    The heights are square roots of the counts, so that small counts remain visible.
+
+    >>> spark_text([0, 1, 4, 9])
+    ' ▃▆█'
+    """
+    step = math.ceil(len(counts) / SPARK_CELLS) or 1
+    heights = [math.sqrt(sum(counts[start : start + step])) for start in range(0, len(counts), step)]
+    top = max(heights, default=0.0) or 1.0
+    return "".join(LEVELS[math.ceil(height / top * len(LEVELS)) - 1] if height else " " for height in heights)
+
+
 def show_warnings(warnings: Sequence[str]) -> None:
-    """Print the warnings of a survey, leaks included. No other function prints a warning about the data."""
+    """Print the warnings of a dataset survey, including warnings about leaks between splits."""
     for line in warning_lines(warnings):
-        console.print(f"data: {line}", style="yellow", soft_wrap=True)
+        show_line(f"data: {line}", "yellow")
 
 
 def show_note(text: str) -> None:
-    """Print one line about something that was left out, while the command goes on."""
+    """Print a note about a problem that did not stop the command."""
     console.print(text, style="yellow", soft_wrap=True)

@@ -1,8 +1,9 @@
-"""Alarms: accuracy that hides a low recall, classes that are never predicted, models no better than chance.
+"""Alarms about a model: hidden low recalls, classes that are never predicted, scores no better than chance.
 
-An alarm is a test whose null hypothesis is a healthy model, so that few rows raise none: a score that is *not shown* to
-be good is an alarm only where the rows show that it is bad. The levels of the tests add up to 5 % for all alarms of a
-model together. `tests/evaluation/test_alarm_rates.py` simulates healthy and faulty models.
+An alarm rests on a statistical test with the null hypothesis that the model is healthy. A bad score therefore raises an
+alarm only if it is statistically significant, and a small split rarely raises a false alarm. For one model, the
+significance levels of all tests add up to 5 %. An alert for a label is a row that the model predicts as this label.
+`tests/evaluation/test_alarm_rates.py` simulates healthy and faulty models.
 """
 
 from __future__ import annotations
@@ -17,37 +18,39 @@ from seqclf.evaluation.intervals import Interval, interval_text
 from seqclf.evaluation.metrics import ConfusionMetrics
 from seqclf.system.json_result import JsonResult
 
-HIGH_ACCURACY = 0.75  # accuracy from which on a low recall counts as hidden
-LOW_RECALL = 0.5  # recall below this share of the accuracy is low
+HIGH_ACCURACY = 0.75  # minimum accuracy for the alarm hidden_recall
+LOW_RECALL = 0.5  # a recall below this fraction of the accuracy is low
 CONFIDENCE = 0.95
-ONE_SIDED = 1.645  # standard deviations, the normal quantile of that confidence
-# Low recalls, labels like chance, and all labels together are tested at this level. The interval of AUROC, which may
-# take the place of the last two, has one tail of 2.5 %.
+ONE_SIDED = 1.645  # one-sided 95 % quantile of the normal distribution, in standard deviations
+# Significance level of each of three tests: of low recalls, of labels predicted at random, and of all labels together.
+# The confidence interval of the AUROC may replace the last two tests. Each tail of this interval is 2.5 %.
 LEVEL = 0.0125
-# A model of two classes that is right in 60 % of the rows of each, the weakest that is still healthy:
-HEALTHY_ODDS = 2.25  # odds of an alert on a positive row, times those on another row
-HEALTHY_AGREEMENT = 0.2  # Cohen's kappa
-HEALTHY_AUROC = 0.62  # a little less than the 0.64 of normally distributed scores
+# The weakest model that still counts as healthy predicts 60 % of the rows of each of two classes correctly.
+HEALTHY_ODDS = 2.25  # odds ratio: odds of an alert on a positive row / odds of an alert on a negative row
+HEALTHY_AGREEMENT = 0.2  # minimum Cohen's kappa of a healthy model
+# Minimum AUROC of a healthy model, slightly below 0.64, which normally distributed scores would give.
+HEALTHY_AUROC = 0.62
 MAX_NAMED = 5
 LEARN_MORE = "more epochs (trainer.max_epochs), another learning rate (optimizer.lr) or another model"
 CHANCE = "no_better_than_chance"
 NOT_BETTER = "not_better_than_baseline"
 USELESS_ALERTS = "useless_alerts"
 NO_POSITIVE = "no_positive_rows"
-LITTLE_GAIN = 0.1  # of the way from the precision of random alerts to that of perfect ones
-GOOD_F1 = 0.7  # of a label at argmax, which a threshold may ruin
-RUINED_ACCURACY = 0.1  # lost by the thresholds
-UNBALANCED = 1.5  # rows of the largest class, times those of the smallest one
-NO_CORRELATION = 0.1  # Matthews' correlation below this is hardly better than a constant answer
+# Fraction of the largest possible gain in precision over random alerts; a smaller gain counts as little.
+LITTLE_GAIN = 0.1
+GOOD_F1 = 0.7  # if argmax reaches this F1 for a label, argmax predicts the label well
+RUINED_ACCURACY = 0.1  # thresholds that lower the accuracy by this much ruin the model
+UNBALANCED = 1.5  # up to this ratio of the largest to the smallest class, classes count as balanced
+NO_CORRELATION = 0.1  # minimum Matthews' correlation of a model that is better than a constant answer
 
 
 @dataclass(frozen=True)
 class Alarm(JsonResult):
     """An alarm about the metrics of a split.
 
-    `kind`: no_positive_rows, never_predicted, no_better_than_chance, hidden_recall, useless_alerts, below_majority, or
-    not_better_than_baseline (see `recommendation.baseline_alarm`). `remedy`: what to try. `label`: the label whose
-    alerts are useless.
+    `kind`: one of no_positive_rows, never_predicted, no_better_than_chance, hidden_recall, useless_alerts,
+    below_majority and not_better_than_baseline (see `recommendation.baseline_alarm`). `remedy`: settings to try.
+    `label`: the label whose alerts are useless, None for other kinds of alarm.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"label"})
@@ -67,12 +70,12 @@ def find_alarms(
     argmax: ConfusionMetrics | None = None,
     effect: float = 1.0,
 ) -> list[Alarm]:
-    """Alarms about the metrics of a split, the gravest first.
+    """Return the alarms about the metrics of a split, the gravest alarm first.
 
-    `targets`: the labels whose thresholds the decision sets (conf/decision), so that accuracy may have been traded for
-    recall. `auroc`: interval of the AUROC of the positive label, None where it is not known. `argmax`: metrics of the
-    most probable labels, where the decision has targets. `effect`: design effect of the accuracy, by which the counts
-    of rows that come in groups are divided before they are tested.
+    `targets`: labels for which conf/decision sets a threshold; such a threshold may lower the accuracy. `auroc`:
+    confidence interval of the AUROC of the positive label, None if unknown. `argmax`: metrics of the same rows when the
+    most probable label is predicted, None for a decision without targets. `effect`: design effect of the accuracy; the
+    tests use row counts divided by this number.
 
     >>> from seqclf.evaluation.metrics import confusion_metrics
     >>> metrics = confusion_metrics(np.array([[9780, 20], [176, 24]]), ["no", "yes"])
@@ -99,7 +102,7 @@ def find_alarms(
         text = f"{_join_labels(never)} {verb} never predicted: all {missed:,} such rows are missed"
         alarms.append(Alarm("never_predicted", text, remedy))
     watched = [label for label in present if positive is None or label == positive or label in targets]
-    # A random choice of as many rows has an expected recall equal to the share of rows that are predicted as the label.
+    # With random predictions, the expected recall of a label equals the fraction of rows predicted as that label.
     at_most_random = [label for label in watched if recall[label] <= predicted[label] / rows]
     like_chance = _like_chance(counts, classes, watched, {*at_most_random, *targets})
     chance = [label for label in like_chance if label in at_most_random]
@@ -124,7 +127,7 @@ def find_alarms(
 
 
 def _holm(p_values: np.ndarray) -> np.ndarray:
-    """True for the hypotheses that Holm's procedure rejects, at `LEVEL` for all together."""
+    """Return a mask of the hypotheses that Holm's procedure rejects at the joint significance level `LEVEL`."""
     order = np.argsort(p_values)
     is_small = p_values[order] <= LEVEL / np.arange(len(p_values), 0, -1)
     rejected = np.zeros(len(p_values), bool)
@@ -133,9 +136,9 @@ def _holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def _low_recalls(metrics: ConfusionMetrics, classes: list[str], present: list[str], counts: np.ndarray) -> list[str]:
-    """Labels whose recall is lower than `LOW_RECALL` of the accuracy beyond chance (one-sided binomial tests).
+    """Return the labels with a recall significantly below `LOW_RECALL` times the accuracy (one-sided binomial tests).
 
-    `counts`: (C, C) confusion matrix of as many rows as count.
+    `counts`: (C, C) confusion matrix, already divided by the design effect.
     """
     from scipy.stats import binom
 
@@ -146,10 +149,11 @@ def _low_recalls(metrics: ConfusionMetrics, classes: list[str], present: list[st
 
 
 def _like_chance(confusion: np.ndarray, classes: list[str], watched: list[str], suspects: set[str]) -> list[str]:
-    """Suspects among the watched labels whose alerts are like random ones, and worse than those of a healthy model.
+    """Return the labels whose alerts look random.
 
-    Fisher's exact test does not show that alerts and rows of the label are related, and the same test for the odds
-    ratio `HEALTHY_ODDS` shows that they are related less.
+    A returned label is in both `watched` and `suspects`, and two conditions hold for it. First, Fisher's exact test
+    finds no association between the alerts and the rows of the label. Second, the odds ratio of the alerts is
+    significantly below `HEALTHY_ODDS`, the odds ratio of a healthy model.
     """
     from scipy.stats import hypergeom, nchypergeom_fisher
 
@@ -163,10 +167,10 @@ def _like_chance(confusion: np.ndarray, classes: list[str], watched: list[str], 
 
 
 def _knows_nothing(metrics: ConfusionMetrics, positive: str | None, auroc: Interval, effect: float) -> str | None:
-    """Return why a model seems to know nothing of the labels, None if it may be a healthy one.
+    """Return why the model seems to have learned nothing, or None if the model may be healthy.
 
-    With a positive label its ranking is tested, as a threshold far from the middle leaves few errors to count. Else the
-    hits are compared with those of the same predictions in random order, and with those of a healthy model.
+    With a positive label, the AUROC is tested, because the AUROC does not depend on the threshold. Without a positive
+    label, the number of correct rows is tested against randomly permuted predictions and against a healthy model.
     """
     if positive is not None:
         if auroc is None or auroc[0] > 0.5 or auroc[1] >= HEALTHY_AUROC:
@@ -182,16 +186,19 @@ def _knows_nothing(metrics: ConfusionMetrics, positive: str | None, auroc: Inter
 
 
 def _random_hits(confusion: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of the hits if predictions are permuted, as in the test of Cohen's kappa."""
+    """Return mean and standard deviation of the number of correct rows when the predictions are randomly permuted.
+
+    Cohen's kappa test uses the same mean and standard deviation.
+    """
     truth, predicted, rows = confusion.sum(axis=1), confusion.sum(axis=0), confusion.sum()
     pairs = truth @ predicted
     variance = (pairs**2 + rows**2 * pairs - rows * (truth * predicted) @ (truth + predicted)) / (rows**2 * (rows - 1))
-    # Rounding errors may leave a little where all rows are given the same label.
+    # If all rows are predicted as one label, the variance is 0 except for rounding errors.
     return float(pairs / rows), float(np.sqrt(variance)) if variance > 1e-9 else 0.0
 
 
 def _agrees_little(confusion: np.ndarray) -> bool:
-    """True if Cohen's kappa is below that of a healthy model beyond chance (one-sided binomial test)."""
+    """Return True if Cohen's kappa is significantly below `HEALTHY_AGREEMENT` (one-sided binomial test)."""
     from scipy.stats import binom
 
     rows = confusion.sum()
@@ -203,10 +210,12 @@ def _agrees_little(confusion: np.ndarray) -> bool:
 def _useless_alerts(
     metrics: ConfusionMetrics, classes: list[str], label: str, by_chance: bool, argmax: ConfusionMetrics | None
 ) -> list[Alarm]:
-    """Alarm about a threshold whose alerts hold hardly more rows of its label than as many random ones would.
+    """Return a list with an alarm if the alerts of a label are hardly more precise than random alerts.
 
-    Either they are like random ones, `by_chance`, or the precision gains little though most rows are alerts, or though
-    argmax finds the label well and the thresholds cost much accuracy.
+    One of three conditions is enough for the alarm. The first condition is `by_chance`, which is True if the alerts
+    look random. The second condition is that precision gains little over random alerts and most rows are alerts. The
+    third condition is that precision gains little and the thresholds cost much accuracy, although argmax predicts the
+    label well.
     """
     index, confusion = classes.index(label), np.array(metrics.confusion)
     rows, positives = int(confusion.sum()), int(confusion[index].sum())
@@ -225,7 +234,7 @@ def _useless_alerts(
     if argmax is None or not gains_little or argmax.accuracy - metrics.accuracy < RUINED_ACCURACY:
         return []
     if (argmax.f1_by_class[label] or 0.0) < GOOD_F1:
-        return []  # accuracy is the price of rows that argmax misses
+        return []  # argmax misses rows of the label, and a threshold that finds these rows must cost accuracy
     text = (
         f"the threshold of {label} ruins the model: {precision:.1%} of the {alerts:,} rows given {label} are right "
         f"({argmax.precision_by_class[label]:.1%} at argmax), at an accuracy of {metrics.accuracy:.1%} "
@@ -237,10 +246,14 @@ def _useless_alerts(
 def _below_majority(
     metrics: ConfusionMetrics, present: list[str], rows: int, has_lost: bool, counts: np.ndarray
 ) -> Alarm | None:
-    """Alarm about an accuracy no higher than that of a constant answer. `has_lost`: classes are never predicted."""
+    """Return an alarm if always predicting the largest class is at least as accurate as the model.
+
+    `has_lost`: True if at least one class is never predicted.
+    """
     largest = max(present, key=lambda label: metrics.support_by_class[label])
     share = metrics.support_by_class[largest] / rows
-    # A model may give up accuracy for rare classes. Matthews' correlation shows that it has learned something.
+    # A model may trade accuracy for the recall of rare classes. Matthews' correlation shows whether such a model has
+    # learned something.
     if metrics.accuracy > share or metrics.mcc >= NO_CORRELATION:
         return None
     if not has_lost and not _agrees_little(counts):
@@ -250,7 +263,10 @@ def _below_majority(
 
 
 def is_unbalanced(support: Mapping[str, int]) -> bool:
-    """Return True if classes differ so much in their rows that weights change what is learned. `support`: by label."""
+    """Return True if the class sizes differ enough for class weights to change the model.
+
+    `support`: dict label → number of rows.
+    """
     present = [rows for rows in support.values() if rows]
     return bool(present) and max(present) > UNBALANCED * min(present)
 

@@ -1,6 +1,6 @@
-"""The order-blind baseline: scikit-learn models that see the tokens of a sequence, but not their order.
+"""The order-blind baseline: scikit-learn models that get the tokens of a sequence without their order.
 
-A sequence model that does not beat it has learned nothing from the order.
+A sequence model that does not beat the baseline has learned nothing from the order of the tokens.
 """
 
 from __future__ import annotations
@@ -16,22 +16,29 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split, sample_split
 from seqclf.system import progress
 
-MAX_FITTED_TOKENS = 8_000_000  # training tokens to fit on; larger splits are sampled by whole rows
-SINGLE_THREAD_ROWS = 5_000  # below this, threads cost more than they save, and on busy cores very much more
-MAX_BOOSTED_CATEGORIES = 200  # most frequent values of a category field that gradient boosting counts
-NUMBER_CLIP = 10.0  # standard deviations
-BAG_NORM = np.sqrt(10)  # gives bags about the norm of the pooled numbers, so that one C suits both
+# Maximum number of tokens to train on; a larger split is replaced by a sample of its rows.
+MAX_FITTED_TOKENS = 8_000_000
+# With fewer rows than this, several threads are slower than one thread, most of all on busy cores.
+SINGLE_THREAD_ROWS = 5_000
+# Gradient boosting gets the counts of at most this many values of a categorical field, the most frequent values.
+MAX_BOOSTED_CATEGORIES = 200
+NUMBER_CLIP = 10.0  # number of standard deviations at which pooled numbers are clipped
+# Norm of the counts of a sequence, about the norm of its pooled numbers, so that one regularisation strength C suits
+# both.
+BAG_NORM = np.sqrt(10)
 
-Predictor = Callable[[Ragged], tuple[np.ndarray, np.ndarray]]  # sequences → probabilities (N, K), class codes (K,)
+# Function from sequences to (probabilities (N, K), class codes (K,)).
+Predictor = Callable[[Ragged], tuple[np.ndarray, np.ndarray]]
 
 
 def fit_baseline(
     splits: Mapping[str, Split], fields: Sequence[TokenSpec], num_classes: int, seed: int = 0
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Fit logistic regression and gradient boosting on category counts and pooled numbers.
+    """Fit logistic regression and gradient boosting on features that ignore the order of the tokens.
 
-    Returns `probabilities[model][split]`, (N, C), for each split other than train. `splits`: train and at least one
-    other. `fields`: specs of the encoders.
+    The features are counts of categorical values, and statistics of numbers such as the mean. The result is a dict
+    model → split → probabilities (N, C), for every split except train. `splits`: dict name → split, with train and at
+    least one other split. `fields`: specs of the encoded fields.
 
     >>> import pyarrow as pa
     >>> rows = np.arange(8)
@@ -44,7 +51,7 @@ def fit_baseline(
     """
     from threadpoolctl import threadpool_limits
 
-    # A bag has room for its largest set in every token.
+    # A bag field holds several ids per token, and each token is padded to the number of ids in the largest bag.
     bags = [field["name"] for field in fields if field["kind"] == "bag"]
     widest = max([1, *(splits["train"].sequences.fields[name].shape[1] for name in bags)])
     train = sample_split(splits["train"], MAX_FITTED_TOKENS // widest, seed)
@@ -54,7 +61,7 @@ def fit_baseline(
     probabilities: dict[str, dict[str, np.ndarray]] = {}
     threads = 1 if len(train.labels) < SINGLE_THREAD_ROWS else None
     with warnings.catch_warnings(), threadpool_limits(threads):
-        warnings.simplefilter("ignore")  # a model that has not converged is still a baseline; its scores say how good
+        warnings.simplefilter("ignore")  # a model that has not converged is still a valid baseline
         for name, fit in (("logistic regression", _fit_logistic), ("gradient boosting", _fit_boosting)):
             with progress.stage(f"order-blind baseline: {name}"):
                 predict = fit(train, category_sizes, number_fields, seed)
@@ -94,14 +101,15 @@ def _fit_boosting(
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     def features(sequences: Ragged) -> np.ndarray:
-        # Vocabularies number their values by falling frequency, so the first columns are the most frequent ones.
+        # Vocabularies sort values by descending frequency, so the first columns count the most frequent values.
         bags = [
             _category_counts(sequences, name, size)[:, :MAX_BOOSTED_CATEGORIES].toarray()
             for name, size in category_sizes.items()
         ]
         return np.concatenate([_pooled_numbers(sequences, number_fields), *bags], axis=1).astype(np.float32)
 
-    # Every iteration grows one tree per class: the number of trees, and with it the time, stays bounded.
+    # Each iteration grows one tree per class. With many classes, fewer iterations limit the number of trees and the
+    # training time.
     iterations = min(100, max(30, 600 // len(np.unique(train.labels))))
     model = HistGradientBoostingClassifier(
         max_iter=iterations, learning_rate=0.1, max_leaf_nodes=15, early_stopping=False, random_state=seed
@@ -111,7 +119,10 @@ def _fit_boosting(
 
 
 def _pooled_numbers(sequences: Ragged, number_fields: Sequence[str]) -> np.ndarray:
-    """Return (N, F) features: log length, then mean, standard deviation, minimum and maximum of each channel."""
+    """Return (N, F) features: the log length of each sequence, and four statistics of each number channel.
+
+    The statistics are mean, standard deviation, minimum and maximum.
+    """
     lengths = sequences.lengths
     columns = [np.log(lengths)[:, None]]
     starts = sequences.offsets[:-1]
@@ -125,23 +136,23 @@ def _pooled_numbers(sequences: Ragged, number_fields: Sequence[str]) -> np.ndarr
 
 
 def _category_counts(sequences: Ragged, name: str, size: int) -> Any:
-    """Return the (N, size) sparse counts of each id."""
+    """Return a sparse (N, size) matrix that counts how often each id occurs in each sequence."""
     from scipy import sparse
 
     ids, offsets = sequences.fields[name], np.array(sequences.offsets)
-    if ids.ndim == 2:  # several ids per token, and 0 for no value
+    if ids.ndim == 2:  # a bag field has several ids per token, padded with the id 0
         has_value = ids > 0
         offsets = np.append(0, np.cumsum(has_value.sum(axis=1)))[offsets]
         ids = ids[has_value]
     else:
-        ids = np.array(ids)  # a copy, as SciPy sorts the indices in place
+        ids = np.array(ids)  # copy the ids, because SciPy sorts them in place
     counts = sparse.csr_matrix((np.ones(len(ids), np.float32), ids, offsets), (len(sequences), size))
     counts.sum_duplicates()
     return counts
 
 
 def _spread_over_classes(probabilities: np.ndarray, class_codes: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return (N, num_classes) probabilities, 0 for the classes that train lacks."""
+    """Return (N, num_classes) probabilities, where a class without training rows has the probability 0."""
     spread = np.zeros((len(probabilities), num_classes))
     spread[:, class_codes] = probabilities
     return spread

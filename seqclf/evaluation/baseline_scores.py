@@ -22,14 +22,16 @@ from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, write_bytes
 from seqclf.system.json_result import JsonResult
 
-SCORES_FORMAT = 4  # part of the names of the cache files; raise it when their content changes
+# Format version in the names of the cache files; increase the version when the content of the files changes.
+SCORES_FORMAT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineScores(JsonResult):
-    """Metrics of the order-blind models, `models[model][split]`, for each split other than train.
+    """Metrics of the order-blind models on every split except train.
 
-    `model`: the one that a trained model has to beat, see `best_model`.
+    `models`: dict model → split → metrics. `model`: name of the best order-blind model; a trained model has to beat
+    this model (see `best_model`).
     """
 
     model: str
@@ -37,13 +39,17 @@ class BaselineScores(JsonResult):
 
     @property
     def judge(self) -> str:
-        """Name of the split that chooses between the models: validation, or the first one if there is none."""
+        """Name of the split that selects the best order-blind model: validation if it exists, else the first split."""
         splits = next(iter(self.models.values()))
         return "validation" if "validation" in splits else next(iter(splits))
 
     def values(self, metric: str, split: str) -> dict[str, float]:
-        """Return a metric of each model on a split, 0 where it is not defined. `metric`: see `deciding_metric`."""
-        is_of_label = metric == "average_precision"  # of the positive label, if there is one
+        """Return dict model → value of a metric on a split, with 0 for an undefined value.
+
+        `metric`: name of the metric (see `deciding_metric`).
+        """
+        # Use the average precision of the positive label, if there is a positive label.
+        is_of_label = metric == "average_precision"
         blocks = {name: by_split[split] for name, by_split in self.models.items()}
         return {
             name: float(getattr((block.positive if is_of_label else None) or block, metric) or 0.0)
@@ -51,7 +57,10 @@ class BaselineScores(JsonResult):
         }
 
     def best_model(self, metric: str) -> str:
-        """Return the name of the model that has the best `metric` on the judging split, on a tie the lower loss."""
+        """Return the name of the model with the best `metric` on the split `judge`.
+
+        If several models are equally good, the model with the lowest loss is returned.
+        """
         values = self.values(metric, self.judge)
         return max(self.models, key=lambda name: (values[name], -self.models[name][self.judge].loss))
 
@@ -59,7 +68,8 @@ class BaselineScores(JsonResult):
 class BaselineRows(NamedTuple):
     """Predictions of the order-blind models on the last split.
 
-    `positions`: (M,) of the rows in the split, all of them unless the split is sampled. `predictions`: by model.
+    `positions`: (M,) positions of the predicted rows in the split; these are all rows unless the split was sampled.
+    `predictions`: dict model → predictions of the M rows.
     """
 
     positions: np.ndarray
@@ -67,28 +77,37 @@ class BaselineRows(NamedTuple):
 
 
 class ScoredBaseline(NamedTuple):
-    """Scores of the order-blind models, and the predictions that the trained model is compared with, row by row."""
+    """Scores of the order-blind models, and their predictions for a row-by-row comparison with the trained model."""
 
     scores: BaselineScores
     last_rows: BaselineRows
 
 
 def score_baseline(dataset: Dataset) -> ScoredBaseline:
-    """Score the order-blind models. Cached in the dataset's folder, since scores change only with the dataset."""
-    # Rows held out for a threshold leave the validation split, which changes the scores; their number tells both apart.
+    """Score the order-blind models on a dataset.
+
+    The scores are cached in the folder of the dataset, because they depend only on the dataset.
+    """
+    # Holding out rows makes the validation split smaller, which changes the scores. The file name therefore contains
+    # the number of validation rows.
     validation_rows = len(dataset.splits["validation"].labels)
     cache_path = dataset.folder / f"baseline-{SCORES_FORMAT}-{validation_rows}-{dataset.positive}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         return _read_cache(cache_path)
     scored = _score_baseline(dataset)
-    with contextlib.suppress(OSError):  # the positive label may be no valid file name, or the cache be read-only
+    # The positive label may be invalid in a file name, or the folder may be read-only.
+    with contextlib.suppress(OSError):
         _write_cache(cache_path, scored)
-    # Read back, because the JSON form leaves out what the positive label has: the first run shows what later ones do.
+    # For two classes, the JSON form omits metrics that the entry `positive` repeats. Convert the scores to JSON and
+    # back, so that the first run returns the same metrics as later runs that read the cache.
     return scored._replace(scores=BaselineScores.from_dict(scored.scores.to_dict()))
 
 
 def _read_cache(path: Path) -> ScoredBaseline:
-    """Read the two files of `_write_cache`. Raises ValueError where one is damaged or of another run."""
+    """Read the cache files that `_write_cache` wrote.
+
+    Raises ValueError if a file is damaged or the files do not belong together.
+    """
     state = read_checked(path)
     content = path.with_suffix(".npz").read_bytes()
     if xxh3_64_hexdigest(content) != state["rows"]:
@@ -100,13 +119,14 @@ def _read_cache(path: Path) -> ScoredBaseline:
 
 
 def _write_cache(path: Path, scored: ScoredBaseline) -> None:
-    """Write the scores as JSON, and the predictions by row as arrays, which are not unpickled."""
+    """Write the scores to a JSON file, and the predictions to an npz file that loads without pickle."""
     positions, predictions = scored.last_rows
     arrays = {"positions": positions}
     arrays |= {f"{number}": rows.scores for number, rows in enumerate(predictions.values()) if rows.scores is not None}
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
-    # The JSON file last, and with the hash of the other: an interrupted or a simultaneous write is noticed.
+    # Write the JSON file last and with the hash of the npz file, so that a reader detects interrupted and simultaneous
+    # writes.
     write_bytes(path.with_suffix(".npz"), content.getvalue())
     with atomic_replace(path) as unfinished:
         write_checked(unfinished, {"scores": scored.scores.to_dict(), "rows": xxh3_64_hexdigest(content.getvalue())})
@@ -124,7 +144,8 @@ def _score_baseline(dataset: Dataset) -> ScoredBaseline:
         for model, by_split in fitted.items()
     }
     last = list(dataset.splits)[-1]
-    # Many classes take much memory, and their ranks bear rounding: none of them is nearly certain.
+    # The probabilities of many classes take much memory, so they are stored as float32. These probabilities are not
+    # close to 1, so rounding to float32 hardly changes the ranking of the rows.
     precision = np.float64 if len(dataset.classes) == 2 else np.float32
     rows = BaselineRows(
         sampled_rows(dataset.splits[last].sequences, MAX_FITTED_TOKENS, 0),
@@ -140,14 +161,16 @@ def _predictions(probabilities: np.ndarray) -> RowPredictions:
 
 
 def score_single_fields(dataset: Dataset) -> dict[str, float]:
-    """Return the macro recall that the better of the models reaches on the last split with each field alone.
+    """Return dict field → macro recall of the better order-blind model when it is fitted on this field alone.
 
-    A field that reaches nearly 1 may leak the target. Empty for datasets of one field.
+    The recall is measured on the last split. A recall close to 1 suggests that the field leaks the target. The dict is
+    empty if the dataset has only one field.
     """
     specs = [encoder.spec() for encoder in dataset.encoders.values()]
     if len(specs) < 2:
         return {}
-    # One fit per field: on an eighth of the tokens, so that eight fields take as long as the baseline itself.
+    # A separate baseline is fitted for each field. With an eighth of the tokens for each field, eight fields take as
+    # long as the baseline on all fields.
     splits = {name: sample_split(split, MAX_FITTED_TOKENS // 8, 0) for name, split in dataset.splits.items()}
     recalls = {}
     last = list(splits)[-1]

@@ -9,17 +9,17 @@ import numpy as np
 
 from seqclf.system.json_result import JsonResult
 
-CHANCE_DRAWS = 200  # of the labels of a perfectly calibrated model
-MAX_NUMBERS = 4_000_000  # random numbers for these draws, which bounds their time
-BINS = 15  # as in Guo et al. 2017, so that values compare with published ones
+CHANCE_DRAWS = 200  # maximum number of times that random labels are drawn
+MAX_NUMBERS = 4_000_000  # maximum count of random numbers in all draws together, which limits the run time
+BINS = 15  # number of bins in Guo et al. 2017, so that errors can be compared with published errors
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationErrors(JsonResult):
     """Expected calibration error of one split before and after temperature scaling.
 
-    `before_by_chance`, `after_by_chance`: the error that these probabilities would show on as many rows if they were
-    right. None in files of earlier versions.
+    `before_by_chance`, `after_by_chance`: mean calibration error that perfectly calibrated probabilities would have on
+    the same number of rows; None in files of earlier versions.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"before_by_chance", "after_by_chance"})
@@ -32,7 +32,10 @@ class CalibrationErrors(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration(JsonResult):
-    """Temperature fit on validation rows, whether decisions apply it, and the error (`ece`) of each split."""
+    """Temperature that was fitted on validation rows, and the calibration errors of each split.
+
+    `applied`: True if decisions divide the logits by the temperature. `ece`: dict split → expected calibration errors.
+    """
 
     temperature: float
     applied: bool
@@ -40,7 +43,7 @@ class Calibration(JsonResult):
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """(N, C) logits → (N, C) float64 probabilities."""
+    """Return the softmax probabilities (N, C) of logits (N, C) in float64."""
     # The largest exponent is 0, so exp cannot overflow.
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     weights = np.exp(shifted)
@@ -48,10 +51,10 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Expected calibration error over 15 bins of equal width (Guo et al. 2017).
+    """Return the expected calibration error over 15 bins of equal width (Guo et al. 2017).
 
-    The mean gap between the probability of the most probable class and the share of rows in which it is right.
-    `labels`: (N,) class numbers. `probabilities`: (N, C).
+    The error is the mean gap between the predicted probability of the most probable class and the fraction of rows in
+    which this class is the label. `labels`: (N,) class numbers. `probabilities`: (N, C) probabilities of the classes.
 
     >>> labels = np.array([0, 0, 1, 1])
     >>> probabilities = np.array([[0.8, 0.2]] * 4)  # right in half of the rows, at a confidence of 0.8
@@ -63,9 +66,9 @@ def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def calibration_error_by_chance(probabilities: np.ndarray, seed: int = 0) -> float:
-    """Mean calibration error of labels that are drawn with the `probabilities` (N, C), which are then right.
+    """Return the mean calibration error of labels that are drawn at random from `probabilities` (N, C).
 
-    With few rows, a perfectly calibrated model also shows an error.
+    For such labels the probabilities are perfectly calibrated, but with few rows the error is still above 0.
 
     >>> rows = np.full((50, 2), 0.5)
     >>> round(calibration_error_by_chance(rows), 2), round(calibration_error_by_chance(np.repeat(rows, 100, axis=0)), 3)
@@ -83,21 +86,25 @@ def calibration_error_by_chance(probabilities: np.ndarray, seed: int = 0) -> flo
 
 
 def _bins(confidence: np.ndarray) -> np.ndarray:
-    # Bins include their upper end, as in the paper, so that a confidence of 1 is in the last one.
+    # Each bin includes its upper end, as in the paper, so a confidence of 1 falls into the last bin.
     return np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
 
 
 def _mean_gap(is_right: np.ndarray, confidence: np.ndarray, bin_of_row: np.ndarray) -> float:
-    # Rows times gap of each bin. Dividing their sum by all rows weights bins by size, and no bin is divided by zero.
+    # Each entry of `gaps` is the sum of (correct - confidence) over the rows of a bin. Dividing by the number of all
+    # rows weights each bin by its size, and avoids a division by zero for empty bins.
     gaps = np.bincount(bin_of_row, weights=is_right - confidence, minlength=BINS)
     return float(np.abs(gaps).sum() / max(1, len(confidence)))
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Temperature that maximises the likelihood of the labels when logits are divided by it (Guo et al. 2017).
+def fit_temperature(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Return the temperature that maximises the likelihood of the labels (Guo et al. 2017).
 
-    A log-normal prior of deviation 1 around 1 keeps it finite: without one, a split without errors would make the
-    model certain of everything. A handful of rows outweighs the prior.
+    Logits are divided by the temperature. The logarithm of the temperature has a standard normal prior, which keeps the
+    temperature finite. Without the prior, a split without errors would give probabilities of 0 and 1. A few rows are
+    enough to outweigh the prior.
+
+    `weights`: (N,) weight of each row, None for equal weights.
     """
     from scipy.optimize import minimize_scalar
 
@@ -108,7 +115,10 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         divided = scaled * np.exp(-log_temperature)
         top = divided.max(axis=1)
         log_sum = top + np.log(np.exp(divided - top[:, None]).sum(axis=1))
-        return float((log_sum - divided[rows, labels]).sum() + log_temperature**2 / 2)
+        losses = log_sum - divided[rows, labels]
+        total = losses.sum() if weights is None else losses @ weights
+        return float(total + log_temperature**2 / 2)
 
-    # The logarithm keeps the temperature positive, and makes halving and doubling equally likely a priori.
+    # The search over the logarithm keeps the temperature positive. Under the prior, a temperature and its inverse are
+    # equally likely.
     return float(np.exp(minimize_scalar(negative_log_posterior, bounds=(-4.0, 4.0), method="bounded").x))

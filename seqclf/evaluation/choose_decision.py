@@ -1,4 +1,4 @@
-"""Choice of a decision on held-out rows: thresholds that keep a target on new data, and their guarantees."""
+"""Choice of decision thresholds on held-out rows, with guarantees that targets hold on new data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from seqclf.evaluation.decision import RULES, Decision, Guarantee
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.thresholds import HOLDS, THRESHOLDS, Threshold
 
-GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # their thresholds are set on held-out rows
-ROUNDS = 20  # over the thresholds of several classes, until none moves
-SEED = 0  # of the row that is drawn from each group
+GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # rules whose thresholds are set on held-out rows
+ROUNDS = 20  # maximum number of passes over the classes, if their thresholds keep changing
+SEED = 0  # seed of the random draw of one row from each group
 
 
 def choose_decision(
@@ -28,16 +28,18 @@ def choose_decision(
     group: np.ndarray | None = None,
     unit: str = "group",
 ) -> Decision:
-    """Decision that keeps the targets of `options` (conf/decision) on new data.
+    """Return the decision that meets the targets of `options` (conf/decision) on new data.
 
-    `logits`: (N, C) and `labels`: (N,) of rows that neither trained the model nor chose it (see `hold_out`).
-    `group`: (N,) codes of their groups, None where each row stands alone: a guarantee counts independent units, so one
-    row of each group counts, for a recall one that has the label. `unit`: see `Guarantee`.
+    `logits`: (N, C) logits of held-out rows, which neither trained the model nor selected the epoch (see `hold_out`).
+    `labels`: (N,) class numbers of the rows. `group`: (N,) code of each row's group, None if the rows are independent.
+    A guarantee counts independent units, so it counts only one random row of each group. A recall target counts only
+    rows with its label. `unit`: see `Guarantee`.
 
-    Where the rows are too few to back a target, the decision is the most careful that they allow, and the guarantee
-    says `backed: False` and how many rows are `needed`. Where the rows did choose the model (`holdout` of 0,
-    `provisional`), nothing is backed. Guarantees for several labels hold together with the `confidence`: each takes
-    its share of the risk (Bonferroni).
+    If there are too few rows for a guarantee, the decision uses the most cautious threshold that the rows allow. The
+    guarantee then has `backed: False`, and its field `needed` is the number of rows that would be enough. If the same
+    rows also selected the epoch (`holdout` is 0, or `provisional` is true), the guarantees are not backed. Guarantees
+    for several labels hold jointly with the probability `confidence`, because the risk is divided evenly among the
+    labels (Bonferroni).
     """
     rule, targets = parse_rule(options, classes, positive)
     temperature = fit_temperature(logits, labels) if options.calibrate else 1.0
@@ -47,7 +49,7 @@ def choose_decision(
     confidence = options.confidence
     scaled = argmax.scaled(logits)
     if positive is None:
-        # The union bound (Bonferroni) needs no independence between the classes.
+        # The Bonferroni correction also holds if the classes are not independent of each other.
         confidence_each = 1 - (1 - confidence) / max(1, len(targets))
         offsets, guarantees = _choose_offsets(rule, targets, scaled, labels, classes, confidence_each, group)
         guarantees = tuple(replace(guarantee, confidence=confidence) for guarantee in guarantees)
@@ -68,7 +70,11 @@ def choose_decision(
 
 
 def _counted(rule: str, is_label: np.ndarray, group: np.ndarray | None) -> np.ndarray:
-    """Return (N,) bool: rows that set a threshold. `is_label`, `group`: (N,), see `choose_decision`."""
+    """Return a mask (N,) of the rows that are counted when a threshold is set.
+
+    `is_label`: (N,) bool, True for rows with the label. `group`: (N,) code of each row's group, None if the rows are
+    independent.
+    """
     counted = np.ones(len(is_label), bool)
     if group is None or rule not in GUARANTEED_RULES:
         return counted
@@ -77,7 +83,10 @@ def _counted(rule: str, is_label: np.ndarray, group: np.ndarray | None) -> np.nd
 
 
 def one_of_each(rows: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Return (N,) bool: a random row of each group among `rows`. Equal arguments give equal rows."""
+    """Return a mask (N,) that selects one random row of each group among the row numbers `rows`.
+
+    Equal arguments give the same rows.
+    """
     shuffled = np.random.default_rng(SEED).permutation(rows)
     _, first = np.unique(group[shuffled], return_index=True)
     chosen = np.zeros(len(group), bool)
@@ -98,12 +107,15 @@ def _guarantee(rule: str, label: str, target: float, confidence: float, threshol
 
 
 def uses_holdout(options: DecisionOptions, rule: str) -> bool:
-    """True if the threshold of a rule is set on validation rows that are held out for it."""
+    """Return True if the threshold of a rule is set on held-out validation rows."""
     return rule in GUARANTEED_RULES and options.holdout > 0 and not options.provisional
 
 
 def parse_rule(options: DecisionOptions, classes: Sequence[str], positive: str | None) -> tuple[str, dict[str, float]]:
-    """Rule of conf/decision and its target by label. Raises InputError where they do not fit the classes."""
+    """Return the decision rule of `options`, and its targets as a dict label → target.
+
+    Raises InputError if the targets do not fit the labels.
+    """
     rule = next((rule for rule in RULES if getattr(options, rule) is not None), None)
     if rule is None:
         return "argmax", {}
@@ -138,10 +150,11 @@ def _choose_offsets(
     confidence: float,
     group: np.ndarray | None,
 ) -> tuple[tuple[float, ...], tuple[Guarantee, ...]]:
-    """Offsets of several classes that keep the target of each label, and their guarantees.
+    """Return the logit offsets that meet the target of each label, and the guarantees of these targets.
 
-    Given the other offsets, a row is predicted as a class where its margin over the others exceeds a threshold, as
-    with two classes. The thresholds are set in turn until none moves.
+    A row is predicted as a class if its margin over the other classes exceeds a threshold. The threshold of one class
+    is set while the offsets of the other classes stay fixed. The classes are visited in turn until no threshold
+    changes.
     """
     offsets = np.zeros(len(classes))
     counted = {label: _counted(rule, labels == classes.index(label), group) for label in targets}
@@ -154,7 +167,7 @@ def _choose_offsets(
             rows = counted[label]
             thresholds[label] = THRESHOLDS[rule](scores[rows], labels[rows] == index, target, confidence)
             offsets[index] = -thresholds[label].value
-        # Convergence is not guaranteed. After a cycle of `ROUNDS` the check below judges the last thresholds.
+        # The thresholds may not converge. After `ROUNDS` passes, the check below is applied to the last thresholds.
         if np.allclose(offsets, before, atol=1e-9):
             break
     predicted = (scaled + offsets).argmax(axis=1)
@@ -163,7 +176,7 @@ def _choose_offsets(
         index, counts = classes.index(label), counted[label]
         is_predicted, is_label = (predicted == index) & counts, (labels == index) & counts
         rows = is_label if rule == "min_recall" else is_predicted
-        # Checked once more: the other thresholds may have moved since this one was set.
+        # Check the target again, because the thresholds of other classes may have changed after this threshold was set.
         holds = HOLDS[rule](int((is_predicted & is_label).sum()), int(rows.sum()), target, confidence)
         guarantee = _guarantee(rule, label, target, confidence, thresholds[label])
         backed = guarantee.backed
@@ -172,5 +185,5 @@ def _choose_offsets(
 
 
 def _margin(scaled: np.ndarray, index: int) -> np.ndarray:
-    """Margin (N,) of the logit of class `index` over the largest of the others."""
+    """Return the margin (N,): the logit of class `index` minus the largest logit of the other classes."""
     return scaled[:, index] - np.delete(scaled, index, axis=1).max(axis=1)

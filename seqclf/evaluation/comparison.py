@@ -1,28 +1,32 @@
 """Comparison of the model with the order-blind baseline on the same rows: differences with 95 % confidence intervals.
 
-A score that depends on no threshold decides: average precision of the positive label, or its mean over the classes
-where there is none. Recall and accuracy follow from a decision too, and class weights alone, or a threshold, would
-change them. AUROC is so near 1 for most models of many classes that it tells few of them apart.
+The better model is decided by a metric without a threshold: the average precision of the positive label, or the mean
+average precision over classes if there is no positive label. Recall and accuracy are not used to decide, because class
+weights or another threshold would change both. AUROC is not used to decide, because with many classes most models have
+an AUROC close to 1.
 
-Both models are right and wrong on much the same rows, so they are compared row by row: a row on which they agree says
-nothing about the difference, which may be certain although the intervals of the two scores overlap. All intervals
-extend that of Clopper and Pearson as in `intervals.py` (Learned-Miller and Thomas 2020): the observed rows, weighted at
-random, and one more at the worst, or best, possible value.
+Both models are right and wrong on mostly the same rows, so the models are compared row by row. A row on which the
+models agree contributes nothing to the difference. The difference may therefore be significant although the intervals
+of the two scores overlap. All intervals extend the Clopper-Pearson interval (Learned-Miller and Thomas 2020, see
+`intervals.py`). The observed rows get random weights, and one extra row with the worst (or best) possible value is
+added.
 
-- Accuracy: the mean of 1 where only the model is right, -1 where only the baseline is, else 0.
-- Macro recall: the mean of such differences over classes. The rows of each class are weighted, and one more is in the
-  class where it costs most. One more row in every class would make the interval of 30 classes twice as wide.
-- Average precision, and recall at an equal number of alerts: computed anew from the weighted rows of both models, and
-  one more positive row that only one of them finds.
-- Mean average precision over classes: normal, by the influences of the rows on the difference, and one more row in the
-  class where it costs most.
+- Accuracy: the mean of the row differences. The difference of a row is 1 if only the model is right, -1 if only the
+  baseline is right, else 0.
+- Macro recall: the mean over classes of the mean row difference in each class. The rows get random weights within each
+  class, and the extra row is added to the class where it changes the mean most. With an extra row in every class, the
+  interval for 30 classes would be twice as wide.
+- Average precision, and recall at an equal number of alerts: each metric is computed from the weighted rows of both
+  models. The extra row is a positive row that only one of the models finds.
+- Mean average precision over classes: a normal interval, whose variance follows from the influence of each row on the
+  difference. The extra row is added to the class where it changes the mean most.
 
-Where rows come in groups, all counts are divided by the design effect of the difference (see `design_effect.py`). Where
-a class lies in too few groups, there is no interval and no verdict.
+For grouped rows, all counts are divided by the design effect of the difference (see `design_effect.py`). If the rows of
+a class come from too few groups, the interval is -1 to 1, and no model counts as better.
 
-Tango's score interval of paired proportions covers 0.93 in places. A normal approximation or a bootstrap has no width
-where the models agree on every row.
-`tests/evaluation/test_comparison.py` simulates the coverage of every method.
+Tango's score interval of paired proportions is not used, because its coverage is only 93 % in some cases. A normal
+approximation and a bootstrap are not used either, because their intervals have the width 0 if the models agree on every
+row. `tests/evaluation/test_comparison.py` simulates the coverage of every method.
 """
 
 from __future__ import annotations
@@ -48,18 +52,20 @@ from seqclf.evaluation.ranking import recall_of_highest
 from seqclf.system.json_result import JsonResult
 
 TAIL = (1 - CONFIDENCE) / 2
-# Weights of the positive and of the negative rows by level, (R, L) each: those of one ranking.
+# Weights in one ranking, summed by level: (R, L) weights of the positive rows, and (R, L) weights of the negative rows.
 Weights = tuple[np.ndarray, np.ndarray]
-NEARLY_PERFECT = 0.9  # of a metric
-TINY = 1e-12  # far below the weight of any row
-Z = 1.959964  # standard deviations, the normal quantile of a two-sided 95 %
-NEAR_ROWS = 25  # on either side of a threshold, which tell the share of positive rows there
+NEARLY_PERFECT = 0.9  # a metric of at least this value counts as nearly perfect
+TINY = 1e-12  # lower bound of divisors, far below the weight of any row
+Z = 1.959964  # two-sided 95 % quantile of the normal distribution, in standard deviations
+# Number of rows on each side of a threshold that estimate the fraction of positive rows at the threshold.
+NEAR_ROWS = 25
 
 
 class RowPredictions(NamedTuple):
     """Predictions of a model for N rows. `predicted`: (N,) class numbers.
 
-    `scores`: (N, C), of which only the order within each column matters; None if they are not known.
+    `scores`: (N, C) scores of the classes, None if unknown. Only the ranking of the rows by the score of each class
+    matters.
     """
 
     predicted: np.ndarray
@@ -70,8 +76,8 @@ class RowPredictions(NamedTuple):
 class MetricComparison(JsonResult):
     """A metric of the model and of the baseline on the same rows, and the 95 % interval of their difference.
 
-    `metric`: `average_precision`, `recall_at_equal_alerts`, `accuracy`, or `recall` (the macro mean). Where rows come
-    in groups and `too_few_groups` decide the metric, nothing is known: -1 to 1.
+    `metric`: one of `average_precision`, `recall_at_equal_alerts`, `accuracy` and `recall` (the macro mean).
+    `too_few_groups`: True if the rows come from too few groups; the interval is then -1 to 1.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"too_few_groups"})
@@ -86,27 +92,30 @@ class MetricComparison(JsonResult):
 
     @property
     def is_better(self) -> bool:
-        """True if the interval says that the model beats the baseline."""
+        """True if the whole interval is above 0, so the model beats the baseline."""
         return self.low > 0
 
     @property
     def is_worse(self) -> bool:
-        """True if the interval says that the baseline beats the model."""
+        """True if the whole interval is below 0, so the baseline beats the model."""
         return self.high < 0
 
     @property
     def can_be_shown(self) -> bool:
-        """True if rows of this kind and number would show that a perfect model is better."""
+        """True if these rows are enough to show that a perfect model is better than the baseline."""
         return self.is_better or self.baseline + (self.difference - self.low) < 1
 
     @property
     def is_too_easy(self) -> bool:
-        """True if both models are nearly perfect, so that these rows cannot tell which one is better."""
+        """True if both models are nearly perfect and these rows cannot show which model is better."""
         return not self.is_worse and not self.can_be_shown and min(self.model, self.baseline) >= NEARLY_PERFECT
 
 
 def deciding_metric(monitor: str) -> str:
-    """Return the metric that decides between two models. `monitor`: the one that chose the epoch."""
+    """Return the name of the metric that decides between two models.
+
+    `monitor`: validation metric that selected the best epoch.
+    """
     return monitor if monitor == "accuracy" else "average_precision"
 
 
@@ -119,14 +128,14 @@ def compare_models(
     group: np.ndarray | None = None,
     seed: int = 0,
 ) -> list[MetricComparison]:
-    """Compare two models on the same rows. The first of the comparisons is the one that decides.
+    """Compare two models on the same rows. The first comparison in the returned list decides which model is better.
 
-    `labels`: (N,) class numbers. `positive`: number of the positive class, None without one. `monitor`: the metric that
-    chose the epoch. `group`: (N,) codes of the groups of the rows, None where each row stands alone.
+    `labels`: (N,) class numbers. `positive`: number of the positive class, None without a positive class. `monitor`:
+    validation metric that selected the best epoch. `group`: (N,) code of each row's group, None if the rows are
+    independent.
 
-    Average precision decides, since it depends on the threshold of neither model; accuracy, where it chose the epoch.
-    Recall at equal alerts says the same in rows: the recall of the baseline when it alerts on as many rows as the model
-    does.
+    Average precision comes first, because it does not depend on a threshold. If `monitor` is accuracy, accuracy comes
+    first. For recall at equal alerts, the baseline gets as many alerts as the model.
 
     >>> labels = np.array([0, 1, 2] * 20)
     >>> constant = RowPredictions(np.zeros(60, np.int64), np.zeros((60, 3)))
@@ -142,7 +151,10 @@ def compare_models(
 
 
 class _Pair(NamedTuple):
-    """Two models on the same N rows. `group`: (N,) codes, None where each row stands alone."""
+    """Predictions of two models for the same N rows.
+
+    `group`: (N,) code of each row's group, None if the rows are independent.
+    """
 
     labels: np.ndarray
     model: RowPredictions
@@ -152,18 +164,18 @@ class _Pair(NamedTuple):
 
     @property
     def hit_differences(self) -> np.ndarray:
-        """(N,): 1 where only the model is right, -1 where only the baseline is, else 0."""
+        """Return (N,) differences: 1 if only the model is right, -1 if only the baseline is right, else 0."""
         right, baseline_right = (
             (predictions.predicted == self.labels).astype(np.int64) for predictions in (self.model, self.baseline)
         )
         return right - baseline_right
 
     def are_few(self, *parts: np.ndarray) -> bool:
-        """Return True if the rows of a part, (N,) bool, lie in too few groups for an interval."""
+        """Return True if the rows of any mask (N,) in `parts` come from too few groups for an interval."""
         return self.group is not None and any(effective_groups(self.group[part]) < MIN_KISH for part in parts)
 
     def accuracy(self) -> MetricComparison:
-        """Compare the accuracy."""
+        """Compare the accuracies of the two models."""
         points = [float((predictions.predicted == self.labels).mean()) for predictions in (self.model, self.baseline)]
         if self.are_few(np.ones(len(self.labels), bool)):
             return _unknown("accuracy", points)
@@ -186,14 +198,17 @@ class _Pair(NamedTuple):
         return _comparison("recall", points, _mean_of_classes_limits(wins, losses, support, self.generator, effect))
 
     def macro_scores(self) -> Iterator[MetricComparison]:
-        """Compare the mean average precision over the classes, where it is defined, and macro recall."""
+        """Yield the comparisons of mean average precision, if this metric is defined, and of macro recall."""
         codes = np.unique(self.labels)
         if len(codes) > 1:
             yield self.mean_average_precision(codes)
         yield self.macro_recall()
 
     def mean_average_precision(self, codes: np.ndarray) -> MetricComparison:
-        """Compare the mean average precision over the classes `codes`, each against the rest."""
+        """Compare the mean average precision over the classes `codes`.
+
+        The rows of each class are ranked against all other rows.
+        """
         assert self.model.scores is not None and self.baseline.scores is not None, "to be ranked"
         points, influence, most = np.zeros(2), np.zeros(len(self.labels)), []
         for code in codes:
@@ -213,7 +228,8 @@ class _Pair(NamedTuple):
             copies = np.bincount(self.group, share) ** 2
             effect = design_effect(influence, share**2, self.group, copies, WORST_OF_DIFFERENCE)
         half = Z * float(np.sqrt(effect * (influence @ influence)))
-        # One row more, of the class where it costs most: where the models agree on all rows, it is all that is unknown.
+        # The extra row is added to the class where it changes the mean most. If the models agree on all rows, the width
+        # of the interval comes from the extra row alone.
         worst, best = (
             max((1 + sign * difference) / (rows / effect + 1) for difference, rows in most) / len(codes)
             for sign in (1, -1)
@@ -222,7 +238,7 @@ class _Pair(NamedTuple):
         return _comparison("average_precision", points.tolist(), (difference - half - worst, difference + half + best))
 
     def rankings(self, positive: int) -> Iterator[MetricComparison]:
-        """Compare average precision, and recall at the number of alerts of the model, where they are defined."""
+        """Yield the comparisons of average precision and of recall at equal alerts, if these metrics are defined."""
         is_positive = self.labels == positive
         if is_positive.all() or not is_positive.any():
             return
@@ -247,7 +263,7 @@ class _Pair(NamedTuple):
             return
         alerts = int(is_alert.sum())
         points = [float(is_alert[is_positive].mean()), recall_of_highest(is_positive, scores[1], alerts)]
-        # The alerts of the model are its first level, all other rows are its second.
+        # In the ranking of the model, all alerts are the first level, and all other rows are the second level.
         levels[0] = (~is_alert).astype(np.int64)
         influence = _equal_alerts_influence(is_positive, is_alert, scores[1])
         effect = ranking_effect(influence, is_positive, self.group, WORST_OF_DIFFERENCE)
@@ -261,12 +277,17 @@ class _Pair(NamedTuple):
 
 
 def _equal_alerts_influence(is_positive: np.ndarray, is_alert: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Influence (N,) of each row on the recall of alerts less that of as many rows of the highest `score`."""
+    """Return the influence (N,) of each row on the difference between two recalls.
+
+    The first recall is the recall of the alerts, and the second recall is the recall of the same number of rows with
+    the highest `score`.
+    """
     order = np.argsort(-score, kind="stable")
     alerts, positives = int(is_alert.sum()), int(is_positive.sum())
     is_highest = np.zeros(len(score), bool)
     is_highest[order[:alerts]] = True
-    # One alert more moves the threshold of the score, by a row that is positive with the share of those around it.
+    # One more alert moves the threshold past one more row. The probability that this row is positive is estimated by
+    # the fraction of positive rows near the threshold.
     around = order[max(0, alerts - NEAR_ROWS) : alerts + NEAR_ROWS]
     at_threshold = float(is_positive[around].mean())
     difference = is_alert.astype(np.float64) - is_highest
@@ -277,12 +298,15 @@ def _equal_alerts_influence(is_positive: np.ndarray, is_alert: np.ndarray, score
 def mean_difference_limits(
     differences: np.ndarray, generator: np.random.Generator, effect: float = 1.0
 ) -> tuple[float, float]:
-    """Interval of the mean of `differences` (N,), each of which is -1, 0 or 1. `effect`: the design effect."""
+    """Return the 95 % interval of the mean of `differences` (N,), which are -1, 0 or 1.
+
+    `effect`: design effect, by which all counts are divided.
+    """
     wins, losses = (float((sign * differences > 0).sum()) / effect for sign in (1, -1))
     ties = max(0.0, len(differences) / effect - wins - losses)
     limits = []
     for sign, better, worse in ((1, wins, losses), (-1, losses, wins)):
-        # Normalised gamma variables are Dirichlet distributed, and a shape of 0 gives exactly 0.
+        # Gamma variables divided by their sum are Dirichlet distributed, and a gamma variable of shape 0 is exactly 0.
         gains, costs, rest = (generator.standard_gamma(count, draw_count(3)) for count in (better, worse + 1, ties))
         limits.append(sign * float(np.quantile((gains - costs) / (gains + costs + rest), TAIL)))
     return limits[0], limits[1]
@@ -291,16 +315,23 @@ def mean_difference_limits(
 def _mean_of_classes_limits(
     wins: np.ndarray, losses: np.ndarray, support: np.ndarray, generator: np.random.Generator, effect: float = 1.0
 ) -> tuple[float, float]:
-    """Interval of the mean over classes of (wins - losses) / support, (K,) each. `effect`: the design effect."""
+    """Return the 95 % interval of the mean of (wins - losses) / support over the classes.
+
+    `wins`: (K,) number of rows of each class in which only the model is right. `losses`: (K,) the same number for the
+    baseline. `support`: (K,) number of all rows of each class. `effect`: design effect, by which all counts are
+    divided.
+    """
     classes, weight = len(support), np.ones(len(support))
     single = support == 1
     if single.sum() > 1:
-        # One row shows no variance. Together these rows do, and their mean is that of their classes.
+        # A class with a single row has no observed variance. Such classes are therefore pooled into one class, which
+        # does not change their mean.
         wins, losses, support, weight = (
             np.append(counts[~single], counts[single].sum()) for counts in (wins, losses, support, weight)
         )
     wins, losses, support = wins / effect, losses / effect, support / effect
-    # Weights drawn at random vary by the share (n - 1) / (n + 1) of the variance of a mean of n rows.
+    # If n rows get random weights, the variance of their mean is only (n - 1) / (n + 1) times the variance of the plain
+    # mean.
     spread = np.sqrt((support + 1) / np.maximum(support - 1, 1))
     draws = draw_count(3 * len(support))
     limits = []
@@ -312,8 +343,8 @@ def _mean_of_classes_limits(
         total = np.maximum(gains + costs + ties, TINY)
         observed, drawn = (better - worse) / support, (gains - costs) / total
         one_more = generator.standard_exponential((draws, 1))
-        # If the models agree on every row, the difference is largest where the classes with most rows agree for certain
-        # and only one differs. So there is one more row in all, in the class where it costs most.
+        # One extra row in total is enough, and it is added to the class where it changes the mean most. If the models
+        # agree on every row, the extra row makes them differ in only one class.
         loss_by_class = weight * (1 + drawn) * one_more / (total + one_more)
         mean = ((observed + spread * (drawn - observed)) @ weight - loss_by_class.max(axis=1)) / classes
         limits.append(sign * float(np.quantile(mean, TAIL)))
@@ -321,7 +352,7 @@ def _mean_of_classes_limits(
 
 
 def _score_levels(is_positive: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return the level (N,) of each row by descending score. Rows of a level are ties."""
+    """Return the level (N,) of each row, numbered from the highest score down. Rows on the same level count as ties."""
     level, count = score_levels(is_positive, score)
     return level * MAX_LEVELS // count if count > MAX_LEVELS else level
 
@@ -335,22 +366,25 @@ def _compare_weighted(
     generator: np.random.Generator,
     effect: float,
 ) -> MetricComparison:
-    """Compare a metric of two rankings, with an interval from random weights of the rows.
+    """Compare a metric of two rankings. The interval comes from random weights of the rows.
 
-    `points`: the metric of the model and of the baseline. `levels`: of the rows in each ranking, (N,) each. `values`:
-    the metric of both, (R,) each, from weights. `effect`: the design effect.
+    `points`: value of the metric for the model and for the baseline. `levels`: levels (N,) of the rows in each of the
+    two rankings. `values`: function that computes the metric (R,) of both rankings from R draws of the weights.
+    `effect`: design effect, by which all counts are divided.
     """
-    # Rows of one kind that are in the same levels of both rankings share a cell, whose weight is that of their sum.
+    # A cell holds all rows with the same truth and with the same levels in both rankings. The weight of a cell is the
+    # sum of the weights of its rows.
     cells, counts = np.unique(np.stack([~is_positive, *levels]), axis=1, return_counts=True)
     positives = int((cells[0] == 0).sum())
     of_model, of_baseline = values(*_summed_by_level(counts[None].astype(np.float64), cells[1:], positives))
-    # Coarser levels move the metric a little. The draws are moved back by as much.
+    # Merging levels changes the metric slightly. `shift` corrects the draws for this change.
     shift = points[0] - points[1] - float(of_model[0] - of_baseline[0])
     draws: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for size in _chunks(draw_count(len(counts)), len(counts)):
         for side, extra in ((0, -1), (1, 1)):
             weights = generator.standard_gamma(counts / effect, (size, len(counts)))
-            one_more = generator.standard_exponential(size)  # a positive row that only one model finds, at the top
+            # The extra row is positive. One model ranks the extra row first, and the other model does not find it.
+            one_more = generator.standard_exponential(size)
             total = weights[:, :positives].sum(axis=1)
             of_model, of_baseline = values(*_summed_by_level(weights, cells[1:], positives))
             draws[side].append(((of_model - of_baseline + shift) * total + extra * one_more) / (total + one_more))
@@ -360,16 +394,18 @@ def _compare_weighted(
 
 
 def _chunks(draws: int, cells: int) -> Iterator[int]:
-    """Split a number of draws, so that those of one part need little memory."""
+    """Yield the sizes of chunks of draws. The sizes add up to `draws`, and each chunk needs little memory."""
     most = max(1, MAX_NUMBERS // cells)
     for start in range(0, draws, most):
         yield min(most, draws - start)
 
 
 def _summed_by_level(weights: np.ndarray, levels: np.ndarray, positives: int) -> tuple[Weights, Weights]:
-    """Sum the weights (R, U) of cells by level, in the ranking of the model and in that of the baseline.
+    """Return the weights summed by level, first for the ranking of the model and then for the ranking of the baseline.
 
-    `levels`: (2, U) of each cell. `positives`: number of the first cells, which hold the positive rows.
+    `weights`: (R, U) weights of U cells in R draws; a cell holds rows with the same truth and the same levels.
+    `levels`: (2, U) level of each cell in both rankings. `positives`: number of cells with positive rows; these cells
+    come first.
     """
     from scipy import sparse
 
@@ -384,7 +420,7 @@ def _summed_by_level(weights: np.ndarray, levels: np.ndarray, positives: int) ->
 
 
 def _average_precisions(model: Weights, baseline: Weights) -> tuple[np.ndarray, np.ndarray]:
-    """Average precision (R,) of both rankings."""
+    """Return the average precisions (R,) of both rankings."""
 
     def average_precision(positives: np.ndarray, negatives: np.ndarray) -> np.ndarray:
         true_alerts, false_alerts = positives.cumsum(axis=1), negatives.cumsum(axis=1)
@@ -395,12 +431,16 @@ def _average_precisions(model: Weights, baseline: Weights) -> tuple[np.ndarray, 
 
 
 def _recalls_at_alerts(model: Weights, baseline: Weights) -> tuple[np.ndarray, np.ndarray]:
-    """Recall (R,) of the model, whose first level are its alerts, and of the baseline at as many alerts."""
+    """Return the recalls (R,) of the model and of the baseline at an equal number of alerts.
+
+    The alerts of the model are the rows on the first level of its ranking.
+    """
     alerts = model[0][:, :1] + model[1][:, :1]
     total = np.maximum(model[0].sum(axis=1), TINY)
     rows = baseline[0] + baseline[1]
     before = rows.cumsum(axis=1) - rows
-    # The share of each level that is among as many alerts. Ties at the last rank count with their average.
+    # `share`: fraction of the rows of each level that are alerts of the baseline. If several rows tie at the last rank,
+    # each of these rows counts as the same fraction of an alert.
     share = np.clip((alerts - before) / np.maximum(rows, TINY), 0, 1)
     return model[0][:, 0] / total, (baseline[0] * share).sum(axis=1) / total
 
@@ -408,7 +448,7 @@ def _recalls_at_alerts(model: Weights, baseline: Weights) -> tuple[np.ndarray, n
 def _comparison(metric: str, points: Sequence[float], limits: tuple[float, float]) -> MetricComparison:
     model, baseline = points
     difference = model - baseline
-    # Quantiles of finite draws may pass the observed difference by chance where an interval is very narrow.
+    # In a very narrow interval, random draws may put a limit on the wrong side of the observed difference.
     low, high = max(-1.0, min(limits[0], difference)), min(1.0, max(limits[1], difference))
     return MetricComparison(
         metric=metric, model=model, baseline=baseline, difference=difference, low=float(low), high=float(high)
@@ -416,5 +456,5 @@ def _comparison(metric: str, points: Sequence[float], limits: tuple[float, float
 
 
 def _unknown(metric: str, points: Sequence[float]) -> MetricComparison:
-    """The comparison of models that too few groups tell apart."""
+    """Return a comparison with the interval -1 to 1, because the rows come from too few groups."""
     return replace(_comparison(metric, points, (-1.0, 1.0)), too_few_groups=True)

@@ -1,4 +1,4 @@
-"""Decisions: how logits become labels. Pure numpy."""
+"""Decisions: rules that turn logits into labels."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from seqclf.evaluation.calibration import softmax
 from seqclf.system.json_result import JsonResult
 
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
-CERTAIN = 1e-12  # distance from 0 and 1 that a margin is computed with
+CERTAIN = 1e-12  # probabilities closer than this to 0 or 1 are moved to this distance before their margin is computed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee(JsonResult):
-    """Target of a decision for one label, and its evidence.
+    """A target of a decision for one label, and the evidence that the target will hold on new data.
 
-    With `backed`, new data with at least `rows` such rows keep the `target` with the probability `confidence`.
-    Otherwise `needed` is the number of held-out rows that would back it, None if unknown. `conflict`: the targets of
-    several labels exclude each other. `provisional`: the threshold was set on rows that also chose the model. `unit`:
-    of what new data is counted, and what `rows` and `needed` count: None for rows, "group" or "sequence" where one row
-    is drawn from each group, or from each distinct sequence.
+    `rows`: number of held-out rows that the rule counts. The rule min_recall counts the rows of the label,
+    min_precision counts the alerts, and other rules count all rows. `backed`: True if, with the probability
+    `confidence`, the target holds on new data with at least `rows` counted rows. `needed`: number of held-out rows that
+    would be enough to back the target, None if unknown. `conflict`: True if the targets of several labels cannot all be
+    met. `provisional`: True if the threshold was set on rows that also selected the epoch. `unit`: None if the
+    guarantee counts rows, "group" if it counts one random row of each group, "sequence" if it counts one random row of
+    each distinct sequence.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"conflict", "provisional", "unit"})
@@ -45,9 +47,10 @@ class Guarantee(JsonResult):
 class Decision(JsonResult):
     """Rule that turns logits into labels, as stored in a bundle.
 
-    The label is the argmax of `logits / temperature + offsets`. For two classes `threshold` says the same as a
-    probability: the `positive` label, which is class `positive_index`, is predicted from there on. `targets`: the
-    guarantees that were required of the decision, with their evidence (see `choose_decision`).
+    The predicted label is the argmax of `logits / temperature + offsets`. `threshold`: minimum probability at which the
+    `positive` label of two classes is predicted; `offsets` express the same threshold. `positive_index`: class number
+    of the positive label. `targets`: targets that the decision had to meet, with the evidence for each target (see
+    `choose_decision`).
 
     >>> decision = Decision().with_margin("threshold", ["no", "yes"], margin=2.0, positive="yes")
     >>> decision.choose(np.array([[0.0, 1.0], [0.0, 3.0]])).tolist()
@@ -64,38 +67,42 @@ class Decision(JsonResult):
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Decision:
-        # Without pydantic, whose import takes 0.1 s at every start of prediction. `manifest` has checked the values.
+        # pydantic is not used here, because its import would take 0.1 s whenever a prediction starts. The module
+        # `manifest` has already checked the values.
         names = {field.name for field in fields(Guarantee)}
         targets = (Guarantee(**{key: target[key] for key in target if key in names}) for target in state["targets"])
         offsets = state["offsets"]
         return cls(**{**state, "offsets": None if offsets is None else tuple(offsets), "targets": tuple(targets)})
 
     def scaled(self, logits: np.ndarray) -> np.ndarray:
-        """(N, C) float64 logits divided by the temperature."""
+        """Return (N, C) float64 logits divided by the temperature."""
         return logits.astype(np.float64) / self.temperature
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """(N, C) logits → (N, C) float64."""
+        """Return (N, C) float64 probabilities of (N, C) logits."""
         return softmax(self.scaled(logits))
 
     def choose(self, logits: np.ndarray) -> np.ndarray:
-        """(N, C) logits → (N,) class numbers."""
+        """Return the predicted class numbers (N,) of (N, C) logits."""
         if self.rule == "threshold" and self.threshold is not None and self.positive_index is not None:
-            # Compares the probabilities that predictions show, so that one equal to the threshold is positive. A
-            # probability of 1 is a rounded one, therefore the threshold 1 chooses no row.
+            # Compare the same probabilities that predictions show, and count a probability equal to the threshold as
+            # positive. A shown probability of 1 is always rounded, so no row is positive at the threshold 1.
             reached = self.probabilities(logits)[:, self.positive_index] >= self.threshold
             return np.where(reached & (self.threshold < 1), self.positive_index, 1 - self.positive_index)
         scaled = self.scaled(logits)
         return (scaled if self.offsets is None else scaled + np.array(self.offsets)).argmax(axis=1)
 
     def threshold_of(self, index: int) -> float:
-        """Probability from which on class `index` of two is predicted."""
+        """Return the smallest probability at which class `index` of two classes is predicted."""
         if self.rule == "threshold" and self.threshold is not None:
             return self.threshold if index == self.positive_index else 1 - self.threshold
         return 0.5 if self.offsets is None else _expit(self.offsets[1 - index] - self.offsets[index])
 
     def with_margin(self, rule: str, classes: Sequence[str], margin: float, positive: str) -> Decision:
-        """Decision for two classes that predicts `positive` where its logit exceeds the other one by `margin`."""
+        """Return a decision for two classes.
+
+        The decision predicts `positive` if its logit exceeds the other logit by `margin`.
+        """
         offsets = tuple(0.0 if label == positive else margin for label in classes)
         return replace(
             self,
@@ -108,18 +115,19 @@ class Decision(JsonResult):
 
 
 def _expit(margin: float) -> float:
-    # exp overflows beyond 709.
+    # exp overflows for arguments above 709.
     return float(1 / (1 + np.exp(-np.clip(margin, -700, 700))))
 
 
 def override_threshold(
     decision: Decision, threshold: str | float | None, positive: str | None, classes: Sequence[str]
 ) -> Decision:
-    """Replace a bundle's decision by what the user sets at prediction.
+    """Return the decision of a bundle, changed by the threshold that a user sets at prediction time.
 
-    `threshold`: None keeps the decision, "argmax" predicts the most probable label, and a number is the probability
-    from which on the `positive` label is predicted. At 0 every row is positive, at 1 none. Raises InputError on any
-    other value, and on a number where there are more than two classes.
+    `threshold`: None keeps the decision, "argmax" predicts the most probable label, and a number is the minimum
+    probability at which the `positive` label is predicted. With the threshold 0 every row is predicted as positive, and
+    with the threshold 1 no row is. Raises InputError for any other value, and for a number if there are more than two
+    classes.
 
     >>> decision = override_threshold(Decision(), 0.2, positive="yes", classes=["no", "yes"])
     >>> logits = np.array([[2.0, 0.0], [1.0, 0.0]])
@@ -139,7 +147,8 @@ def override_threshold(
         raise InputError(f"threshold={threshold}", "must be a probability of the positive label, argmax or null")
     if positive is None:
         raise InputError(f"threshold={threshold}", "needs two classes", "set threshold=argmax or null")
-    # The margin of 0 or 1 is infinite, and JSON has no infinity. `choose` compares with `threshold` itself.
+    # The margin of the probability 0 or 1 is infinite, and JSON cannot hold infinity. The method `choose` therefore
+    # compares probabilities with the exact `threshold`.
     inner = min(max(probability, CERTAIN), 1 - CERTAIN)
     margin = float(np.log(inner / (1 - inner)))
     return replace(argmax.with_margin("threshold", classes, margin, positive), threshold=probability)

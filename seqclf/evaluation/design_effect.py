@@ -1,25 +1,29 @@
-"""Design effects: how many times fewer rows a score counts for because rows come in groups.
+"""Design effects: how many grouped rows are worth one independent row.
 
-Rows of one group (stays of a patient, cards of a person, utterances of a speaker) are right or wrong together, so that
-N rows in few groups tell less than N independent ones. An interval for such rows is that of independent rows, with
-every count divided by a design effect f, which is estimated from the influence of each row on the score: the variance
-of the influences summed by group, divided by that of single rows. Few groups tell little of that variance. The estimate
-is therefore shrunk towards the design effect of groups whose rows are copies of each other, as if `WORST` more groups
-had shown it. `tests/evaluation/test_grouped_rows.py` simulates the coverage.
+Rows of one group tend to be right or wrong together, such as the stays of a patient, the cards of a person or the
+utterances of a speaker. N rows in few groups are therefore less informative than N independent rows. The interval of a
+score on grouped rows is computed as for independent rows, but every count is divided by the design effect f.
+
+The influence of a row is the derivative of the score by the weight of the row. The estimate of f is the variance of the
+influences summed by group, divided by the variance of the influences of single rows. With few groups, this estimate is
+unreliable. The estimate is therefore shrunk towards a worst case, in which all rows of a group are copies of each
+other. The shrinkage is as strong as if `WORST` more groups of copies had been observed.
+`tests/evaluation/test_grouped_rows.py` simulates the coverage of the intervals.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-WORST = 2.0  # groups in which rows are taken as copies of each other
-WORST_OF_DIFFERENCE = 1.0  # the same for differences of two models, which are less alike within a group
-MIN_KISH = 2.0  # effective groups from which on there is an interval
-FEW_GROUPS = 5.0  # effective groups below which an interval says little
+WORST = 2.0  # number of added worst-case groups, in which all rows are copies of each other
+# Number of added worst-case groups for a difference of two models, which varies less within a group.
+WORST_OF_DIFFERENCE = 1.0
+MIN_KISH = 2.0  # an interval needs at least this effective number of groups
+FEW_GROUPS = 5.0  # below this effective number of groups, an interval is unreliable
 
 
 def group_codes(groups: np.ndarray | None) -> np.ndarray | None:
-    """Return codes (N,) 0 … G - 1 of the keys `groups` (N,), None where each row stands alone."""
+    """Return group codes (N,) from 0 to G - 1 for the group keys `groups` (N,), or None if all keys are different."""
     if groups is None:
         return None
     distinct, group = np.unique(groups, return_inverse=True)
@@ -27,7 +31,9 @@ def group_codes(groups: np.ndarray | None) -> np.ndarray | None:
 
 
 def effective_groups(group: np.ndarray) -> float:
-    """Kish's number of groups, (sum n)² / sum n², of the rows whose codes are `group` (N,). 0 without rows.
+    """Return Kish's effective number of groups, (sum n)² / sum n² for groups of n rows, or 0 without rows.
+
+    `group`: (N,) code of each row's group.
 
     >>> effective_groups(np.array([0, 0, 1, 1])), effective_groups(np.array([0, 0, 0, 1]))
     (2.0, 1.6)
@@ -41,30 +47,34 @@ def design_effect(
 ) -> float:
     """Return the design effect of a score, at least 1.
 
-    `influence`: (N,) derivative of the score by the weight of each row. `square`: (N,) a_i², where a_i is the share of
-    the score that row i decides. `group`: (N,) 0 … G - 1. `copies`: (G,) variance of each group, in units of that of
-    one row, if its rows were copies of each other.
+    `influence`: (N,) influence of each row, which is the derivative of the score by the weight of the row. `square`:
+    (N,) squares a_i², where a_i is the fraction of the score that depends on row i. `group`: (N,) code of each row's
+    group, 0 … G - 1. `copies`: (G,) variance that each group would have if its rows were copies of each other, in units
+    of the variance of one row.
     """
     groups = len(copies)
     by_group, squares = np.bincount(group, influence, groups), np.bincount(group, square, groups)
     most = max(1.0, float(copies.sum() / squares.sum()))
     of_rows = float(influence @ influence)
-    if of_rows < 1e-20 or (by_group**4).sum() < 1e-40:  # every row is right, or there is one group
+    if of_rows < 1e-20 or (by_group**4).sum() < 1e-40:  # all rows are right, or there is only one group
         return most
-    # A group with the share s of the squares also moves the mean, which takes 1 - s of its variance away.
+    # A group with the fraction s of the squares also shifts the mean itself, so only 1 - s of the variance of the group
+    # is observed.
     left = 1 - np.minimum(squares / squares.sum(), 0.999)
     seen_effect = max(1.0, float((by_group**2 / left).sum()) / of_rows)
-    seen = float((by_group**2).sum() ** 2 / (by_group**4).sum())  # groups that make up the variance
+    # Effective number of groups from which the variance is estimated.
+    seen = float((by_group**2).sum() ** 2 / (by_group**4).sum())
     return (seen * seen_effect + worst * max(seen_effect, most)) / (seen + worst)
 
 
 def mean_effect(
     values: np.ndarray, group: np.ndarray | None, rows: np.ndarray | None = None, worst: float = WORST
 ) -> float:
-    """Return the design effect of the mean of `values` (N,), as of hits, over the rows where `rows` (N,) is true.
+    """Return the design effect of the mean of `values` (N,), such as hits, over the rows that `rows` selects.
 
-    `group`: (N,) codes, None where each row stands alone. `rows`: None for all. Other rows of a group might have been
-    among them, as any row may become a false alarm.
+    `group`: (N,) code of each row's group, None if the rows are independent. `rows`: (N,) bool, None to select all
+    rows. If `rows` selects alerts, other rows of a group might have become alerts as well, and the design effect allows
+    for this.
 
     >>> hits, group = np.repeat([1, 1, 1, 0], 5), np.repeat(np.arange(4), 5)
     >>> mean_effect(hits, None), round(mean_effect(hits, group), 1)
@@ -80,10 +90,10 @@ def mean_of_classes_effect(
     rows: np.ndarray | None = None,
     worst: float = WORST,
 ) -> float:
-    """Return the design effect of the mean over classes of the mean of `values` (N,) by class, as of macro recall.
+    """Return the design effect of a mean over classes, such as macro recall.
 
-    `values`: hits, or differences of the hits of two models. `classes`: (N,) class numbers. `group`, `rows`: see
-    `mean_effect`.
+    Each class contributes the mean of its `values`. `values`: (N,) hits, or (N,) differences between the hits of two
+    models. `classes`: (N,) class numbers. `group`, `rows`: as in `mean_effect`.
     """
     if group is None:
         return 1.0
@@ -95,7 +105,7 @@ def mean_of_classes_effect(
     share = 1 / counts[classes]
     mean = np.bincount(classes, values) / np.maximum(counts, 1)
     of_group = np.bincount(in_group, share, len(size))
-    copies = of_group**2  # the classes of a group may be hard together
+    copies = of_group**2  # in the worst case, rows of different classes in a group are hard to predict at the same time
     if rows is not None:
         copies = _with_bursts(copies, of_group, size, share)
     return design_effect((values - mean[classes]) * share, share**2, in_group, copies, worst)
@@ -114,9 +124,10 @@ def macro_f1_effect(labels: np.ndarray, predicted: np.ndarray, classes: int, gro
 
 
 def _with_bursts(copies: np.ndarray, of_group: np.ndarray, size: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Return the variance (G,) of groups whose rows may all become false alarms of a rare class.
+    """Return the variance (G,) of each group if all rows of the group may become false alarms of a rare class.
 
-    A burst is as large as a group, `size` (G,), not as its rows that were seen, whose shares sum to `of_group` (G,).
+    One burst of false alarms may include every row of a group. `size`: (G,) number of rows of each group. `of_group`:
+    (G,) sum of `share` over the observed rows of each group. `share`: fraction of the score that each row decides.
     """
     return np.maximum(copies, of_group * size * np.sqrt((share**2).mean()))
 
@@ -124,31 +135,41 @@ def _with_bursts(copies: np.ndarray, of_group: np.ndarray, size: np.ndarray, sha
 def ranking_effect(
     influence: np.ndarray, is_positive: np.ndarray, group: np.ndarray | None, worst: float = WORST
 ) -> float:
-    """Return the design effect of AUROC or average precision, whose `influence` is (N,), or of their difference."""
+    """Return the design effect of AUROC or average precision, or of the difference of such a metric between two models.
+
+    `influence`: (N,) influence of each row on the metric or on the difference.
+    """
     if group is None:
         return 1.0
     share = np.where(is_positive, 1 / max(1, is_positive.sum()), 1 / max(1, (~is_positive).sum()))
     groups = group.max() + 1
     by_class = np.bincount(group * 2 + is_positive, share, groups * 2).reshape(groups, 2)
-    # Positive and negative rows of a group have an effect each, which moves the score in opposite directions.
+    # The positive rows and the negative rows of a group have separate effects on the score, in opposite directions.
     return design_effect(influence, share**2, group, (by_class**2).sum(axis=1), worst)
 
 
 def auroc_influence(is_positive: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the AUROC of `score` (N,) and the influence (N,) of each row on it. Ties count half."""
+    """Return the AUROC of `score` (N,) and the influence (N,) of each row on the AUROC.
+
+    A pair of rows with equal scores counts half.
+    """
     levels, level = np.unique(-score, return_inverse=True)
     positives = np.bincount(level, is_positive, len(levels))
     negatives = np.bincount(level, ~is_positive, len(levels))
     positive_count, negative_count = positives.sum(), negatives.sum()
     below = (negative_count - (negatives.cumsum() - negatives / 2)) / negative_count
     above = (positives.cumsum() - positives / 2) / positive_count
-    right = np.where(is_positive, below[level], above[level])  # share of the other class on the right side of each row
+    # `right`: for each row, the fraction of rows of the other class that are ranked correctly relative to the row.
+    right = np.where(is_positive, below[level], above[level])
     auroc = float(right[is_positive].mean())
     return auroc, (right - auroc) * np.where(is_positive, 1 / positive_count, 1 / negative_count)
 
 
 def average_precision_influence(is_positive: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the average precision of `score` (N,) and the influence (N,) of each row on it. Ties share their mean."""
+    """Return the average precision of `score` (N,) and the influence (N,) of each row on the average precision.
+
+    Rows with equal scores have the same precision.
+    """
     levels, level = np.unique(-score, return_inverse=True)
     positives = np.bincount(level, is_positive, len(levels))
     hits, alerts = positives.cumsum(), np.bincount(level, minlength=len(levels)).cumsum()

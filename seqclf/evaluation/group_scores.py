@@ -1,4 +1,4 @@
-"""Scores by group: where rows of one patient, card or speaker are right or wrong together, the worst are named."""
+"""Scores of groups, such as patients, cards or speakers, and the names of the groups with the worst scores."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from seqclf.system.json_result import JsonResult
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_WORST = 10  # groups that are named
+MAX_WORST = 10  # maximum number of groups in the list `worst`
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupScore(JsonResult):
-    """A group: its rows, those that were predicted right, and the same of the positive label, if there is one."""
+    """Score of one group.
+
+    `hits`: number of correctly predicted rows. `positive_rows`: number of rows with the positive label.
+    `positive_hits`: number of correctly predicted rows with the positive label. Both numbers are None without a
+    positive label.
+    """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"positive_rows", "positive_hits"})
 
@@ -32,11 +37,12 @@ class GroupScore(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupScores(JsonResult):
-    """The groups of a split.
+    """Scores of the groups of a split.
 
-    `unit`: what was sampled, "group" or "sequence" (equal sequences count as one). `count`: of groups. `effective`:
-    Kish's number, that of as many groups of equal size. `worst`: named groups whose recall of the positive label, or
-    accuracy without one, is lowest beyond chance: in the order of the upper limit of its 95 % interval.
+    `unit`: "group", or "sequence" if rows with equal sequences form a group. `count`: number of groups. `effective`:
+    Kish's effective number of groups; this many groups of equal size would be as informative. `worst`: the groups with
+    the lowest recall of the positive label, or with the lowest accuracy if there is no positive label. The groups are
+    sorted by the upper limit of the 95 % interval of their recall or accuracy.
     """
 
     unit: str
@@ -46,7 +52,7 @@ class GroupScores(JsonResult):
 
     @property
     def are_few(self) -> bool:
-        """True if intervals over so few groups say little."""
+        """True if there are too few groups for reliable intervals."""
         return self.effective < FEW_GROUPS
 
 
@@ -55,8 +61,9 @@ def group_scores(
 ) -> GroupScores:
     """Return the scores of the groups of a split.
 
-    `labels`, `predicted`: (N,) class numbers. `group`: (N,) codes 0 … G - 1. `names`: (N,) of the groups, null where a
-    row has none, or None where equal sequences are the groups. `positive`: number of the positive class.
+    `labels`, `predicted`: (N,) class numbers. `group`: (N,) code of each row's group, 0 … G - 1. `names`: (N,) name of
+    each row's group, null for a row without a group; None if rows with equal sequences form the groups. `positive`:
+    number of the positive class.
 
     >>> import pyarrow as pa
     >>> labels, predicted, group = np.ones(6, int), np.array([1, 1, 1, 0, 0, 0]), np.array([0, 0, 0, 1, 1, 1])
@@ -90,7 +97,7 @@ def group_scores(
 
 
 def _upper_limits(hits: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Upper limits (G,) of Clopper and Pearson's intervals."""
+    """Return the upper limits (G,) of the Clopper-Pearson intervals of `hits` / `rows`."""
     from scipy.stats import beta
 
     limits = beta.ppf(1 - (1 - CONFIDENCE) / 2, hits + 1, np.maximum(rows - hits, 1))

@@ -1,4 +1,4 @@
-"""Held-out rows: the validation rows that set the threshold of a guarantee, and choose neither epoch nor settings."""
+"""Held-out rows: validation rows that set the threshold of a guarantee, but do not select the epoch or the settings."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ import numpy as np
 
 from seqclf.data.splitting.assignment import assign
 
-# Not the seed of the run: a search compares runs of different seeds, which must hold out the same rows.
+# The seed is the same in all runs. A search compares runs with different seeds, and all these runs must hold out the
+# same rows.
 SEED = 0
 
 
 def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return (N,) bool, True for held-out rows, with groups kept together. Equal arguments give equal rows."""
+    """Return a mask (N,) of the held-out rows.
+
+    All rows of a group are held out together, and equal arguments give the same rows.
+    """
     shares = {"validation": 1 - share, "threshold": share}
     return assign(labels, shares, "random" if groups is None else "group", groups, SEED) == 1
 
 
 def units_by_class(labels: np.ndarray, group: np.ndarray | None, classes: int) -> np.ndarray:
-    """Return (C,) the units of each class that a recall guarantee counts: its rows, or the groups that have such rows.
+    """Return (C,) integers: the number of units that a recall guarantee counts for each class.
 
-    `labels`: (N,) class numbers. `group`: (N,) group numbers, None where each row stands alone.
+    Without groups, the units of a class are its rows. With groups, the units are the groups that have rows of the
+    class. `labels`: (N,) class numbers. `group`: (N,) number of each row's group, None if the rows are independent.
 
     >>> units_by_class(np.array([0, 0, 1]), None, 3), units_by_class(np.array([0, 0, 1]), np.array([2, 2, 2]), 3)
     (array([2, 1, 0]), array([1, 1, 0]))
     """
     if group is not None:
-        labels = np.unique(group * classes + labels) % classes  # one for each pair of group and class
+        labels = np.unique(group * classes + labels) % classes  # keep one entry for each pair of group and class
     return np.bincount(labels, minlength=classes)

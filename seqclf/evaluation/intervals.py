@@ -1,14 +1,15 @@
-"""95 % confidence intervals: Clopper-Pearson for proportions, and its extension to other metrics.
+"""95 % confidence intervals: the Clopper-Pearson interval for proportions, and its extension to other metrics.
 
-The lower limit of Clopper and Pearson's interval is a quantile of Beta(hits, misses + 1), the upper limit one of
-Beta(hits + 1, misses): the observed rows and one more at the worst, or best, possible value. AUROC is drawn from the
-same distributions (Learned-Miller and Thomas 2020 do so for any bounded mean). Macro means have one more row in all, in
-the class where it matters most: one in each class would make them useless with many classes of few rows. A percentile
-bootstrap knows no row worse than those observed: where nearly all rows are right, its 95 % intervals cover 60 % or
-less. `tests/evaluation/test_coverage.py` simulates the coverage of every method.
+The lower limit of a Clopper-Pearson interval is a quantile of Beta(hits, misses + 1), and the upper limit is a quantile
+of Beta(hits + 1, misses). Each distribution describes the observed rows plus one extra row with the worst (or best)
+possible value. For AUROC, random values are drawn from such distributions (Learned-Miller and Thomas 2020 do so for any
+bounded mean). For a macro mean, one extra row is added in total, to the class where it changes the mean most. With an
+extra row in each class, the intervals for many small classes would be too wide to be useful. A percentile bootstrap
+adds no worst row. If nearly all rows are right, 95 % intervals of a percentile bootstrap contain the true value in 60 %
+of the cases or less. `tests/evaluation/test_coverage.py` simulates the coverage of every method.
 
-Rows that come in groups count for less: every count is divided by a design effect (see `design_effect.py`), and where
-a class lies in too few groups there is no interval.
+For grouped rows, every count is divided by a design effect (see `design_effect.py`). If the rows of a class come from
+too few groups, there is no interval.
 """
 
 from __future__ import annotations
@@ -37,16 +38,19 @@ from seqclf.system.json_result import JsonResult
 CONFIDENCE = 0.95
 DRAWS = 2000
 MIN_DRAWS = 200
-MAX_NUMBERS = 2_000_000  # random numbers per metric, which bounds time and memory
+MAX_NUMBERS = 2_000_000  # maximum count of random numbers per metric, which bounds time and memory
 TINY = np.finfo(float).tiny
-MAX_LEVELS = 1000  # distinct scores that AUROC is drawn with; closer ones are taken as ties
+# Maximum number of levels in draws of AUROC; if there are more levels, neighbouring levels are merged.
+MAX_LEVELS = 1000
 
 Interval = tuple[float, float] | None
-SIGNED = "{:+.3f}".format  # a difference, and the limits of its interval
+SIGNED = "{:+.3f}".format  # format of a difference and of the limits of its interval
 
 
 def interval_text(interval: Interval, form: Callable[[float], str] = "{:.3f}".format, to: str = " to ") -> str:
-    """Format an interval for people. An unknown interval is a dash. `form`: formats a limit. `to`: between the limits.
+    """Return an interval as text, or a dash if the interval is None.
+
+    `form`: function that formats a limit. `to`: text between the limits.
 
     >>> interval_text((0.25, 0.5)), interval_text((-0.02, 0.1), "{:+.2f}".format), interval_text(None)
     ('0.250 to 0.500', '-0.02 to +0.10', '-')
@@ -69,7 +73,7 @@ class PositiveIntervals(JsonResult):
 class MetricIntervals(JsonResult):
     """95 % confidence intervals (low, high) of metrics.
 
-    None where a metric is not defined, and where rows come in groups of which too few decide it.
+    An interval is None if its metric is not defined, or if the rows come from too few groups.
     """
 
     OMIT_NONE = frozenset({"positive"})
@@ -83,10 +87,11 @@ class MetricIntervals(JsonResult):
 
 
 class ConfusionCounts(NamedTuple):
-    """A confusion matrix over the C classes that occur, with its E non-empty cells off the diagonal.
+    """Sparse form of a confusion matrix, with C classes that occur and E non-empty cells of errors.
 
-    `hits`, `support`, `predicted`: (C,). `error_truth`, `error_predicted`, `errors`: (E,) row, column and count of each
-    such cell.
+    `hits`, `support`, `predicted`: (C,) number of correct rows, of rows and of predicted rows of each class.
+    `error_truth`, `error_predicted`: (E,) true and predicted class of each error cell. `errors`: (E,) number of rows in
+    each error cell.
     """
 
     hits: np.ndarray
@@ -98,7 +103,7 @@ class ConfusionCounts(NamedTuple):
 
     @classmethod
     def from_matrix(cls, confusion: np.ndarray) -> ConfusionCounts:
-        # Classes that do not occur count in no macro mean.
+        # Macro means exclude classes that do not occur.
         occurs = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
         matrix = confusion[np.ix_(occurs, occurs)]
         hits = np.diag(matrix)
@@ -107,7 +112,7 @@ class ConfusionCounts(NamedTuple):
         return cls(hits, matrix.sum(axis=1), matrix.sum(axis=0), truth, predicted, errors[truth, predicted])
 
     def divided_by(self, effect: float) -> ConfusionCounts:
-        """Return the counts of as many rows as count where the design effect is `effect`."""
+        """Return all counts divided by the design effect `effect`."""
         hits, support, predicted = (counts / effect for counts in self[:3])
         return ConfusionCounts(hits, support, predicted, *self[3:5], self.errors / effect)
 
@@ -121,10 +126,11 @@ def metric_intervals(
     group: np.ndarray | None = None,
     seed: int = 0,
 ) -> MetricIntervals:
-    """Intervals of accuracy, of macro recall, precision and F1, of the recall by class, and of the positive label.
+    """Return the confidence intervals of the metrics of a split.
 
-    `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C). `group`: (N,) codes of the groups of the rows,
-    None where each row stands alone.
+    The metrics are accuracy, macro recall, precision and F1, the recall of each class, and the metrics of the positive
+    label. `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C) probabilities of the classes. `group`:
+    (N,) code of each row's group, None if the rows are independent.
     """
     generator = np.random.default_rng(seed)
     labels = labels.astype(np.int64)
@@ -161,7 +167,11 @@ def metric_intervals(
 
 
 class _Rows(NamedTuple):
-    """Rows of a split. `labels`, `predicted`, `hits`: (N,). `group`: (N,) codes, None where each row stands alone."""
+    """Labels and predictions of the rows of a split.
+
+    `labels`, `predicted`: (N,) class numbers. `hits`: (N,) bool, True for correct predictions. `group`: (N,) code of
+    each row's group, None if the rows are independent.
+    """
 
     labels: np.ndarray
     predicted: np.ndarray
@@ -169,13 +179,13 @@ class _Rows(NamedTuple):
     group: np.ndarray | None
 
     def are_enough(self, *parts: np.ndarray) -> bool:
-        """Return True if the rows of each part, (N,) bool, are spread over enough groups for an interval."""
+        """Return True if the rows of every mask (N,) in `parts` come from enough groups for an interval."""
         return self.group is None or all(effective_groups(self.group[part]) >= MIN_KISH for part in parts)
 
     def proportion(self, part: np.ndarray | None = None, *, is_chosen: bool = False) -> Interval:
-        """Interval of the share of hits among a part of the rows, (N,) bool.
+        """Return the interval of the fraction of correct predictions among the rows of the mask `part` (N,).
 
-        `is_chosen`: the model chose these rows, and might have chosen others.
+        `is_chosen`: True if the predictions of the model determine the mask, for example a mask of the alerts.
         """
         hits = self.hits if part is None else self.hits[part]
         if self.group is None:
@@ -198,9 +208,9 @@ class _Rows(NamedTuple):
 
 
 def proportion_interval(hits: float, rows: float, confidence: float = CONFIDENCE) -> Interval:
-    """Interval of a proportion (Clopper and Pearson 1934), None without rows.
+    """Return the Clopper-Pearson interval (1934) of the proportion `hits` / `rows`, or None without rows.
 
-    The counts need not be whole numbers, which `scipy.stats.binomtest` would require.
+    The counts need not be integers, unlike the counts in `scipy.stats.binomtest`.
 
     >>> low, high = proportion_interval(10, 10)
     >>> round(low, 3), high
@@ -221,12 +231,16 @@ def _f1_of_share(share: float) -> float:
 
 
 def mean_interval(hits: np.ndarray, rows: np.ndarray, point: float, generator: np.random.Generator) -> Interval:
-    """Interval of the mean of the proportions `hits` / `rows` (C,) of disjoint rows. `point`: the observed mean."""
+    """Return the interval of the mean of C proportions `hits` / `rows` of disjoint sets of rows.
+
+    `hits`, `rows`: (C,) counts. `point`: the observed mean.
+    """
     classes = len(rows)
     weight = np.ones(classes)
     single = (rows > 0) & (rows <= 1)
     if single.sum() > 1:
-        # One row shows no variance. Together these rows do, and their mean is that of their classes.
+        # A class with a single row has no observed variance. Such classes are therefore pooled into one class, which
+        # does not change their mean.
         hits, rows, weight = (np.append(counts[~single], counts[single].sum()) for counts in (hits, rows, weight))
     size = (draw_count(2 * len(rows)), len(rows))
     observed = hits / np.maximum(rows, TINY)
@@ -239,31 +253,33 @@ def mean_interval(hits: np.ndarray, rows: np.ndarray, point: float, generator: n
         one_more = generator.standard_exponential((size[0], 1))
         change = weight * (drawn if worst else 1 - drawn) * one_more / (total + one_more)
         limits.append(mean + change.max(axis=1) / classes * (-1 if worst else 1))
-    # Classes without rows count as 0 in the mean, and two classes of one row may differ in their number of rows.
+    # `shift` moves the mean of the draws to the observed mean. The means differ because classes without rows count as 0
+    # in the observed mean, and because pooled classes may have different numbers of rows.
     shift = point - float(observed @ weight) / classes
     low, high = (np.clip(draws + shift, 0, 1) for draws in limits)
     return _limits(low, high, point)
 
 
 def _widened(drawn: np.ndarray, observed: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return draws (R, C) of proportions with the variance of a mean of `rows` (C,).
+    """Return random draws (R, C) of proportions, widened to the variance of a mean of `rows` (C,) rows.
 
-    Weights drawn at random vary by (n - 1) / (n + 1) of that variance only.
+    Without the widening, the mean of n randomly weighted rows has only (n - 1) / (n + 1) times this variance.
     """
     return observed + np.sqrt((rows + 1) / np.maximum(rows - 1, 1)) * (drawn - observed)
 
 
 def macro_f1_interval(counts: ConfusionCounts, point: float, generator: np.random.Generator) -> Interval:
-    """Interval of macro F1. `point`: the observed value.
+    """Return the interval of macro F1. `point`: the observed macro F1.
 
-    An error lowers the F1 of two classes, so complete confusion matrices are drawn, and one more row in all: an error
-    between the two classes where it costs most, or a hit of the class where it helps most.
+    An error lowers the F1 of two classes, so each random draw is a whole confusion matrix. For the lower limit, one
+    extra error is added to the pair of classes where it lowers macro F1 most. For the upper limit, one extra hit is
+    added to the class where it raises macro F1 most.
     """
     from scipy import sparse
 
     classes, cells = len(counts.hits), len(counts.errors)
     draws = draw_count(classes + cells)
-    # Sparse sums over cells: a thousand classes have a million cells, nearly all of them empty.
+    # A sparse matrix sums over cells, because a thousand classes have a million cells, and nearly all cells are empty.
     sum_by_class = sum(
         sparse.csr_matrix((np.ones(cells), (np.arange(cells), side)), (cells, classes))
         for side in (counts.error_truth, counts.error_predicted)
@@ -281,7 +297,8 @@ def macro_f1_interval(counts: ConfusionCounts, point: float, generator: np.rando
         else:
             change = ((1 - drawn) * 2 * one_more / (total + 2 * one_more)).max(axis=1)
         mean = drawn.mean(axis=0)
-        # On average, F1 of few rows is below that of many. The draws are below the observed F1 by as much.
+        # The F1 of few rows is biased downwards. The F1 of the draws is below the observed F1 by the same bias, so the
+        # bias can be estimated and removed.
         unbiased = observed + (rows + 1) / np.maximum(rows - 1, 1) * (observed - mean)
         widened = unbiased + _widened(drawn, mean, rows) - mean
         limits.append(np.clip((widened.sum(axis=1) + change) / classes, 0, 1))
@@ -292,12 +309,12 @@ def macro_f1_interval(counts: ConfusionCounts, point: float, generator: np.rando
 def ranking_intervals(
     is_positive: np.ndarray, score: np.ndarray, generator: np.random.Generator, group: np.ndarray | None = None
 ) -> dict[str, Interval]:
-    """Intervals of AUROC and average precision of `score` (N,) for the rows of `is_positive` (N,) bool.
+    """Return the intervals of AUROC and average precision of `score` (N,).
 
-    `group`: (N,) codes of the groups of the rows, None where each row stands alone.
-
-    Average precision is treated as a proportion of P N / (P + N) rows, with P positive and N negative ones. For rare
-    positives that is about P.
+    `is_positive`: (N,) bool, True for rows that should rank first. `group`: (N,) code of each row's group, None if the
+    rows are independent. The interval of average precision is the interval of a proportion of P N / (P + N) rows, where
+    P is the number of positive rows and N is the number of negative rows. If positive rows are rare, P N / (P + N) is
+    about P.
     """
     effects = (1.0, 1.0)
     if group is not None:
@@ -311,12 +328,12 @@ def ranking_intervals(
     average_precision, auroc = (float(exact[name][0]) for name in ("average_precision", "auroc"))
     positives = int(is_positive.sum())
     rows = positives * (len(is_positive) - positives) / len(is_positive) / effects[1]
-    # Rounding errors may put it just outside 0 to 1, where the beta distribution is not defined.
+    # Rounding errors may put average precision slightly below 0 or above 1, where the beta distribution is not defined.
     share = min(max(average_precision, 0.0), 1.0)
     if levels > MAX_LEVELS:
         level, levels = level * MAX_LEVELS // levels, MAX_LEVELS
     counts = ranking_counts(is_positive, level, levels) / effects[0]
-    # Coarser levels move AUROC a little. The draws are moved back by as much.
+    # Merging levels changes AUROC slightly. `shift` corrects the draws for this change.
     shift = auroc - float(ranking_from_counts(counts[None])["auroc"][0])
     low, high = (np.clip(_draw_auroc(counts, worst, generator) + shift, 0, 1) for worst in (True, False))
     return {
@@ -326,10 +343,11 @@ def ranking_intervals(
 
 
 def score_levels(is_positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, int]:
-    """Level (N,) of each row by descending score, and the number of levels.
+    """Return the level (N,) of each row, numbered from the highest score down, and the number of levels.
 
-    The levels are: above the highest score of a positive row, at it, between it and the next, and so on. Both ranking
-    metrics depend on the counts of these levels alone.
+    Every second level is a score of positive rows, and the other levels are the gaps between these scores. The first
+    level is the gap above the highest score of a positive row, and the second level is this score. AUROC and average
+    precision depend only on the numbers of positive and negative rows in each level.
     """
     levels = np.unique(score[is_positive])
     below = np.searchsorted(levels, score, side="left")
@@ -338,8 +356,11 @@ def score_levels(is_positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray
 
 
 def _draw_auroc(counts: np.ndarray, worst: bool, generator: np.random.Generator) -> np.ndarray:
-    """Draws (R,) of AUROC from (2, G) counts. With `worst`, one more negative ranks first and one positive last."""
-    # The observed rows and one more of each class, as in the interval of Clopper and Pearson.
+    """Return random draws (R,) of AUROC from the counts (2, G) of rows by level, with one extra row of each class.
+
+    `worst`: True to rank the extra negative row first and the extra positive row last, False for the opposite ranks.
+    """
+    # As in a Clopper-Pearson interval, one extra row of each class is added to the observed rows.
     padded = np.pad(counts, ((0, 0), (1, 1)))
     padded[0 if worst else 1, 0] = padded[1 if worst else 0, -1] = 1
     weights = generator.standard_gamma(padded, (draw_count(padded.size), *padded.shape))
@@ -349,12 +370,15 @@ def _draw_auroc(counts: np.ndarray, worst: bool, generator: np.random.Generator)
 
 
 def draw_count(numbers: int) -> int:
-    """Number of draws when each takes `numbers` random numbers."""
+    """Return the number of random draws, given the count `numbers` of random numbers that each draw takes."""
     return int(np.clip(MAX_NUMBERS // max(1, numbers), MIN_DRAWS, DRAWS))
 
 
 def _limits(low: np.ndarray, high: np.ndarray, point: float) -> Interval:
-    """Lower limit from the draws `low`, upper limit from `high`. The observed `point` is always between them."""
+    """Return a lower limit from the draws `low` and an upper limit from the draws `high`.
+
+    Move the limits so that `point` is not outside of them.
+    """
     tail = (1 - CONFIDENCE) / 2
-    # Quantiles of finite draws may pass the observed value by chance where an interval is very narrow.
+    # In a very narrow interval, random draws may put a limit on the wrong side of the observed value.
     return min(float(np.quantile(low, tail)), point), max(float(np.quantile(high, 1 - tail)), point)

@@ -1,4 +1,4 @@
-"""Comparison of the recalls of long and of shorter sequences."""
+"""Comparison of the recall of long sequences with the recall of shorter sequences."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import numpy as np
 from seqclf.evaluation.design_effect import WORST_OF_DIFFERENCE, design_effect
 from seqclf.system.json_result import JsonResult
 
-CONFIDENCE = 0.95  # probability that no range of lengths is named where the length does not matter
-MIN_ROWS = 20  # rows on either side; with fewer, a range is not compared
+CONFIDENCE = 0.95  # probability that no range is reported if recall does not depend on the length
+MIN_ROWS = 20  # minimum number of rows on each side of a comparison
 
 
 @dataclass(frozen=True, kw_only=True)
 class LengthDecline(JsonResult):
-    """A range of the longest sequences, `low` to `high` tokens, whose recall is lower than the recall of shorter ones.
+    """A range of the longest sequences, which have a lower recall than shorter sequences.
 
-    `rows`: sequences in the range. `recall`, `recall_of_shorter`: means of the recalls of the classes that occur on
-    both sides; a class has the same weight on both. `difference`: `recall - recall_of_shorter`, negative.
-    `difference_low`, `difference_high`: confidence limits of the difference. Each limit alone holds with a confidence
-    of 95 % for all compared ranges together.
+    `low`, `high`: smallest and largest number of tokens in the range. `rows`: number of sequences in the range.
+    `recall`: mean recall of the sequences in the range. `recall_of_shorter`: mean recall of shorter sequences. Both
+    means use the classes that occur among long and among shorter sequences, with the same class weights. `difference`:
+    `recall` minus `recall_of_shorter`, a negative number. `difference_low`, `difference_high`: one-sided confidence
+    limits of the difference. Each limit holds with a confidence of 95 % for all compared ranges together.
     """
 
     low: int
@@ -42,18 +43,19 @@ def find_length_decline(
     only: int | None = None,
     group: np.ndarray | None = None,
 ) -> LengthDecline | None:
-    """Return the range of the longest sequences whose recall is lowest beyond chance, None if there is none.
+    """Return the range of the longest sequences with the most significant decline in recall, or None without a decline.
 
-    Each range from the start of a bucket (but the first) to the longest sequence is compared with all shorter
-    sequences. Recalls are compared within classes, so that a class that is both longer and harder does not count. Where
-    rows come in groups, their counts are divided by a design effect.
+    A range starts at the beginning of a length bucket (any bucket except the first), and ends at the longest sequence.
+    The sequences in a range are compared with all shorter sequences. Recalls are compared class by class, so a class of
+    long sequences that is hard to predict does not look like a decline. For grouped rows, all counts are divided by a
+    design effect.
 
     Args:
         labels, predicted: (N,) class numbers.
-        lengths: (N,) tokens.
+        lengths: (N,) lengths of the sequences in tokens.
         buckets: ranges of lengths, both ends included, from short to long (see `slices.length_buckets`).
-        only: the number of the class whose recall matters; None: all classes.
-        group: (N,) codes of the groups of the rows, None where each row stands alone.
+        only: number of the only class to compare, None to compare all classes.
+        group: (N,) code of each row's group, None if the rows are independent.
 
     Example:
         >>> labels, lengths = np.zeros(200, int), np.repeat([5, 50], 100)
@@ -70,7 +72,8 @@ def find_length_decline(
     starts = [low for low, _ in buckets[1:]]
     if not starts:
         return None
-    # One-sided, as only a decline is reported, and Bonferroni's correction for the ranges.
+    # The test is one-sided, because only a decline is reported. Bonferroni's correction is applied, because several
+    # ranges are tested.
     z = float(norm.ppf(1 - (1 - CONFIDENCE) / len(starts)))
     declines = [
         decline
@@ -90,20 +93,23 @@ def _compare(
     z: float,
     group: np.ndarray | None,
 ) -> LengthDecline | None:
-    """Compare the rows from `start` tokens on with the shorter ones, None where too few share a class."""
+    """Compare the recall of rows that have at least `start` tokens with the recall of shorter rows.
+
+    Returns None if too few rows belong to classes that have both long and shorter sequences.
+    """
     is_long = lengths >= start
     classes = int(labels.max()) + 1
     rows, hits = (
         np.stack([np.bincount(labels[side & chosen], minlength=classes) for side in (is_long, ~is_long)]).astype(float)
         for chosen in (np.ones(len(labels), bool), labels == predicted)
-    )  # each (2, C): long and shorter sequences
+    )  # both arrays are (2, C): first the counts of long sequences, then the counts of shorter sequences
     shared = np.asarray((rows > 0).all(axis=0))
     if only is not None:
         shared &= np.arange(classes) == only
     rows, hits = rows[:, shared], hits[:, shared]
     if not rows.size or rows.sum(axis=1).min() < MIN_ROWS:
         return None
-    # Weights of Mantel and Haenszel: a class counts as far as both sides can be compared.
+    # Mantel-Haenszel weights give a small weight to a class with few long or few shorter sequences.
     weights = rows.prod(axis=0) / rows.sum(axis=0)
     weights = weights / weights.sum()
     shares = hits / rows
@@ -138,10 +144,12 @@ def _difference_effect(
     weights: np.ndarray,
     group: np.ndarray,
 ) -> float:
-    """Return the design effect of the difference of the recalls of long and of shorter sequences.
+    """Return the design effect of the difference between the recalls of long and of shorter sequences.
 
-    `right`, `labels`, `is_long`, `group`: (N,). `shared`: (C,) bool, the K classes that are compared. `rows`, `shares`:
-    (2, K) of long and of shorter sequences. `weights`: (K,).
+    `right`: (N,) bool, True for correct predictions. `labels`: (N,) class numbers. `group`: (N,) code of each row's
+    group. `is_long`: (N,) bool, True for long sequences. `shared`: (C,) bool, True for the K classes that are compared.
+    `rows`, `shares`: (2, K) number of rows and recall of each class, first for long sequences, then for shorter
+    sequences. `weights`: (K,) weights of the classes.
     """
     counted = shared[labels]
     place, side = (np.cumsum(shared) - 1)[labels[counted]], (~is_long[counted]).astype(np.int64)
@@ -149,5 +157,5 @@ def _difference_effect(
     influence = (right[counted] - shares[side, place]) * share * np.where(side == 0, 1, -1)
     groups = int(group.max()) + 1
     by_side = np.bincount(group[counted] * 2 + side, share, groups * 2).reshape(groups, 2)
-    # Both sides of a group may be hard or easy, independently of each other at worst.
+    # In the worst case, the long sequences of a group are hard or easy independently of its shorter sequences.
     return design_effect(influence, share**2, group[counted], (by_side**2).sum(axis=1), WORST_OF_DIFFERENCE)

@@ -1,6 +1,7 @@
-"""Classification metrics of one split. Pure numpy, so that the end of training and `evaluate` give the same numbers.
+"""Classification metrics of one split.
 
-The metrics of each epoch are collected with torchmetrics (`training/epoch_metrics.py`).
+Training and `evaluate` use the same numpy code, so they report the same numbers. During training, torchmetrics computes
+the scores of each epoch (`training/epoch_metrics.py`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from seqclf.evaluation.ranking import RANKING_METRICS, RankingCurve, ranking_cur
 from seqclf.system.json_result import JsonObject, JsonResult
 
 MAIN_METRICS = ("loss", "accuracy", "recall", "precision", "f1")
-EPOCH_METRICS = (*MAIN_METRICS, *RANKING_METRICS)  # of training and validation after each epoch
+EPOCH_METRICS = (*MAIN_METRICS, *RANKING_METRICS)  # names of the metrics of an epoch
 TOP_K = (2, 3, 5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Averages(JsonResult):
-    """Means over classes, weighted by the rows of each."""
+    """Metrics averaged over classes, weighted by the number of rows of each class."""
 
     recall: float
     precision: float
@@ -33,11 +34,11 @@ class Averages(JsonResult):
 class ConfusionMetrics(JsonResult):
     """Metrics that follow from a confusion matrix.
 
-    `accuracy` is micro. `recall` is the macro mean over the classes that have rows, which `balanced_accuracy` repeats
-    under its other name: a class without rows has no recall. `precision` and `f1` are macro means over the classes that
-    occur as truth or as prediction, as in scikit-learn, where a ratio without a denominator counts as 0. Values by
-    class are None where a class has no rows. `mcc` is Matthews' correlation coefficient. `confusion[i][j]` counts rows
-    of class i that were predicted as class j.
+    `accuracy` is the fraction of correctly predicted rows. `recall` is the macro mean over the classes that have rows,
+    and `balanced_accuracy` is another name for the same number. `precision` and `f1` are macro means over the classes
+    that occur among the labels or the predictions, as in scikit-learn. In these means, a ratio with the denominator 0
+    counts as 0. In a dict by class, such as `recall_by_class`, a metric is None if its denominator is 0. `mcc` is
+    Matthews' correlation coefficient. `confusion[i][j]` counts rows of class i that were predicted as class j.
     """
 
     accuracy: float
@@ -56,7 +57,10 @@ class ConfusionMetrics(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class AlertMetrics(JsonResult):
-    """Metrics of the positive label. `rows` have it, and `alerts` were predicted to have it."""
+    """Metrics of the positive label.
+
+    `rows`: number of rows with the label. `alerts`: number of rows that are predicted as the label.
+    """
 
     rows: int
     alerts: int
@@ -68,7 +72,7 @@ class AlertMetrics(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class PositiveMetrics(AlertMetrics, RankingCurve):
-    """Metrics of the positive label with those of its ranking."""
+    """Metrics of the positive label, including its ranking metrics."""
 
     label: str
 
@@ -77,9 +81,10 @@ class PositiveMetrics(AlertMetrics, RankingCurve):
 class ClassificationMetrics(ConfusionMetrics):
     """Metrics of one split.
 
-    `loss` is the mean of -log p(label), `ece` the expected calibration error. With more than two classes,
-    `average_precision` and `auroc` are means over classes, each against the rest, and `recall_at_k["3"]` is the share
-    of rows whose label is among the three most probable ones. With a positive label, `positive` has its metrics.
+    `loss` is the mean of -log p(label), and `ece` is the expected calibration error. With more than two classes,
+    `average_precision` and `auroc` are means over classes, and each class is ranked against all others.
+    `recall_at_k["3"]` is the fraction of rows whose label is among the three most probable labels. `positive`: metrics
+    of the positive label, None without a positive label.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"recall_at_k", "positive"})
@@ -94,19 +99,23 @@ class ClassificationMetrics(ConfusionMetrics):
 
     def to_dict(self) -> JsonObject:
         state = super().to_dict()
-        if len(self.support_by_class) == 2:  # the positive block has them, of the label that matters
+        if len(self.support_by_class) == 2:  # for two classes, `positive` holds both metrics of the positive label
             del state["average_precision"], state["auroc"]
         return state
 
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
-    """(C, C) counts: true class by row, predicted class by column."""
-    # One pass over the rows: (true, predicted) as a number of base `num_classes`.
+    """Return the confusion matrix (C, C).
+
+    The first axis is the true class, and the second axis is the predicted class.
+    """
+    # Each pair (true, predicted) becomes one number to the base `num_classes`, so one pass over the rows counts all
+    # pairs.
     return np.bincount(labels * num_classes + predicted, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
 def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMetrics:
-    """Metrics of a (C, C) confusion matrix of the labels `classes`.
+    """Return the metrics of a confusion matrix (C, C) with the class names `classes`.
 
     >>> metrics = confusion_metrics(np.array([[98, 0], [1, 1]]), ["legitimate", "fraud"])
     >>> metrics.accuracy, metrics.recall_by_class["fraud"]
@@ -114,11 +123,11 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
     """
     hits = np.diag(confusion).astype(np.float64)
     support, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
-    # Hits are 0 wherever a denominator is, so a denominator of 1 gives the ratio 0.
+    # If a denominator is 0, the number of hits is 0 too, so a denominator of 1 gives the ratio 0.
     recall = hits / np.maximum(support, 1)
     precision = hits / np.maximum(predicted, 1)
     f1 = 2 * hits / np.maximum(support + predicted, 1)
-    # A class of the data that this split neither has nor is predicted with would lower the macro means.
+    # A class without labels and without predictions is left out, because it would lower the macro means.
     occurs = (support + predicted) > 0
     rows = max(1, int(support.sum()))
 
@@ -149,10 +158,10 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
 
 
 def _matthews(confusion: np.ndarray) -> float:
-    """Matthews' correlation coefficient of any number of classes (Gorodkin 2004), 0 where it is not defined."""
+    """Return Matthews' correlation coefficient for any number of classes (Gorodkin 2004), or 0 if it is not defined."""
     counts = confusion.astype(np.float64)
     rows, support, predicted = counts.sum(), counts.sum(axis=1), counts.sum(axis=0)
-    # In floats: products of squared counts of large splits overflow int64.
+    # The counts are converted to floats, because products of squared counts overflow int64 in large splits.
     variance = (rows**2 - predicted @ predicted) * (rows**2 - support @ support)
     covariance = np.trace(counts) * rows - support @ predicted
     return float(covariance / np.sqrt(variance)) if variance > 0 else 0.0
@@ -165,10 +174,10 @@ def classification_metrics(
     positive: str | None,
     predicted: np.ndarray | None = None,
 ) -> ClassificationMetrics:
-    """Metrics of one split.
+    """Return the metrics of one split.
 
-    `labels`: (N,) class numbers. `probabilities`: (N, C). `predicted`: (N,) class numbers, by default those of the
-    most probable classes. `positive`: the label that matters, for two classes.
+    `labels`: (N,) class numbers. `probabilities`: (N, C) probabilities of the classes. `predicted`: (N,) class numbers,
+    None to predict the most probable classes. `positive`: the positive label, None with more than two classes.
 
     >>> labels, probabilities = np.array([0, 0, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
     >>> metrics = classification_metrics(labels, probabilities, ["no", "yes"], positive="yes")
@@ -183,13 +192,14 @@ def classification_metrics(
     average_precision = auroc = recall_at_k = None
     if len(classes) > 2:
         average_precision, auroc = ranking_metrics(labels, probabilities).values()
-        # Ties count against the label: a model that gives all classes the same probability has a recall of 0.
+        # Ties count against the label, so a model that gives all classes the same probability has a recall of 0.
         rank = (probabilities >= of_label[:, None]).sum(axis=1)
         recall_at_k = {str(k): float((rank <= k).mean()) for k in TOP_K if k < len(classes)}
     return ClassificationMetrics(
         **vars(confusion_metrics(confusion, classes)),
         rows=len(labels),
-        loss=float(-np.log(np.clip(of_label.astype(np.float64), 1e-12, None)).mean()) + 0.0,  # + 0.0: never -0.0
+        # + 0.0 turns -0.0 into 0.0.
+        loss=float(-np.log(np.clip(of_label.astype(np.float64), 1e-12, None)).mean()) + 0.0,
         ece=calibration_error(labels, probabilities),
         average_precision=average_precision,
         auroc=auroc,
@@ -201,7 +211,11 @@ def classification_metrics(
 def positive_metrics(
     labels: np.ndarray, probabilities: np.ndarray, confusion: np.ndarray, classes: list[str], positive: str
 ) -> PositiveMetrics:
-    """Metrics of the label `positive`. `labels`: (N,). `probabilities`: (N, C). `confusion`: (C, C)."""
+    """Return the metrics of the label `positive`.
+
+    `labels`: (N,) class numbers. `probabilities`: (N, C) probabilities of the classes. `confusion`: (C, C) confusion
+    matrix.
+    """
     index = classes.index(positive)
     is_positive = labels == index
     by_class = confusion_metrics(confusion, classes)
@@ -216,9 +230,10 @@ def positive_metrics(
     )
 
 
-# Names of metrics. Files keep the short keys: `recall` is the macro mean there.
+# Names of metrics. In files, metrics have short keys: `recall` stands for macro recall.
 
-MACRO_METRICS = {"recall": "recall", "precision": "precision", "f1": "F1"}  # means over classes, unless of one label
+# These metrics are means over classes unless a label is given.
+MACRO_METRICS = {"recall": "recall", "precision": "precision", "f1": "F1"}
 OTHER_METRICS = {
     "auroc": "AUROC",
     "mcc": "Matthews' correlation",
@@ -228,7 +243,7 @@ OTHER_METRICS = {
 
 
 def metric_title(name: str, label: str | None = None) -> str:
-    """Return the name of a metric for people. `label`: the class that it is about, None for a mean over classes.
+    """Return the name of a metric in words. `label`: class that the metric describes, None for a mean over classes.
 
     >>> metric_title("recall"), metric_title("recall", "fraud"), metric_title("f1"), metric_title("average_precision")
     ('macro recall', 'recall of fraud', 'macro F1', 'average precision')
@@ -239,7 +254,9 @@ def metric_title(name: str, label: str | None = None) -> str:
 
 
 def metric_key(name: str, label: str | None = None) -> str:
-    """Return the key of a metric in loggers: like `metric_title`, it names the label or says `macro`.
+    """Return the key under which a logger stores a metric.
+
+    Like the title of a metric, the key contains the label or the word `macro`.
 
     >>> metric_key("recall"), metric_key("recall", "fraud"), metric_key("average_precision", "fraud")
     ('macro_recall', 'recall_of_fraud', 'average_precision')
@@ -249,16 +266,17 @@ def metric_key(name: str, label: str | None = None) -> str:
     return f"macro_{name}" if label is None else f"{name}_of_{label}"
 
 
-# Choice of the best epoch of a training by its validation scores.
+# Selection of the best epoch of a run by its validation scores.
 
-TIE_BREAK = 1e-4  # weight of the loss, less than one row's share of the recall of 10,000 rows
+TIE_BREAK = 1e-4  # weight of the loss, smaller than the change in recall from one of 10,000 rows
 
 
 def epoch_value(scores: Mapping[str, float], monitor: str) -> float:
-    """Return the value by which epochs are compared, the highest being the best.
+    """Return a number by which epochs are compared. The best epoch has the highest number.
 
-    `scores`: validation scores of the epoch, with its loss. `monitor`: the score that decides. An undefined one counts
-    as 0. Recall on a small validation set takes few values: among epochs of equal recall, the lower loss is better.
+    `scores`: validation scores of the epoch, including its loss. `monitor`: name of the score that decides between
+    epochs; an undefined score counts as 0. On a small validation set, several epochs often have the same recall. Among
+    epochs of equal recall, the epoch with the lowest loss is the best.
 
     >>> epochs = [{"recall": 0.9, "loss": 0.3}, {"recall": 0.9, "loss": 0.2}, {"recall": 0.8, "loss": 0.1}]
     >>> max(epochs, key=lambda scores: epoch_value(scores, "recall"))

@@ -1,4 +1,4 @@
-"""The keys of decision.*, and the threshold that predict and evaluate take, checked."""
+"""Validation of the options in decision.*, and of the option `threshold` of the commands `predict` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from seqclf.evaluation.decision import RULES
 
 
 def require_share(value: float) -> float:
-    """Refuse anything but a share between 0 and 1. A percentage is the usual slip."""
+    """Reject a value that is not a fraction above 0 and below 1.
+
+    For a percentage, the error suggests the equivalent fraction.
+    """
     if 0 < value < 1:
         return value
     hint = f"write {value:g} % as {value / 100:g}" if 1 < value < 100 else None
@@ -22,7 +25,7 @@ def require_share(value: float) -> float:
 
 
 def read_labels(value: Any) -> Any:
-    """Turn the labels of a mapping label → target into text."""
+    """Convert the labels in a mapping label → target to strings."""
     return {label_text(label): target for label, target in value.items()} if isinstance(value, Mapping) else value
 
 
@@ -33,7 +36,7 @@ TargetCost = Annotated[AboveZero | dict[str, AboveZero], BeforeValidator(read_la
 
 
 def require_threshold(value: Any) -> Any:
-    """Refuse anything but a probability, `argmax` or null."""
+    """Reject a value that is not a probability, `argmax` or null."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value is None or value == "argmax" or (is_number and 0 <= value <= 1):
         return value
@@ -44,10 +47,11 @@ ThresholdOption = Annotated[float | Literal["argmax"] | None, BeforeValidator(re
 
 
 class DecisionOptions(Options):
-    """conf/decision/argmax.yaml, which explains each key and holds its default.
+    """Options of the config block `decision`.
 
-    A target is a number, or a mapping label → number. At most one rule has a target. Labels are compared with those of
-    the data later, by `parse_rule`.
+    The file conf/decision/argmax.yaml explains each key and holds its default. A target is a number, or a mapping label
+    → number. At most one of the rules min_recall, min_precision, max_alerts and cost may have a target. The function
+    `parse_rule` later checks that the labels occur in the data.
 
     >>> from seqclf.config.options import parse_options
     >>> keys = dict.fromkeys(("min_recall", "min_precision", "max_alerts", "cost"))

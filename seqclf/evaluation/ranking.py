@@ -1,4 +1,4 @@
-"""Average precision and AUROC: how well a score ranks the rows of a class, at any threshold."""
+"""Average precision and AUROC, which measure how well a score ranks the rows of a class at all thresholds."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import numpy as np
 from seqclf.system.json_result import JsonResult
 
 RANKING_METRICS = ("average_precision", "auroc")
-OPERATING_POINTS = (0.5, 0.8, 0.9, 0.95)  # precisions (recalls) at which the best recall (precision) is reported
-ALERT_SHARES = (0.01, 0.05, 0.1)
+# The highest recall is reported at each of these precisions, and the highest precision is reported at each of these
+# recalls.
+OPERATING_POINTS = (0.5, 0.8, 0.9, 0.95)
+ALERT_SHARES = (0.01, 0.05, 0.1)  # the recall is reported if these fractions of the rows are alerts
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankingCurve(JsonResult):
-    """Ranking metrics of one class. All are None unless there are rows of the class and rows of others.
+    """Ranking metrics of one class. All metrics are None if no row or every row belongs to the class.
 
-    `recall_at_precision["0.9"]` is the highest recall at a precision of 0.9 or more, `precision_at_recall` the reverse,
-    and `recall_at_share["0.01"]` the recall when the 1 % of rows with the highest scores are alerts.
+    `recall_at_precision["0.9"]` is the highest recall at a precision of at least 0.9. `precision_at_recall["0.9"]` is
+    the highest precision at a recall of at least 0.9. `recall_at_share["0.01"]` is the recall if the 1 % of rows with
+    the highest scores are alerts.
     """
 
     average_precision: float | None = None
@@ -29,7 +32,7 @@ class RankingCurve(JsonResult):
 
 
 def ranking_curve(truth: np.ndarray, score: np.ndarray) -> RankingCurve:
-    """Ranking metrics of `score` (N,) for the rows of `truth` (N,) bool.
+    """Return the ranking metrics of `score` (N,). `truth`: (N,) bool, True for rows of the class.
 
     >>> curve = ranking_curve(np.array([False, False, True, True]), np.array([0.1, 0.6, 0.4, 0.9]))
     >>> curve.auroc, curve.recall_at_precision["0.9"]
@@ -52,9 +55,10 @@ def ranking_curve(truth: np.ndarray, score: np.ndarray) -> RankingCurve:
 def ranking_metrics(
     labels: np.ndarray, probabilities: np.ndarray, positive: int | None = None
 ) -> dict[str, float | None]:
-    """Average precision and AUROC of the class `positive`, or their means over classes, each against the rest.
+    """Return average precision and AUROC of the class `positive`, or their means over all classes if it is None.
 
-    Classes without rows are left out of the means. Both are None where no class has rows as well as other rows.
+    Each class is ranked against all other classes. Classes without rows are left out of the means. Both metrics are
+    None if the class has no rows, or if no other class has rows.
     """
     present = np.unique(labels).tolist()
     codes = present if positive is None else [code for code in present if code == positive]
@@ -65,22 +69,26 @@ def ranking_metrics(
 
 
 def ranking_counts(truth: np.ndarray, group: np.ndarray, group_count: int) -> np.ndarray:
-    """(2, G) counts of rows by group: those that are not `truth`, then those that are. `group`: (N,) int64."""
+    """Return (2, G) numbers of rows in each group: rows with `truth` False first, then rows with `truth` True.
+
+    `group`: (N,) number of each row's group.
+    """
     counts = [np.bincount(group[truth == side], minlength=group_count) for side in (False, True)]
     return np.stack(counts).astype(np.float64)
 
 
 def ranking_from_counts(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Average precision and AUROC, (R,) each, of (R, 2, G) counts (see `ranking_counts`).
+    """Return average precision (R,) and AUROC (R,) of counts (R, 2, G) in the format of `ranking_counts`.
 
-    Groups come by descending score, and rows of a group are ties. NaN where one kind of rows is missing.
+    The groups are sorted by descending score, and all rows of a group have the same score. A metric is NaN if there are
+    no positive rows or no negative rows.
     """
     negatives, positives = counts[:, 0], counts[:, 1]
     true_alerts, false_alerts = positives.cumsum(axis=1), negatives.cumsum(axis=1)
     positive_total, negative_total = true_alerts[:, -1:], false_alerts[:, -1:]
     is_defined = ((positive_total > 0) & (negative_total > 0))[:, 0]
     precision = true_alerts / np.maximum(true_alerts + false_alerts, 1)
-    # Pairs of a positive above a negative. A tie counts half.
+    # `pairs`: number of pairs in which the positive row ranks above the negative row. A tie counts half.
     pairs = (negatives * (true_alerts - positives / 2)).sum(axis=1)
     average_precision = (positives * precision).sum(axis=1) / np.maximum(positive_total, 1)[:, 0]
     auroc = pairs / np.maximum(positive_total * negative_total, 1)[:, 0]
@@ -91,15 +99,19 @@ def ranking_from_counts(counts: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _average_precision_and_auroc(truth: np.ndarray, score: np.ndarray) -> dict[str, float]:
-    # Same values as scikit-learn's, ten times as fast for some thousand rows: intervals draw thousands of them.
+    # The results equal the results of scikit-learn. With a few thousand rows, this code is ten times as fast as
+    # scikit-learn, and intervals call it thousands of times.
     levels, level_of_row = np.unique(-score, return_inverse=True)
     metrics = ranking_from_counts(ranking_counts(truth, level_of_row, len(levels))[None])
     return {name: float(metrics[name][0]) for name in RANKING_METRICS}
 
 
 def recall_of_highest(truth: np.ndarray, score: np.ndarray, count: int) -> float:
-    """Recall when the `count` highest scores are alerts. Ties at the last rank count with their average."""
-    # The order of ties is arbitrary. Their average is the expected recall of a random order.
+    """Return the recall if the `count` rows with the highest scores are alerts.
+
+    If several rows tie at the last rank, each of these rows counts as the same fraction of an alert.
+    """
+    # The order of ties is arbitrary. Averaging over the ties gives the expected recall in a random order.
     threshold = -np.partition(-score, count - 1)[count - 1]
     above, at_threshold = score > threshold, score == threshold
     true_alerts = truth[above].sum() + (count - above.sum()) * truth[at_threshold].mean()

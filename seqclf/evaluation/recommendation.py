@@ -1,4 +1,4 @@
-"""The next step after a verdict: one concrete thing to do, derived from the facts of a run."""
+"""Recommendation of one concrete next step after an evaluation, derived from the facts of a run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.thresholds import recall_holds
 
-POWER = 0.8  # probability that the advised number of rows shows a difference
-# The half-width of an interval is 1.96 standard deviations. With that power, a difference of 1.96 + 0.84 is shown.
+POWER = 0.8  # probability that the recommended number of rows shows an existing difference
+# The half-width of a 95 % interval is 1.96 standard deviations. A difference of 1.96 + 0.84 standard deviations is
+# shown with the probability `POWER`.
 HALF_WIDTHS = (1.96 + 0.8416) / 1.96
-MAX_TIMES_THE_ROWS = 20  # more rows than that are no advice
-MIN_EPOCHS = 30  # as in conf/trainer/default.yaml
-RARE_SHARE = 0.2  # of positive rows, from which down the threshold 0.5 is rarely the right one
-ADAM = ("Adam", "AdamW", "NAdam", "RAdam")  # optimizers that a learning rate of 1e-3 suits
-PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # needs no quotes in a shell or for Hydra
+MAX_TIMES_THE_ROWS = 20  # at most this multiple of the present number of rows is recommended
+MIN_EPOCHS = 30  # default number of epochs in conf/trainer/default.yaml
+RARE_SHARE = 0.2  # below this fraction of positive rows, the threshold 0.5 is rarely right
+ADAM = ("Adam", "AdamW", "NAdam", "RAdam")  # optimizers for which a learning rate of 1e-3 is suitable
+PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # a path that needs no quotes in a shell or in Hydra
 ROWS_OF_RULE = {"min_recall": "validation rows of {label}", "min_precision": "alerts among the validation rows"}
 UNITS_OF_RULE = {"group": "groups", "sequence": "different sequences"}
 HOLD_OUT_TEST = ("data.split.test=0.2", "so that rows which chose nothing about the model judge it")
@@ -33,10 +34,11 @@ PREDICT = "seqclf predict bundle={bundle} input=new.parquet output=scores.parque
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Facts of a training that advice depends on, all unknown by default.
+    """Facts about a training run that determine the recommendation. By default, all facts are unknown.
 
-    `settings`: its config as plain values. `epochs`: those trained. `best_epoch`: the one that was exported, from 0.
-    `bundle`: path of the exported model. `predictions`: that of the file with all evaluated rows.
+    `settings`: config of the run as a dict of plain values. `epochs`: number of epochs that were trained. `best_epoch`:
+    number of the exported epoch, counted from 0. `bundle`: path of the exported model. `predictions`: path of the file
+    with all evaluated rows.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -47,7 +49,10 @@ class Training:
 
     @property
     def is_short(self) -> bool:
-        """True if training was cut short: it used up few epochs, or the last one was the best."""
+        """True if training ended at its limit of epochs and more epochs may help.
+
+        More epochs may help if the limit is low, or if the last epoch was the best.
+        """
         most = self.settings.get("trainer", {}).get("max_epochs") or 0
         return 0 < most == self.epochs and (most < MIN_EPOCHS or self.epochs == (self.best_epoch or 0) + 1)
 
@@ -58,7 +63,7 @@ class Training:
 
 
 def untried_overrides(training: Training) -> list[str]:
-    """Overrides that may help a model that has learned too little, without those that the run had.
+    """Return overrides that the run did not use and that may help a model that has learned too little.
 
     >>> model = {"cell": "gru", "hidden_size": 96, "pooling": "max"}
     >>> untried_overrides(Training(settings={"model": model, "optimizer": {"lr": 0.001}}))
@@ -72,7 +77,7 @@ def untried_overrides(training: Training) -> list[str]:
         (f"trainer.max_epochs={max(MIN_EPOCHS, 2 * most_epochs)}", training.is_short),
         ("optimizer.lr=1e-3", is_adam and optimizer.get("lr") != 1e-3),
         ("model=gru", model.get("cell") != "gru"),
-        # A network need not have these keys.
+        # Only some networks have these settings.
         ("model.pooling=mean+max+last", model.get("pooling") not in (None, "mean+max+last")),
         ("model.hidden_size=192", model.get("hidden_size") not in (None, 192)),
     ]
@@ -80,9 +85,11 @@ def untried_overrides(training: Training) -> list[str]:
 
 
 def untried_weights(training: Training, decision: Decision, support: Mapping[str, int]) -> list[str]:
-    """Overrides that raise the recall of rare classes, without those that the run had. `support`: rows by label.
+    """Return overrides that the run did not use and that raise the recall of rare classes.
 
-    Weights and batches that balance the classes do the same, and nothing where classes have equally many rows.
+    `support`: dict label → number of rows. Class weights and balanced batches have the same effect, so neither setting
+    is recommended if the run used one of them. Both settings have no effect if all classes have the same number of
+    rows.
     """
     is_weighted = training.settings.get("loss", {}).get("class_weights") == "balanced"
     is_weighted |= bool(training.settings.get("batching", {}).get("balance"))
@@ -94,21 +101,22 @@ def untried_weights(training: Training, decision: Decision, support: Mapping[str
 
 
 class Sampled(NamedTuple):
-    """Amount that was sampled: a `number` of the `unit`, rows, or groups where rows come in groups."""
+    """Size of a sample. `number`: number of independent units. `unit`: "rows", or "groups" for grouped rows."""
 
     number: int
     unit: str = "rows"
 
     @classmethod
     def of(cls, rows: int, groups: GroupScores | None) -> Sampled:
-        """Return the amount in a split of `rows` rows."""
+        """Return the sample size of a split of `rows` rows."""
         return cls(rows) if groups is None or groups.unit != "group" else cls(groups.count, "groups")
 
 
 def baseline_alarm(comparisons: Sequence[MetricComparison], sampled: Sampled, training: Training) -> Alarm | None:
-    """Alarm about a model that is worse than the baseline, or not shown to be better. `sampled`: what was compared.
+    """Return an alarm if the model is worse than the baseline, or not shown to be better.
 
-    None where both models are nearly perfect: the verdict then notes that these rows cannot tell them apart.
+    The result is None if both models are nearly perfect: the verdict then says that these rows cannot tell the models
+    apart. `sampled`: size of the sample on which the models were compared.
     """
     if not comparisons or comparisons[0].is_better or comparisons[0].is_too_easy:
         return None
@@ -134,13 +142,13 @@ def baseline_alarm(comparisons: Sequence[MetricComparison], sampled: Sampled, tr
 
 
 def _rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
-    """About how many rows would show a difference of the observed size with the probability `POWER`.
+    """Return the approximate number of rows that would show the observed difference with the probability `POWER`.
 
-    None if the difference is not positive, or if they are too many.
+    Returns None if the difference is not positive, or if the number of rows would be too large.
     """
     if comparison.is_better or comparison.difference <= 0:
         return None
-    # The width of an interval falls with the square root of the rows.
+    # The width of an interval is inversely proportional to the square root of the rows.
     times = (HALF_WIDTHS * (comparison.difference - comparison.low) / comparison.difference) ** 2
     return _rounded_up(times * rows) if times <= MAX_TIMES_THE_ROWS else None
 
@@ -152,9 +160,10 @@ def next_step(
     baseline: BaselineMetrics | None,
     training: Training | None = None,
 ) -> str:
-    """The most useful thing to do next, as a sentence.
+    """Return one sentence that recommends the most useful next step.
 
-    `metrics`: those of the `split` that the model is judged by. `training`: its facts, where they are known.
+    `metrics`: metrics of `split`, the split by which the model is judged. `training`: facts of the run, None if
+    unknown.
     """
     steps = _steps(metrics, split, decision, baseline, training or Training())
     return next(steps)
@@ -163,7 +172,7 @@ def next_step(
 def _steps(
     metrics: SplitMetrics, split: str, decision: Decision, baseline: BaselineMetrics | None, training: Training
 ) -> Iterator[str]:
-    """Yield steps, the most urgent first. The last one always applies."""
+    """Yield recommended steps, the most urgent step first. The last step applies to every model."""
     kinds = {alarm.kind for alarm in metrics.alarms}
     if NO_POSITIVE in kinds and decision.positive is not None:
         yield f"get rows of {decision.positive}: {split} has none among {metrics.rows:,}, so its recall is unknown."
@@ -200,8 +209,9 @@ def _steps(
 def _steps_to_beat(
     compared: MetricComparison, sampled: Sampled, metrics: SplitMetrics, split: str, training: Training
 ) -> Iterator[str]:
-    """Yield steps for a model that is not shown to beat the baseline on the rows, or groups, of a split."""
-    # More rows show a difference that is there. They make no model better.
+    """Yield recommended steps for a model that is not shown to beat the baseline on a split."""
+    # If the model is better, more rows can show this. If the model is not better, more rows for evaluation do not
+    # improve it.
     learns = compared.is_worse or (compared.difference <= 0 and compared.can_be_shown)
     if (training.is_short or learns) and compared.model < 1:
         yield from _tries(training, split)
@@ -226,7 +236,11 @@ def _steps_to_beat(
 
 
 def _tries(training: Training, split: str) -> Iterator[str]:
-    """Yield the first override to try. Rows that choose between runs no longer judge the result."""
+    """Yield the step to train again with the first override that the run did not use.
+
+    On a split other than validation, the step advises to compare runs by validation scores, because the rows that
+    select a run cannot judge this run.
+    """
     compare = f" and compare the runs by validation scores, as {split} judges the last one"
     for override in untried_overrides(training)[:1]:
         yield f"train again with {override}{'' if split == 'validation' else compare}."
@@ -237,7 +251,7 @@ def _train_again(override: str, reason: str | None = None) -> str:
 
 
 def _raise_threshold(guarantee: Guarantee, training: Training) -> str:
-    """The step for a target that is met by alerts for nearly all rows."""
+    """Return the recommended step if a target turns nearly all rows into alerts."""
     lower = ""
     if guarantee.rule == "min_recall" and (target := _target_of_one_less(guarantee)) is not None:
         lower = f", or set decision.min_recall={target:g}, which leaves out the lowest of them"
@@ -249,7 +263,10 @@ def _raise_threshold(guarantee: Guarantee, training: Training) -> str:
 
 
 def _target_of_one_less(guarantee: Guarantee) -> float | None:
-    """The highest recall, to two digits, for which one row less has to be found, None below a half."""
+    """Return the highest recall target, in steps of 0.01, that allows one more missed row.
+
+    The result is None if the target would be below 0.5.
+    """
     rows, confidence = guarantee.rows, guarantee.confidence
     hits = next((k for k in range(1, rows + 1) if recall_holds(k, rows, guarantee.target, confidence)), rows)
     percents = range(math.ceil(100 * guarantee.target) - 1, 49, -1)
@@ -259,7 +276,7 @@ def _target_of_one_less(guarantee: Guarantee) -> float | None:
 
 
 def _back_guarantee(guarantee: Guarantee, training: Training, split: str) -> Iterator[str]:
-    """Yield steps that would make a guarantee hold."""
+    """Yield recommended steps that would back a guarantee."""
     key = f"decision.{guarantee.rule}"
     if guarantee.provisional:
         yield _train_again(
@@ -267,7 +284,7 @@ def _back_guarantee(guarantee: Guarantee, training: Training, split: str) -> Ite
         )
         return
     if guarantee.conflict or not guarantee.needed or guarantee.needed <= guarantee.rows:
-        # It does not separate the classes well enough.
+        # The model does not separate the classes well enough.
         yield from _tries(training, split)
         yield f"set a lower {key} than {guarantee.target:g}: the model does not separate the classes well enough."
         return
@@ -286,6 +303,6 @@ def _back_guarantee(guarantee: Guarantee, training: Training, split: str) -> Ite
 
 
 def _rounded_up(rows: float) -> int:
-    """Round up to two digits, as more would look exact."""
+    """Round up to two significant digits, because more digits would suggest a false precision."""
     unit = 10 ** max(0, math.floor(math.log10(max(rows, 1))) - 1)
     return math.ceil(rows / unit) * unit

@@ -1,9 +1,10 @@
-"""Evaluation of a trained model on its splits."""
+"""Results of the evaluation of a trained model, by split."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -36,15 +37,15 @@ from seqclf.system.json_result import JsonResult
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_MISTAKES = 20  # shown in a report
+MAX_MISTAKES = 20  # maximum number of misclassified rows in a report
 
 
 class SplitOutputs(NamedTuple):
-    """Rows of a split that a model was run on.
+    """Outputs of a model for the rows of a split.
 
-    `logits`: (N, C). `labels`, `lengths` (tokens before truncation): (N,) int64. `truncated`: (N,) bool. `groups`: (N,)
-    keys, equal for rows of one group, None where each row stands alone. `group_names`: (N,) of `data.group`, null where
-    a row has none; None where the groups are equal sequences.
+    `logits`: (N, C). `labels`: (N,) int64 class numbers. `lengths`: (N,) int64 tokens before truncation. `truncated`:
+    (N,) bool. `groups`: (N,) group keys, equal for rows of one group; None for independent rows. `group_names`: (N,)
+    values of the column `data.group`, null for a row without a group; None if equal sequences form the groups.
     """
 
     logits: np.ndarray
@@ -57,7 +58,7 @@ class SplitOutputs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MajorityMetrics(JsonResult):
-    """Metrics of always predicting the largest class, `label`. `f1_of_label` is its F1, `f1` the macro mean."""
+    """Metrics of always predicting the largest class, `label`. `f1` is the macro mean, `f1_of_label` the label's F1."""
 
     label: str
     accuracy: float
@@ -71,10 +72,10 @@ class MajorityMetrics(JsonResult):
 class SplitMetrics(ClassificationMetrics):
     """Metrics of a split with their slices, intervals and alarms: a block of metrics.json.
 
-    `groups`: those of the rows, None where each row stands alone. `length_decline`: the longest sequences, where their
-    recall is lower than that of shorter ones beyond chance. `targets`: what became of those of the decision, None
-    without any. `used_for`: choices that these rows made about the model (epoch, threshold, temperature), so that they
-    flatter it.
+    `groups`: scores by group, None for independent rows. `length_decline`: range of the longest sequences with a
+    significantly lower recall than shorter sequences, None without such a decline. `targets`: results of the decision's
+    targets, None without targets. `used_for`: choices (epoch, threshold, temperature) that were made with the rows of
+    the split, so that its metrics are too optimistic.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {
@@ -98,7 +99,7 @@ class SplitMetrics(ClassificationMetrics):
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineCandidate(JsonResult):
-    """An order-blind model, and the deciding metric on the split that it was chosen by and on the last one."""
+    """An order-blind model. `validation`, `last`: its deciding metric on validation rows and on the last split."""
 
     model: str
     validation: float
@@ -109,8 +110,8 @@ class BaselineCandidate(JsonResult):
 class BaselineMetrics(ClassificationMetrics):
     """Metrics of an order-blind model on the split that the trained model is judged by.
 
-    `comparison`: the trained model against it on the same rows. The first metric decides (see `compare_models`).
-    `candidates`: the order-blind models that were tried, this one among them.
+    `comparison`: comparisons of the trained model with the order-blind model on the same rows, where the first metric
+    decides (see `compare_models`). `candidates`: all order-blind models that were tried, including this model.
     """
 
     model: str
@@ -121,7 +122,7 @@ class BaselineMetrics(ClassificationMetrics):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Outputs of a model on each split, and how it decides. The last split is the one it is judged by."""
+    """Outputs of a model on each split, and its decision. The last split is the split that the model is judged by."""
 
     outputs: Mapping[str, SplitOutputs]
     decision: Decision
@@ -137,12 +138,12 @@ class Evaluation:
 
     @property
     def probabilities(self) -> np.ndarray:
-        """(N, C) of the last split."""
+        """Probabilities (N, C) of the rows of the last split."""
         return self.decision.probabilities(self.last.logits)
 
     @property
     def predicted(self) -> np.ndarray:
-        """(N,) class numbers of the last split."""
+        """Predicted class numbers (N,) of the rows of the last split."""
         return self.decision.choose(self.last.logits)
 
 
@@ -155,9 +156,9 @@ def evaluate_split(
     with_intervals: bool,
     used_for: list[str] | None = None,
 ) -> SplitMetrics:
-    """Metrics of the outputs of one split under a decision.
+    """Return the metrics of the outputs of one split under a decision.
 
-    `with_intervals`: with 95 % confidence intervals. `used_for`: see `SplitMetrics`.
+    `with_intervals`: True to add 95 % confidence intervals. `used_for`: see `SplitMetrics`.
 
     >>> outputs = SplitOutputs(
     ...     logits=np.array([[3.0, 0.0], [0.0, 3.0], [1.0, 0.0]]),
@@ -193,7 +194,7 @@ def evaluate_split(
         by_length=by_length,
         truncated=slice_metrics(predictions, outputs.truncated) if outputs.truncated.any() else None,
         intervals=intervals,
-        # With a target, a lower accuracy than that of the majority class is intended.
+        # A decision with a target intentionally accepts a lower accuracy than always predicting the largest class.
         alarms=find_alarms(metrics, classes, positive, targets, auroc, argmax, effect),
         majority=majority_metrics(metrics, len(labels)),
         groups=(
@@ -214,18 +215,18 @@ def evaluate_split(
 
 
 def threshold_labels(decision: Decision, positive: str | None) -> list[str]:
-    """Labels whose threshold the decision moves: those of its targets, or the positive one."""
+    """Return the labels whose threshold the decision moves: the labels of its targets, or the positive label."""
     labels = list(dict.fromkeys(guarantee.label for guarantee in decision.targets))
     return labels or ([] if positive is None or decision.rule == "argmax" else [positive])
 
 
 def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:
-    """Metrics of always predicting the largest class of a split of `rows` rows."""
+    """Return the metrics of always predicting the largest class of a split of `rows` rows."""
     support = metrics.support_by_class
     label = max(support, key=lambda name: support[name])
     present = sum(count > 0 for count in support.values())
     accuracy = support[label] / rows
-    # The label has a recall of 1 and a precision of `accuracy`. All other classes count as 0 in the macro means.
+    # The largest class has a recall of 1 and a precision of `accuracy`. All other classes count as 0 in macro means.
     f1 = 2 * accuracy / (1 + accuracy)
     return MajorityMetrics(
         label=label,
@@ -237,12 +238,21 @@ def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:
     )
 
 
-def calibration_of(outputs: Mapping[str, SplitOutputs], temperature: float, applied: bool) -> Calibration:
-    """Calibration error of each split without and with `temperature`, and that of right probabilities."""
+def calibration_of(
+    outputs: Mapping[str, SplitOutputs],
+    temperature: float,
+    applied: bool,
+    others: Mapping[str, float] = MappingProxyType({}),
+) -> Calibration:
+    """Return the calibration errors of each split with and without `temperature`, and the errors by chance.
+
+    The errors by chance are the mean errors of exactly right probabilities. `others`: dict split → temperature, for
+    splits with another one.
+    """
     errors = {}
     for split, rows in outputs.items():
         # A temperature of 1 leaves the logits as they are.
-        before, after = (softmax(rows.logits / scale) for scale in (1.0, temperature))
+        before, after = (softmax(rows.logits / scale) for scale in (1.0, others.get(split, temperature)))
         errors[split] = CalibrationErrors(
             before=calibration_error(rows.labels, before),
             after=calibration_error(rows.labels, after),

@@ -1,4 +1,4 @@
-"""Result of a run, and its form in metrics.json."""
+"""Result of a run, and the form of this result in metrics.json."""
 
 from __future__ import annotations
 
@@ -10,34 +10,71 @@ from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
+from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS
 from seqclf.evaluation.calibration import Calibration
+from seqclf.evaluation.choose_share import ShareChoice
 from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_key
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.evaluation.readiness import reasons_against
+from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.evaluation.target_results import BROKEN
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
+REASONS = {  # dict kind of alarm → reason against using the model
+    NO_POSITIVE: "no row tells its recall",
+    "never_predicted": "there are labels that it never predicts",
+    CHANCE: "it is not shown to be better than chance",
+    "hidden_recall": "its accuracy hides a low recall",
+    USELESS_ALERTS: "its alerts are hardly better than random ones",
+    "below_majority": "always saying the largest class is right as often",
+    NOT_BETTER: "it is not shown to beat a model that ignores the order",
+}
+
+
+def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is_apart: bool = True) -> list[str]:
+    """Return the reasons why a model should not be used yet, as clauses, the gravest reason first.
+
+    The list is empty if nothing speaks against the model. `metrics`: metrics of the `split` that the model is judged
+    by, with all alarms. `is_apart`: True if the `split` shares no group and no time with earlier splits.
+    """
+    reasons = [REASONS.get(alarm.kind, alarm.text) for alarm in metrics.alarms]
+    if any(result.status == BROKEN for result in metrics.targets or ()):
+        reasons.append(f"its guarantee does not hold on {split}")
+    elif any(target.rule != "cost" and not target.backed for target in decision.targets):
+        reasons.append("its guarantee is not backed")
+    if metrics.used_for:
+        reasons.append(f"the {split} rows that judge it also chose its {' and '.join(metrics.used_for)}")
+    if not is_apart:
+        reasons.append(f"{split} shares groups or times with the rows before it")
+    return list(dict.fromkeys(reasons))
+
+
 Read = TypeVar("Read")
-MAX_CLASSES = 50  # classes that have a score each
+MAX_CLASSES = 50  # maximum number of classes for a score of each class
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """Result of a training run, the content of metrics.json, or of an evaluation, which knows the first fields only.
+    """Result of a training run, which is the content of metrics.json, or of an evaluation.
 
-    `splits`: metrics by split; the last split is the one that the model is judged by. `no_baseline`: why there is no
-    baseline. `next_step`: the most useful thing to do next, as a sentence. `data` and `leaks`: counts of the dataset by
-    split, and of rows that its splits share. `holdout_rows`: validation rows that only set the threshold.
-    `trained_steps`: optimizer steps of the checkpoint that was evaluated. `halting`: accuracy against tokens read, for
-    a network that may halt before the end of a sequence.
+    An evaluation sets only the first fields. `splits`: dict split → metrics; the last split is the split that the model
+    is judged by. `no_baseline`: reason why there is no baseline. `next_step`: the most useful thing to do next, as a
+    sentence. `data`: counts of the dataset by split. `leaks`: counts of rows that the splits of the dataset share.
+    `holdout_rows`: number of validation rows that only set the threshold. `trained_steps`: optimizer steps of the
+    evaluated checkpoint. `halting`: accuracy against tokens read, for a network that may halt before the end of a
+    sequence. `refit`: the second training on train and validation, None if there was none.
+
+    `ladder`: models on the same rows, from the lowest rung to the highest; empty if there is only one model.
     """
 
     splits: Mapping[str, SplitMetrics]
     decision: Decision
     baseline: BaselineMetrics | None = None
     no_baseline: str | None = None
+    ladder: tuple[Rung, ...] = ()
     next_step: str | None = None
     calibration: Calibration | None = None
     data: Mapping[str, SplitCounts] = field(default_factory=dict)
@@ -45,6 +82,8 @@ class RunResult:
     holdout_rows: int = 0
     trained_steps: int | None = None
     halting: TokensCurve | None = None
+    mix: ShareChoice | None = None
+    refit: Refit | None = None
 
     @property
     def split(self) -> str:
@@ -53,7 +92,7 @@ class RunResult:
 
     @property
     def metrics(self) -> SplitMetrics:
-        """Metrics of that split."""
+        """Metrics of the split that the model is judged by."""
         return self.splits[self.split]
 
     @property
@@ -63,17 +102,22 @@ class RunResult:
 
     @property
     def positive(self) -> str | None:
-        """The label that matters, None without one."""
+        """The positive label, None without a positive label."""
         return None if self.metrics.positive is None else self.metrics.positive.label
 
     @property
+    def chosen_step(self) -> int | None:
+        """Optimizer step of the training with validation whose model was chosen, None if it is unknown."""
+        return self.trained_steps if self.refit is None else self.refit.chosen_step
+
+    @property
     def is_apart(self) -> bool:
-        """True unless that split shares groups or times with the rows before it."""
+        """True unless the split that judges the model shares groups or times with the rows of earlier splits."""
         return self.leaks is None or self.leaks.is_apart(self.split)
 
     @property
     def is_independent(self) -> bool:
-        """True if the rows of that split chose nothing about the model, and are apart from the rows before them."""
+        """True if the rows of the judging split chose nothing about the model and are independent of earlier splits."""
         return not self.metrics.used_for and self.is_apart
 
     @property
@@ -82,24 +126,27 @@ class RunResult:
         return reasons_against(self.metrics, self.decision, self.split, is_apart=self.is_apart)
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return scores by split and `metric_key`, and those of the order-blind baseline as `baseline`."""
+        """Return dict split → `metric_key` → score, with the scores of the order-blind baseline as split `baseline`."""
         scores = {
-            # More scores of the rows that the model was trained on would only fill tables.
+            # For the training rows, more scores would only fill tables.
             split: mean_scores(metrics) if split == "train" else all_scores(metrics)
             for split, metrics in self.splits.items()
         }
         return scores if self.baseline is None else {**scores, "baseline": all_scores(self.baseline)}
 
     def to_dict(self) -> JsonObject:
-        """JSON form: a block per split at the top level, so that `metrics["test"]["recall"]` reads as it should."""
+        """Return the JSON form: one block per split at the top level, so users can read `metrics["test"]["recall"]`."""
         content = {
             **self.splits,
             "baseline": self.baseline,
             "no_baseline": self.no_baseline,
+            "ladder": [rung.to_dict() for rung in self.ladder] or None,
             "not_yet": self.not_yet if self.splits else None,
             "next": self.next_step,
             "decision": self.decision,
             "halting": self.halting,
+            "mix": self.mix,
+            "refit": self.refit,
             "calibration": self.calibration,
             "data": self.data or None,
             "holdout": {"rows": self.holdout_rows},
@@ -110,8 +157,9 @@ class RunResult:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> RunResult:
-        """Inverse of `to_dict`. Parts that `state` lacks are unknown, and so is a split without a whole block.
+        """Return the result of the JSON form `state`, the inverse of `to_dict`.
 
+        Parts that are missing in `state` are unknown in the result. A split without a complete block is left out.
         Raises InputError for the content of another version.
         """
 
@@ -120,13 +168,14 @@ class RunResult:
 
         try:
             counts = state.get("data", {})
-            # The author of a training loop may give `write_bundle` a few scores, which are no block.
+            # A custom training loop may give `write_bundle` a few scores only, which are not a complete block.
             whole = [name for name in SPLITS if "by_length" in state.get(name, ())]
             return cls(
                 splits={name: SplitMetrics.from_dict(state[name]) for name in whole},
                 decision=part("decision", Decision.from_dict) or Decision(),
                 baseline=part("baseline", BaselineMetrics.from_dict),
                 no_baseline=state.get("no_baseline"),
+                ladder=tuple(Rung.from_dict(rung) for rung in state.get("ladder", ())),
                 next_step=state.get("next"),
                 calibration=part("calibration", Calibration.from_dict),
                 data={split: SplitCounts.from_dict(rows) for split, rows in counts.items()},
@@ -134,8 +183,10 @@ class RunResult:
                 holdout_rows=state.get("holdout", {"rows": 0})["rows"],
                 trained_steps=state.get("step"),
                 halting=part("halting", TokensCurve.from_manifest),
+                mix=part("mix", ShareChoice.from_dict),
+                refit=part("refit", Refit.from_dict),
             )
-        # The file may be of another version or edited, so any key may be missing or of another type.
+        # The file may be edited or of another version, so any key may be missing or have another type.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise InputError(None, f"is not as this version writes it ({type(error).__name__}: {error})") from error
 
@@ -147,14 +198,14 @@ def _plain(value: Any) -> Any:
 
 
 def mean_scores(metrics: ClassificationMetrics) -> dict[str, float]:
-    """Return loss, accuracy and the macro means of a split by `metric_key`."""
+    """Return dict `metric_key` → score for the loss, the accuracy and the macro means of a split."""
     return {metric_key(name): getattr(metrics, name) for name in MAIN_METRICS}
 
 
 def all_scores(metrics: ClassificationMetrics) -> dict[str, float]:
-    """Return the scores of a split by `metric_key`: each once, and none that is not defined.
+    """Return dict `metric_key` → score for all scores of a split that are defined.
 
-    Average precision and AUROC are those of the positive label, or means over more than two classes.
+    Average precision and AUROC refer to the positive label, or are means over more than two classes.
     """
     positive = metrics.positive
     scores: dict[str, float | None] = {**mean_scores(metrics), "mcc": metrics.mcc, "ece": metrics.ece}

@@ -1,4 +1,4 @@
-"""Metrics of parts of a split: by length, and of the rows that were truncated."""
+"""Metrics of a part of a split: the rows in a range of lengths, or the truncated rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy as np
 from seqclf.evaluation.metrics import AlertMetrics, confusion_matrix, confusion_metrics, positive_metrics
 from seqclf.system.json_result import JsonResult
 
-BUCKETS = 5  # more would leave too few rows in each for a stable recall
+BUCKETS = 5  # number of length buckets; more buckets would have too few rows for a stable recall
 
 
 @dataclass(frozen=True, kw_only=True)
 class SliceMetrics(JsonResult):
-    """Metrics of some rows of a split. `positive` is None without a positive label."""
+    """Metrics of a part of the rows of a split.
+
+    `positive`: metrics of the positive label, None without a positive label.
+    """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"positive"})
 
@@ -28,21 +31,22 @@ class SliceMetrics(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class LengthSlice(SliceMetrics):
-    """Metrics of the rows with `low` to `high` tokens, both included, before truncation."""
+    """Metrics of the rows with `low` to `high` tokens (both included) before truncation."""
 
     low: int
     high: int
 
 
 def length_buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
-    """At most `BUCKETS` ranges of lengths, both ends included, with about equally many rows in each.
+    """Return at most `BUCKETS` ranges of lengths, both ends included, with about equally many rows in each range.
 
     >>> length_buckets(np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 100]))
     [(1, 2), (3, 4), (5, 6), (7, 8), (9, 100)]
     """
     if not len(lengths):
         return []
-    # `inverted_cdf` gives lengths that occur, so that no bucket is empty. Equal quantiles merge their buckets.
+    # `inverted_cdf` returns only lengths that occur in the data, so no bucket is empty. Buckets with the same upper end
+    # are merged.
     inner = np.quantile(lengths, np.arange(1, BUCKETS) / BUCKETS, method="inverted_cdf").astype(np.int64)
     ends = np.unique([*inner, lengths.max()])
     starts = [int(lengths.min()), *(ends[:-1] + 1).tolist()]
@@ -51,7 +55,10 @@ def length_buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Labels and predictions of rows. `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C)."""
+    """Labels and predictions of rows.
+
+    `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C) probabilities of the classes.
+    """
 
     labels: np.ndarray
     predicted: np.ndarray
@@ -61,7 +68,7 @@ class ScoredRows:
 
 
 def slices_by_length(predictions: ScoredRows, lengths: np.ndarray) -> list[LengthSlice]:
-    """Metrics of each length bucket. `lengths`: (N,) tokens before truncation."""
+    """Return the metrics of each length bucket. `lengths`: (N,) number of tokens before truncation."""
     slices = []
     for low, high in length_buckets(lengths):
         inside = (lengths >= low) & (lengths <= high)
@@ -70,7 +77,7 @@ def slices_by_length(predictions: ScoredRows, lengths: np.ndarray) -> list[Lengt
 
 
 def slice_metrics(predictions: ScoredRows, rows: np.ndarray) -> SliceMetrics:
-    """Metrics of the rows where `rows` (N,) is true."""
+    """Return the metrics of the rows where `rows` (N,) is True."""
     labels, probabilities = predictions.labels[rows].astype(np.int64), predictions.probabilities[rows]
     confusion = confusion_matrix(labels, predictions.predicted[rows], len(predictions.classes))
     metrics = confusion_metrics(confusion, predictions.classes)

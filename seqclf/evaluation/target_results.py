@@ -1,4 +1,4 @@
-"""Targets of a decision on a split, counted in the unit that their guarantees are about."""
+"""Comparison of a decision's targets with the results on a split, counted in the units of the guarantees."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ MET, WITHIN_CHANCE, BROKEN = "met", "within_chance", "broken"
 
 @dataclass(frozen=True, kw_only=True)
 class TargetResult(JsonResult):
-    """A target of a decision on a split.
+    """Result of one target of a decision on a split.
 
-    `value`: the share that the target is about, None where no row counts. Where the guarantee is about groups, it is
-    the expected share of one row drawn from each. `units`: rows that count, or groups. `low`, `high`: 95 % confidence
-    interval. `status`: met, within_chance (missed, and chance explains it), or broken (the interval misses the target),
-    None where no row counts.
+    `value`: observed value of the metric to which the target applies, None if no row is counted. If the guarantee
+    counts groups, `value` is the expected value for one random row of each group. `units`: number of rows or groups
+    that are counted. `low`, `high`: limits of the 95 % confidence interval of `value`. `status`: "met",
+    "within_chance", "broken", or None if no row is counted. In the cases "within_chance" and "broken", the value misses
+    the target. The interval contains the target only in the case "within_chance".
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"value", "low", "high", "status"})
@@ -39,9 +40,9 @@ class TargetResult(JsonResult):
 def target_results(
     decision: Decision, labels: np.ndarray, predicted: np.ndarray, classes: list[str], group: np.ndarray | None = None
 ) -> list[TargetResult]:
-    """Return what became of each target with a guarantee, in their order.
+    """Return the result of each target that has a guarantee, in the order of the targets.
 
-    `labels`, `predicted`: (N,) class numbers. `group`: (N,) codes of the groups of the rows.
+    `labels`, `predicted`: (N,) class numbers. `group`: (N,) code of each row's group, None if the rows are independent.
 
     >>> target = Guarantee(
     ...     rule="min_recall", label="yes", target=0.8, confidence=0.95, backed=True, rows=20, needed=None
@@ -69,7 +70,7 @@ def _result(
     }[target.rule]
     weight = np.ones(len(is_label))
     if group is not None and target.unit is not None:
-        # Of each group one row is drawn, so its rows share the weight of one.
+        # A guarantee counts one random row of each group, so all rows of a group together have the weight of one row.
         weight = 1 / np.maximum(np.bincount(group[drawn], minlength=group.max() + 1)[group], 1)
     units = float(weight[counted].sum())
     result = TargetResult(rule=target.rule, label=target.label, target=target.target, units=units)

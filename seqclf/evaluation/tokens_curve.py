@@ -1,4 +1,4 @@
-"""Accuracy against tokens read, for models that decide how much of a sequence they read. Pure numpy."""
+"""Accuracy as a function of the tokens read, for models that may halt before the end of a sequence."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ import numpy as np
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject, JsonResult
 
-# Halting scores that are tried: -log of the probability that a sequence was read further. 0 reads one token.
+# Thresholds of the halting score at which the curve has points. The halting score is -log of the probability that the
+# model has not halted yet. At the threshold 0, only one token is read.
 THRESHOLDS = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 120), [math.inf]])
-TOLERATED_LOSS = 0.005  # of macro recall, at the knee
-TOLERATED_SHARE = 0.05  # of what reading everything removes from the log loss, at the knee
+TOLERATED_LOSS = 0.005  # the operating point may lose this much macro recall
+# The operating point may lose this fraction of the decrease in log loss that reading all tokens brings.
+TOLERATED_SHARE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint(JsonResult):
-    """Scores where every sequence is read up to a `threshold` of its halting score, None to its end.
+    """Scores of a model that stops reading each sequence when the halting score reaches a threshold.
 
-    `tokens`: share of all tokens that are read. `loss`: mean log loss of the labels.
+    `threshold`: threshold of the halting score, None if every sequence is read to its end. `tokens`: fraction of all
+    tokens that is read. `loss`: mean log loss of the labels.
     """
 
     threshold: float | None
@@ -35,10 +38,11 @@ class CurvePoint(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class TokensCurve(JsonResult):
-    """Curves of a model, by split, and its operating point. Points go from few tokens to all, which is the last.
+    """Curves of scores against tokens read, one curve for each split, and the recommended operating point.
 
-    `threshold`: of the operating point, the knee of the curve of validation (see `find_knee`), None to read everything.
-    All curves have the same thresholds.
+    `splits`: dict split → points of its curve, from few tokens to all tokens. All curves have the same thresholds.
+    `threshold`: threshold of the operating point, None if all tokens are read. The operating point is the knee of the
+    validation curve (see `find_knee`).
 
     >>> points = [
     ...     CurvePoint(threshold=0.1, tokens=0.25, recall=0.5, accuracy=0.6, loss=1.0),
@@ -59,16 +63,20 @@ class TokensCurve(JsonResult):
 
     @classmethod
     def of_splits(cls, splits: Mapping[str, Sequence[CurvePoint]]) -> TokensCurve:
-        """Thin out the curves by split, and choose the operating point on validation."""
+        """Return the curves without points of equal token counts, and the operating point.
+
+        The validation curve determines the operating point.
+        """
         validation = splits["validation"]
-        # Of thresholds between which nothing changes, the one that reads to the end says so best.
+        # If several thresholds read the same number of tokens, keep the last of them, so that the last point keeps the
+        # threshold None.
         last_of_share = {point.tokens: index for index, point in enumerate(validation)}
         kept = {split: [points[index] for index in last_of_share.values()] for split, points in splits.items()}
         return cls(threshold=find_knee(kept["validation"]).threshold, splits=kept)
 
     @classmethod
     def from_manifest(cls, state: Mapping[str, Any]) -> TokensCurve:
-        """Return the curve in a manifest, whose values were checked."""
+        """Return the curves that a manifest holds. The values in `state` have already been checked."""
         splits = {
             split: [CurvePoint(**{key: point[key] for key in POINT}) for point in points]
             for split, points in state["splits"].items()
@@ -76,14 +84,15 @@ class TokensCurve(JsonResult):
         return cls(threshold=state["threshold"], splits=splits)
 
     def point(self, split: str) -> CurvePoint:
-        """Return the operating point on a split."""
+        """Return the operating point on the curve of a split."""
         return next(point for point in self.splits[split] if point.threshold == self.threshold)
 
     def threshold_of(self, budget: float | None) -> float:
-        """Return the threshold at which validation reads at most a share `budget` of the tokens, None for the knee.
+        """Return the threshold at which the model reads at most a fraction `budget` of the validation tokens.
 
-        A budget below that of the first point gives the first point, as every sequence is read to some token. Raises
-        InputError for a budget that is no share.
+        If `budget` is None, the result is the threshold of the operating point. If `budget` is below the first point of
+        the curve, the result is the threshold of the first point, because at least one token of every sequence is read.
+        Raises InputError for a budget that is not a fraction.
         """
         if budget is None:
             return math.inf if self.threshold is None else self.threshold
@@ -117,21 +126,25 @@ POINT = tuple(CurvePoint.__dataclass_fields__)
 
 
 def find_knee(points: Sequence[CurvePoint]) -> CurvePoint:
-    """Return the point of fewest tokens that is nearly as good as reading everything.
+    """Return the point with the fewest tokens that is nearly as good as reading all tokens.
 
-    It loses at most `TOLERATED_LOSS` of macro recall, and keeps all but `TOLERATED_SHARE` of what reading removes from
-    the log loss. Recall alone would say nothing where a rare class is never the most probable one, and little where
-    validation has few rows.
+    The macro recall of the point is at most `TOLERATED_LOSS` below the macro recall of reading all tokens. Reading all
+    tokens lowers the log loss compared with the first point. The returned point loses at most a fraction
+    `TOLERATED_SHARE` of this gain. Recall alone is not enough, because it ignores a rare class that is never the most
+    probable class, and because it is imprecise if validation has few rows.
     """
     first, end = points[0], points[-1]
-    # Recalls that differ by the tolerance are computed with rounding errors.
+    # 1e-9 allows for rounding errors if recalls differ by exactly the tolerance.
     least, most = end.recall - TOLERATED_LOSS - 1e-9, end.loss + TOLERATED_SHARE * max(0.0, first.loss - end.loss)
     good = [point for point in points if point.recall >= least and point.loss <= most]
     return min([*good, end], key=lambda point: point.tokens)
 
 
 class CurveCounts:
-    """Counts of a split, batch by batch, for its curve. Memory does not grow with the rows."""
+    """Counts from which the curve of a split is computed, updated batch by batch.
+
+    The memory use does not grow with the number of rows.
+    """
 
     def __init__(self, classes: int):
         self.correct = np.zeros((len(THRESHOLDS), classes), np.int64)
@@ -141,7 +154,10 @@ class CurveCounts:
         self.tokens = 0
 
     def update(self, logits: np.ndarray, read: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> None:
-        """Add rows with logits (B, K, C) and tokens read (B, K) at each threshold."""
+        """Add the rows of a batch.
+
+        `logits`: (B, K, C) logits at each of K thresholds. `read`: (B, K) number of tokens read at each threshold.
+        """
         is_correct = logits.argmax(axis=2) == labels[:, None]
         np.add.at(self.correct.T, labels, is_correct)
         shifted = logits - logits.max(axis=2, keepdims=True)
@@ -152,7 +168,7 @@ class CurveCounts:
         self.tokens += int(lengths.sum())
 
     def points(self) -> list[CurvePoint]:
-        """Return a point for each threshold."""
+        """Return the points of the curve, one point for each threshold."""
         present = self.rows > 0
         recall = (self.correct[:, present] / self.rows[present]).mean(axis=1)
         accuracy = self.correct.sum(axis=1) / self.rows.sum()

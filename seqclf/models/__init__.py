@@ -1,1 +1,1 @@
-"""Networks from a batch to logits, and their export to ONNX."""
+"""Networks that map a batch of sequences to logits, and the export of networks to ONNX."""

@@ -1,4 +1,4 @@
-"""Classifier that decides for each sequence how many tokens it reads."""
+"""Adaptive classifier, which decides for each sequence how many tokens are read before the prediction."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from seqclf.models.pooling import token_mask
 from seqclf.models.running_state import State
 from seqclf.models.training_loss import Loss, TrainingLoss, row_costs
 
-GAIN_WEIGHT = 0.02  # of a batch, in the running mean of what reading removes from the loss
-START_BIAS = -3.0  # a stop probability of 5 % while nothing is known, so that training begins with long readings
-MAX_LOGITS = 4_000_000  # of all prefixes together that are kept at a time
+GAIN_WEIGHT = 0.02  # weight of each new batch in the running mean `AdaptiveClassifier.gain`
+START_BIAS = -3.0  # initial bias of the stop logit; a stop probability of 5 % lets early training read many tokens
+MAX_LOGITS = 4_000_000  # maximum number of logits in memory; each prefix of a sequence has its own logits
 
 
 class Reading(NamedTuple):
-    """Outputs and scores of B sequences of up to T tokens, as a network read them.
+    """Encoder outputs, pooled prefixes and halting scores of B sequences of up to T tokens.
 
-    `outputs`: (B, T, size) of the encoder. `prefixes`: (B, T, pooled size), the tokens up to each one pooled. `scores`:
-    (B, T) halting scores, which rise along a row.
+    `outputs`: (B, T, size) encoder outputs. `prefixes`: (B, T, pooled size) pooled vectors of the prefixes. The vector
+    at position t pools the tokens 0 to t. `scores`: (B, T) halting scores, which never decrease along a sequence.
     """
 
     outputs: Tensor
@@ -42,10 +42,11 @@ class Reading(NamedTuple):
 
 
 class HaltingHead(nn.Module):
-    """Returns the logit (B, T) of the probability to stop at each token.
+    """Layer that computes the stop logits (B, T) of an `AdaptiveClassifier`.
 
-    It reads the outputs (B, T, `size`) of the encoder, and the certainty (B, T) of the classifier after each token (see
-    `certainty_of`), which counts from the start of training: few rows teach little about when to stop.
+    The sigmoid of a stop logit is the probability to stop at the token. The inputs are the encoder outputs (B, T,
+    `size`) and the certainty (B, T) of the classifier after each token (see `certainty_of`). The initial weight of the
+    certainty is 1, because a small dataset is not enough to learn this weight from 0.
     """
 
     def __init__(self, size: int):
@@ -58,26 +59,30 @@ class HaltingHead(nn.Module):
         return self.outputs(outputs)[..., 0] + self.certainty * certainty
 
 
-OWN_NAMES = {"threshold", "read", "halted"}  # an input and two outputs of the exported step
+# Names that the exported `AdaptiveStep` uses for an input and two outputs. A field of the data may not have one of
+# these names.
+OWN_NAMES = {"threshold", "read", "halted"}
 
 
 class AdaptiveClassifier(SequenceClassifier):
     """A `SequenceClassifier` that reads a sequence from its start and may halt before its end.
 
-    A second head, `HaltingHead`, gives each token a probability to stop there. The halting score of a token is -log of
-    the probability that the sequence has not halted up to it, which only rises. A sequence halts at the first token
-    whose score reaches `threshold`, and is classified by the tokens up to there. `forward` returns these logits. While
-    the network is trained, the threshold is infinite: validation judges reading to the end. It is set once, after
-    training, from scores of validation (see `TokensCurve`).
+    A second head, `HaltingHead`, computes a stop probability for each token. Each token also has a halting score,
+    -log(p), where p is the probability that the sequence has not stopped at this token or an earlier token. Halting
+    scores never decrease along a sequence. The halting token is the first token whose halting score reaches
+    `threshold`. The method `forward` predicts the class from the tokens up to the halting token. During training the
+    threshold is infinite, so validation reads all tokens of every sequence. After training, the threshold is chosen
+    from the halting scores of the validation split (see `TokensCurve`).
 
-    Trained end to end by the exact expectation over the halting token (Russwurm et al. 2023, ELECTS; Banino et al.
-    2021, PonderNet): the mean loss of the logits at that token, plus a price of the share of tokens read, plus the loss
-    of the logits after the last token, so that reading to the end stays good.
+    Training minimizes the exact expectation of the loss over the position of the halting token (Russwurm et al. 2023,
+    ELECTS; Banino et al. 2021, PonderNet). The training loss is the sum of three terms. The first term is the expected
+    loss of the logits at the halting token. The second term is a price for the tokens that are read. The third term is
+    the loss of the logits after the last token, so that the classifier stays accurate for whole sequences.
 
-    `earliness`: price of reading a whole sequence, as a share of the loss that reading it removes. That share is
-    comparable between datasets, whereas a price in units of the loss would exceed all there is to gain where one class
-    is rare. `arguments`: those of `SequenceClassifier`. Its encoder must read in one direction. Raises InputError if it
-    does not.
+    `earliness`: price of reading a whole sequence, as a fraction of `gain`. The gain is the loss after the first token
+    minus the loss after the last token. The price is relative to the gain, because a fixed price could exceed the gain
+    if one class is rare. `arguments`: arguments of `SequenceClassifier`. Raises InputError if the encoder is not
+    unidirectional.
 
     >>> model = AdaptiveClassifier(
     ...     [{"name": "word", "kind": "category", "size": 50}],
@@ -106,13 +111,14 @@ class AdaptiveClassifier(SequenceClassifier):
         super().__init__(fields, num_classes, **arguments)
         self.earliness = earliness
         self.threshold = math.inf
-        # Running mean of what reading removes from the loss. Part of the checkpoint, as the next step depends on it.
+        # The gain is the running mean of (loss after the first token) - (loss after the last token). The gain is a
+        # buffer, so that checkpoints contain the gain, and resumed training can continue with the same gain.
         self.register_buffer("gain", torch.zeros(()))
         self.halting = HaltingHead(self.encoder.size)
 
     @classmethod
     def check_encoder(cls, encoder: SequenceEncoder) -> None:
-        """Raise InputError for an encoder that reads a sequence from its end too, or only as a whole."""
+        """Raise InputError if the encoder is bidirectional or cannot read a sequence in chunks."""
         if encoder.step_form() is None:
             problem = "an adaptive model reads each sequence once, from its start"
             if encoder.backward_size:
@@ -121,12 +127,12 @@ class AdaptiveClassifier(SequenceClassifier):
             raise InputError("model", problem, remedy)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        """Return the logits (B, C) at the tokens where the sequences halt. See `SequenceClassifier.forward`."""
+        """Return the logits (B, C) of each sequence at its halting token. See `SequenceClassifier.forward`."""
         outputs, _, scores = self.read(fields, lengths, host_lengths)
         return self.head(self.pooling(outputs, tokens_read(scores, lengths, self.threshold)))
 
     def read(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Reading:
-        """Read whole sequences. See `Reading`."""
+        """Encode whole sequences, and return the encoder outputs, pooled prefixes and halting scores."""
         embedded = self.embedding_dropout(self.embedding(fields))
         outputs, _, _ = self.encoder(embedded, lengths, host_lengths)
         prefixes = self.pooling.prefixes(outputs, lengths)
@@ -134,7 +140,8 @@ class AdaptiveClassifier(SequenceClassifier):
 
     def halting_scores(self, outputs: Tensor, prefixes: Tensor, lengths: Tensor) -> Tensor:
         """Return the halting scores (B, T). `outputs`, `prefixes`: see `Reading`."""
-        # Without gradients, so that no loss is lowered by being surer or less sure than the tokens allow.
+        # Compute the certainty without gradients. With gradients, training could lower the loss by making the
+        # classifier overconfident or underconfident.
         with torch.no_grad():
             parts = [prefixes]
             if not torch.compiler.is_exporting():
@@ -145,19 +152,22 @@ class AdaptiveClassifier(SequenceClassifier):
     def at_thresholds(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return logits (B, K, C) and the tokens read (B, K) at each of K `thresholds`, from one run of the encoder."""
+        """Return logits (B, K, C) and numbers of tokens read (B, K) for K different `thresholds`.
+
+        The encoder runs once for all thresholds.
+        """
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
         read = torch.stack([tokens_read(scores, lengths, float(threshold)) for threshold in thresholds], dim=1)
         chosen = prefixes.gather(1, (read - 1)[..., None].expand(-1, -1, prefixes.shape[-1]))
         return self.head(chosen), read
 
     def halting_margin(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
-        """Return how far (B,) the halting scores of each sequence stay away from the threshold.
+        """Return the smallest distance between a halting score and the threshold for each sequence (B,).
 
-        Where it is a rounding error, another runtime may halt a token earlier or later.
+        If the distance is as small as a rounding error, the halting token may differ between PyTorch and ONNX Runtime.
         """
         scores = self.read(fields, lengths, host_lengths).scores
-        if self.threshold == 0:  # which the first token reaches, whatever its score
+        if self.threshold == 0:  # all halting scores are at least 0, so rounding does not matter
             return torch.full_like(scores[:, 0], math.inf)
         distance = (scores - self.threshold).abs()
         return distance.masked_fill(~token_mask(lengths, scores.shape[1]), math.inf).amin(dim=1)
@@ -170,7 +180,7 @@ class AdaptiveClassifier(SequenceClassifier):
         labels: Tensor,
         loss: Loss,
     ) -> TrainingLoss:
-        """See `SequenceNetwork.training_loss`. The scores of training are those of the logits after the last token."""
+        """Return the training loss of a batch (see `AdaptiveClassifier`), and the logits after the last token."""
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
         inside = token_mask(lengths, scores.shape[1])
         costs = torch.zeros_like(scores)
@@ -187,7 +197,11 @@ class AdaptiveClassifier(SequenceClassifier):
         return TrainingLoss(logits, shown, expected + last)
 
     def _costs(self, pooled: Tensor, labels: Tensor, loss: Loss) -> Tensor:
-        """Return the loss (S,) of each of S prefixes. Where logits are many, the backward pass computes them anew."""
+        """Return the loss (S,) of each of S pooled prefixes.
+
+        If there are more than `MAX_LOGITS` logits, the logits are not stored, and the backward pass computes them
+        again.
+        """
 
         def costs(part: Tensor, part_labels: Tensor) -> Tensor:
             return row_costs(loss, self.head(part).float(), part_labels)
@@ -203,25 +217,25 @@ class AdaptiveClassifier(SequenceClassifier):
 
 
 def certainty_of(logits: Tensor) -> Tensor:
-    """Return -log of the probability that another class than the most probable one is right, from logits (…, C).
+    """Return the certainty -log(1 - p) for logits (…, C), where p is the probability of the most probable class.
 
     >>> certainty_of(torch.tensor([0.9, 0.05, 0.05]).log())  # -log 0.1
     tensor(2.3026)
     """
     best = logits.max(dim=-1, keepdim=True)
-    # Not by 1 - p, which is 0 long before the certainty is infinite.
+    # Do not compute 1 - p. If p is close to 1, the difference is rounded to 0, and the certainty would be infinite.
     others = logits.scatter(-1, best.indices, -math.inf).logsumexp(dim=-1)
     return functional.softplus(best.values[..., 0] - others)
 
 
 def halting_steps(stop_logits: Tensor, lengths: Tensor) -> Tensor:
-    """Return -log(1 - stop probability) of each token (B, T), 0 in the padding."""
+    """Return -log(1 - stop probability) for each token (B, T), and 0 for padding."""
     steps = functional.softplus(stop_logits.float())
     return torch.where(token_mask(lengths, stop_logits.shape[1]), steps, 0.0)
 
 
 def tokens_read(scores: Tensor, lengths: Tensor, threshold: float | Tensor) -> Tensor:
-    """Return how many tokens (B,) of each sequence are read until its halting score reaches the threshold.
+    """Return the number of tokens (B,) that are read from each sequence until a halting score reaches the threshold.
 
     >>> scores = torch.tensor([[0.1, 0.9, 1.0], [0.2, 0.3, 0.3]])
     >>> tokens_read(scores, torch.tensor([3, 2]), threshold=0.7)
@@ -232,11 +246,12 @@ def tokens_read(scores: Tensor, lengths: Tensor, threshold: float | Tensor) -> T
 
 
 def halting_distribution(scores: Tensor, lengths: Tensor) -> Tensor:
-    """Return the probability (B, T) of each token to be the one where a sequence halts, exactly and in parallel.
+    """Return the exact probability (B, T) that a sequence halts at a token.
 
-    The mean of two readers: one that starts at the first token, as in prediction, and one that joins at a random token.
-    The first alone would teach nothing about tokens that it hardly ever reaches, so that a network which halts too
-    early could never find out that reading on pays. What is left at the last token falls to it.
+    The result is the mean of two halting probabilities: the probability if reading starts at the first token, as in
+    prediction, and the probability if reading starts at a random token. The random start lets a network that halts too
+    early learn to read on. Without the random start, later tokens would have almost no gradient. The last token of a
+    sequence gets the remaining probability.
 
     >>> scores = -torch.tensor([[0.75, 0.25, 0.125]]).log()  # stop probabilities 1/4, 2/3 and 1/2
     >>> halting_distribution(scores, torch.tensor([3]))  # the mean of [9, 18, 9] / 36 and [3, 14, 19] / 36
@@ -244,7 +259,7 @@ def halting_distribution(scores: Tensor, lengths: Tensor) -> Tensor:
     """
     before = functional.pad(scores, (1, -1))
     reached_from_start = (-before).exp()
-    # Of a token: the sum over all starts of the probability to read on from the start up to it.
+    # For each token, sum over all start tokens the probability that reading from the start token reaches this token.
     reached_from_any = (before.logcumsumexp(dim=1) - before).exp()
     reached = (reached_from_start + reached_from_any / lengths[:, None]) / 2
     last = torch.arange(scores.shape[1], device=scores.device) == lengths[:, None] - 1
@@ -253,10 +268,11 @@ def halting_distribution(scores: Tensor, lengths: Tensor) -> Tensor:
 
 
 class AdaptiveStep(ChunkStep):
-    """`AdaptiveClassifier` over a chunk of tokens.
+    """An `AdaptiveClassifier` that reads one chunk of each sequence.
 
-    It takes the `threshold` too. Logits are those after the last token that was read: the one where a row halts, or
-    the last of the chunk. Returns the tokens `read` (B,) in the chunk, and `halted` (B,), too.
+    The halting threshold is the additional input `threshold`. Reading ends at the halting token, or at the last token
+    of the chunk. The logits are computed after the last token that is read. Additional outputs: `read`: (B,) number of
+    tokens that are read from the chunk. `halted`: (B,) True for a sequence that has halted.
     """
 
     more_inputs: Mapping[str, float] = MappingProxyType({"threshold": 1.0})

@@ -1,4 +1,7 @@
-"""Classifier over one chunk of tokens, with the state of everything before it: the second graph of a bundle."""
+"""Streaming form of a classifier, which reads one chunk of each sequence and passes states to the next chunk.
+
+The streaming form is the second ONNX graph in a bundle.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,19 @@ from torch import Tensor, nn
 
 from seqclf.models.running_state import State
 
-STATE_INPUT, STATE_OUTPUT = "state/", "next/"  # prefixes of names; no field has a slash in its name
+STATE_INPUT, STATE_OUTPUT = "state/", "next/"  # start of names; a field name has no slash
 
 
 class ChunkStep(nn.Module):
-    """A `SequenceClassifier` that reads chunk by chunk: embedding → encoder → pooling of all tokens so far → head.
+    """A `SequenceClassifier` that reads sequences in chunks: embedding → encoder → pooling of all tokens so far → head.
 
-    `states`: those of the encoder and of the pooling, in the order of `forward`. It runs only inside the exporter, as
-    its encoder consists of ONNX operators. See `step_form` of `SequenceClassifier` for whether there is one.
+    `states`: list of `State`, in the order of the argument `states` of `forward`. The states of the encoder come first,
+    then the states of the pooling. A `ChunkStep` runs only inside the ONNX exporter, because its encoder consists of
+    ONNX operators. `SequenceClassifier.step_form` builds the `ChunkStep` of a classifier.
     """
 
-    more_inputs: Mapping[str, float] = MappingProxyType({})  # numbers that `forward` takes too, with examples
-    more_outputs: tuple[str, ...] = ()  # names of what `forward` returns besides logits and states
+    more_inputs: Mapping[str, float] = MappingProxyType({})  # additional scalar inputs: name → example value
+    more_outputs: tuple[str, ...] = ()  # names of the additional outputs of `forward`
 
     def __init__(self, classifier: Any, encoder: Any):
         super().__init__()
@@ -32,9 +36,10 @@ class ChunkStep(nn.Module):
         self.states: list[State] = [*encoder.states, *self.pooling.states]
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
-        """Return `logits` (B, C) after the chunk and the new `states`.
+        """Return a dict with the `logits` (B, C) and the `states` after the chunk.
 
-        `fields`: see `SequenceClassifier.forward`. `lengths`: (B,) tokens of each row in this chunk, at least 1.
+        `fields`: see `SequenceClassifier.forward`. `lengths`: (B,) number of tokens of each sequence in the chunk, at
+        least 1. `states`: states before the chunk.
         """
         outputs, encoder_states = self.read(fields, lengths, states)
         pooled, pooling_states = self.pooling.run(outputs, lengths, states[len(encoder_states) :])
@@ -43,7 +48,7 @@ class ChunkStep(nn.Module):
     def read(
         self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the outputs (B, T, size) of the encoder and its new states."""
+        """Return the outputs (B, T, size) of the encoder, and the encoder states after the chunk."""
         return self.encoder(self.embedding(fields), lengths, states[: len(self.encoder.states)])
 
     def classify(self, pooled: Tensor) -> Tensor:

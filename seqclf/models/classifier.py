@@ -22,12 +22,15 @@ from seqclf.models.pooling import Pooling
 
 
 class SequenceClassifier(SequenceNetwork):
-    """Classifies sequences of different lengths. The logits of a sequence depend on nothing but its tokens.
+    """Classifier of sequences of different lengths: embedding → encoder → pooling → head.
 
-    `fields`: specs of the encoded fields (see `FieldEmbedding`). `encoder`: `_target_` dict of a `SequenceEncoder`. Its
-    arguments may also be given by name, as `encoder_arguments`. `dropout` is applied to the embedded tokens and to the
-    pooled vector, which is layer-normalised. With `variational` a sequence loses the same features at all its tokens.
-    An encoder that takes `dropout` or `variational` gets the same values. A key of `encoder` itself overrides them.
+    The logits of a sequence depend only on the tokens of the sequence.
+
+    `fields`: specs of the encoded fields (see `FieldEmbedding`). `encoder`: config of the encoder, with its class in
+    `_target_`. `encoder_arguments`: further arguments of the encoder. `dropout`: dropout probability for the embedded
+    tokens and for the pooled vector. `variational`: True to zero the same features in all tokens of a sequence. If the
+    constructor of the encoder accepts `dropout` or `variational`, the values of the classifier are also the defaults of
+    the encoder.
 
     >>> import torch
     >>> model = SequenceClassifier(
@@ -43,7 +46,7 @@ class SequenceClassifier(SequenceNetwork):
     torch.Size([2, 3])
     """
 
-    # Arguments of this class that a subclass sets itself, so that no key of a config can.
+    # Arguments of this class whose values a subclass fixes. A config of the subclass cannot set these arguments.
     fixed_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     @checks_values("model")
@@ -70,7 +73,7 @@ class SequenceClassifier(SequenceNetwork):
         )
         reader = as_encoder(self.encoder)
         self.check_encoder(reader)
-        self.structure = tuple(reader.structure)  # inputs beside the tokens that it reads by name
+        self.structure = tuple(reader.structure)  # names of the additional inputs of the encoder
         if set(self.structure) - {field["name"] for field in fields}:
             raise InputError(
                 f"model.encoder._target_={encoder['_target_']}",
@@ -78,7 +81,7 @@ class SequenceClassifier(SequenceNetwork):
                 "set the kind of a field to tree, or choose another model",
             )
         self.pooling = Pooling(pooling, reader.size, reader.backward_size)
-        # A maximum grows with the number of tokens; after the norm the head sees one scale.
+        # The pooled vector is normalized, because the pooling `max` results in larger values for longer sequences.
         self.norm = nn.LayerNorm(self.pooling.size)
         self.embedding_dropout = TokenDropout(dropout, variational)
         self.dropout = nn.Dropout(dropout)
@@ -86,10 +89,13 @@ class SequenceClassifier(SequenceNetwork):
 
     @classmethod
     def check_encoder(cls, encoder: SequenceEncoder) -> None:
-        """Raise InputError, which names the key, for an encoder that this class has no use for. All are of use here."""
+        """Raise InputError if this class cannot use `encoder`.
+
+        The error names the config key. `SequenceClassifier` accepts any encoder. A subclass may reject some encoders.
+        """
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Start the embedding of the field `name` from pretrained `vectors` (size, D)."""
+        """Initialize the embedding of a field with pretrained vectors (see `SequenceNetwork.load_vectors`)."""
         self.embedding.load_vectors(name, vectors)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
@@ -100,10 +106,10 @@ class SequenceClassifier(SequenceNetwork):
         return self.head(self.pooling(outputs, output_lengths))
 
     def head(self, pooled: Tensor) -> Tensor:
-        """Return logits (N, C) of pooled vectors (N, `pooling.size`)."""
+        """Return the logits (N, C) for pooled vectors (N, `pooling.size`)."""
         return self.output(self.dropout(self.norm(pooled)))
 
     def step_form(self) -> ChunkStep | None:
-        """Return the network that reads chunk by chunk in the export, None if the encoder cannot."""
+        """Return the streaming form of this classifier, or `None` if the encoder cannot read a sequence in chunks."""
         encoder = as_encoder(self.encoder).step_form()
         return None if encoder is None else ChunkStep(self, encoder)

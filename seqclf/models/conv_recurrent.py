@@ -1,4 +1,4 @@
-"""Strided convolutions before a recurrent stack, for raw signals of hundreds to thousands of tokens."""
+"""Encoder with strided convolutions before recurrent layers, for raw signals of hundreds to thousands of tokens."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Lengths = TypeVar("Lengths", Tensor, np.ndarray)
 
 
 def require_odd(value: int) -> int:
-    """Refuse an even number of tokens."""
+    """Return the kernel size unchanged. Raises RefusedValueError if the kernel size is even."""
     if value % 2 == 0:
         raise RefusedValueError("must be an odd number, of a token and as many on either side")
     return value
 
 
 def require_strides(value: tuple[int, ...]) -> tuple[int, ...]:
-    """Refuse an empty list, and steps of less than a token."""
+    """Return the strides unchanged. Raises RefusedValueError if there is no stride or a stride is below 1."""
     if min(value, default=0) < 1:
         raise RefusedValueError("must be a list of whole numbers from 1, such as [4, 2]")
     return value
@@ -40,7 +40,7 @@ Strides = Annotated[tuple[int, ...], AfterValidator(require_strides)]
 
 
 def shortened(lengths: Lengths, stride: int) -> Lengths:
-    """Return ceil(length / stride), the tokens that are left of each sequence.
+    """Return the length of each sequence after a convolution, ceil(length / stride).
 
     >>> shortened(np.array([1, 4, 5]), stride=4).tolist()
     [1, 1, 2]
@@ -49,13 +49,14 @@ def shortened(lengths: Lengths, stride: int) -> Lengths:
 
 
 class StridedConvolution(nn.Module):
-    """Convolution over time and ReLU: (B, T, `inputs`) → (B, ceil(T / stride), `channels`).
+    """Convolution over the time axis, then ReLU: (B, T, `inputs`) → (B, ceil(T / stride), `channels`).
 
-    Output j sees `kernel` tokens, an odd number, around token j * stride. The padding counts as zeros, as does
-    everything beyond both ends of a sequence, so an output depends on nothing but the tokens of its sequence.
+    Output j reads the `kernel` tokens around token j * stride, where `kernel` is an odd number. Positions before the
+    start or after the end of a sequence are read as zeros, so an output depends only on the tokens of its own sequence.
 
-    There is no norm. Statistics over a batch or over time would let batch mates and padding into the logits, and a norm
-    of each token makes noise as large as the event that stands out from it.
+    The layer has no normalization. With batch normalization, the logits would depend on other sequences of the batch.
+    With normalization over the time axis, the logits would depend on the padding. With normalization of each token,
+    noise would become as large as an event in the signal.
     """
 
     def __init__(self, inputs: int, channels: int, kernel: int, stride: int):
@@ -64,21 +65,24 @@ class StridedConvolution(nn.Module):
         self.convolution = nn.Conv1d(inputs, channels, kernel, stride)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        # Chosen away, not multiplied by zero: it may hold NaN.
+        # Zero the padding with torch.where. Multiplying the padding by 0 would not work, because padding may be NaN.
         inside = token_mask(lengths, tokens.shape[1])[..., None]
         signal = torch.where(inside, tokens, 0.0).transpose(1, 2)
-        # Padded here: with padding of its own, the exporter would fix T where it shrinks to a single token.
+        # Do not use the padding option of Conv1d, because the ONNX exporter then fixes T if the convolution shortens T
+        # to 1.
         return self.convolution(nn.functional.pad(signal, self.margins)).transpose(1, 2).relu()
 
 
 class ConvRecurrent(SequenceEncoder):
-    """Convolutions that shorten time by the product of `strides`, then a `Recurrent` stack over what is left.
+    """Encoder of strided convolutions, which shorten the sequence, followed by a `Recurrent` stack.
 
-    Each convolution has `channels` channels and sees `kernel` tokens. A sequence of n tokens keeps ceil(n / stride) of
-    them at each. The recurrence, by far the largest part of the work, takes as many times fewer steps.
+    Each stride in `strides` belongs to one convolution. A convolution has `channels` channels, reads `kernel` tokens
+    for each output, and shortens a sequence of n tokens to ceil(n / stride) tokens. Most of the compute time is spent
+    in the recurrent stack. The convolutions reduce this time, because they divide the number of tokens by the product
+    of `strides`.
 
-    Outputs are those of the last convolution beside those of the recurrence, so that a pooling sees an event itself and
-    not only what the recurrence has learned to keep of it.
+    Each output of the encoder concatenates an output of the last convolution and an output of the recurrent stack. With
+    the output of the convolution, the pooling can detect an event even if the recurrent stack forgets the event.
 
     >>> encoder = ConvRecurrent(3, channels=4, kernel=5, strides=[4, 2], hidden_size=8)
     >>> host = np.array([20, 1])

@@ -1,4 +1,4 @@
-"""Embedding of the fields of a token as one vector per token."""
+"""Embedding layers that turn all fields of a token into one vector."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from torch import Tensor, nn
 
 from seqclf.data.field_spec import UNKNOWN_IDS, FieldSpec, token_specs
 
-NO_VALUE = 0  # id of an empty slot of a bag
+NO_VALUE = 0  # id that stands for no value and pads the lists of ids
 
 
 class IdEmbedding(nn.Embedding):
-    """Embedding of ids (B, T) → (B, T, `dimensions`). In training a share `dropout` of them is read as unknown."""
+    """Embedding of one id per token: (B, T) → (B, T, `dimensions`).
+
+    In training, each id is replaced by the unknown id with the probability `dropout`.
+    """
 
     def __init__(self, size: int, dimensions: int, dropout: float):
         super().__init__(size, dimensions)
@@ -23,15 +26,16 @@ class IdEmbedding(nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         if self.training and self.dropout:
             dropped = torch.rand(ids.shape, device=ids.device) < self.dropout
-            ids = ids.masked_fill(dropped, UNKNOWN_IDS["category"])  # a copy: the batch itself stays as it is
+            ids = ids.masked_fill(dropped, UNKNOWN_IDS["category"])  # makes a copy, so that the batch is unchanged
         return super().forward(ids)
 
 
 class BagEmbedding(nn.Embedding):
-    """Embedding of several ids per token: (B, T, K) → (B, T, `dimensions`), the `combine` (mean, sum or max) of them.
+    """Embedding of several ids per token: (B, T, K) → (B, T, `dimensions`).
 
-    Id 0 stands for no value. A token without any value becomes zeros. In training a share `dropout` of the ids is read
-    as unknown.
+    `combine`: "mean", "sum" or "max", the operation that combines the vectors of a token's ids. The id 0 means no
+    value. The vector of a token without values is zero. In training, each id is replaced by the unknown id with the
+    probability `dropout`.
 
     >>> bag = BagEmbedding(5, 2, "sum", dropout=0.0)
     >>> vectors = bag(torch.tensor([[[2, 3, 0], [0, 0, 0]]]))
@@ -50,7 +54,8 @@ class BagEmbedding(nn.Embedding):
             ids = ids.masked_fill(dropped, UNKNOWN_IDS["bag"])
         if torch.onnx.is_in_onnx_export():
             return self._combined(ids)
-        # Computes no vector per id, which would take K times the memory of the result. ONNX has no such operator.
+        # embedding_bag saves memory: the vectors of all ids would take K times the memory of the result. ONNX does not
+        # have embedding_bag, so the export uses `_combined`.
         bags = nn.functional.embedding_bag(ids.flatten(0, 1), self.weight, mode=self.combine, padding_idx=NO_VALUE)
         return bags.unflatten(0, ids.shape[:2])
 
@@ -66,10 +71,11 @@ class BagEmbedding(nn.Embedding):
 
 
 class NumberProjection(nn.Linear):
-    """Linear map of numbers (…, D) → (…, `size`). In training it first adds Gaussian noise to scaled channels.
+    """Linear layer for numbers, with noise in training: (…, D) → (…, `size`).
 
-    `scaled`: D booleans. The other channels (masks, sines and cosines, numbers left as they are) have no common scale,
-    so noise of one standard deviation could drown them. `deviation`: standard deviation of the noise.
+    In training, Gaussian noise is added to standardized channels before the linear layer. `scaled`: D booleans, True
+    for a standardized channel. Channels that are not standardized, such as masks and sines, get no noise, because the
+    noise could be larger than their values. `deviation`: standard deviation of the noise.
     """
 
     noise: Tensor
@@ -77,7 +83,7 @@ class NumberProjection(nn.Linear):
     def __init__(self, size: int, scaled: Sequence[bool], deviation: float):
         super().__init__(len(scaled), size)
         self.deviation = deviation
-        # Not persistent: it follows from the arguments, which travel in the checkpoint.
+        # The checkpoint does not store this buffer, because the buffer is computed from the constructor arguments.
         self.register_buffer("noise", deviation * torch.tensor(scaled, dtype=torch.float32), persistent=False)
 
     def forward(self, values: Tensor) -> Tensor:
@@ -87,13 +93,16 @@ class NumberProjection(nn.Linear):
 
 
 class FieldEmbedding(nn.Module):
-    """Embeds ids, projects numbers, and concatenates them: fields of (B, T, …) → (B, T, `self.size`).
+    """Embedding of all fields of a token in one vector: fields (B, T, …) → (B, T, `self.size`).
 
-    `fields`: specs of the encoders (see `FieldSpec`). A category with `vector_size` is embedded in that many
-    dimensions, for pretrained vectors (see `load_vectors`), every other field in `embedding_size`. In training, a share
-    `token_dropout` of the ids is read as unknown, which teaches the model to handle values it has never seen, and noise
-    of standard deviation `number_noise` is added to the `scaled` channels of numbers (`width` booleans, by default all
-    true).
+    Ids are embedded, and numbers go through a linear layer. The vectors of all fields are concatenated.
+
+    `fields`: specs of the encoded fields (see `FieldSpec`). `embedding_size`: number of dimensions for each field. A
+    categorical field whose spec has a `vector_size` gets `vector_size` dimensions instead, for pretrained vectors (see
+    `load_vectors`). `token_dropout`: probability that training replaces an id by the unknown id, so that the model
+    learns to handle unknown values. `number_noise`: standard deviation of the noise that training adds to standardized
+    numbers. The entry `scaled` in the spec of a numeric field marks the standardized channels. By default, all channels
+    are standardized.
 
     >>> fields = [{"name": "word", "kind": "category", "size": 50}, {"name": "value", "kind": "number", "width": 3}]
     >>> embedding = FieldEmbedding(fields, embedding_size=4, token_dropout=0.0, number_noise=0.0)
@@ -105,7 +114,7 @@ class FieldEmbedding(nn.Module):
         super().__init__()
         tokens = token_specs(fields)
         self.names = [field["name"] for field in tokens]
-        self.layers = nn.ModuleList()  # by position: a field may be called like an attribute of a module
+        self.layers = nn.ModuleList()  # not an nn.ModuleDict, which rejects field names such as "keys"
         self.size = 0
         for field in tokens:
             size = embedding_size
@@ -120,9 +129,12 @@ class FieldEmbedding(nn.Module):
             self.size += size
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Start the embedding of the category `name` from `vectors` (size, D).
+        """Initialize the embedding of a categorical field with pretrained vectors.
 
-        Rows of zeros have no vector. They stay as they were drawn, scaled to the standard deviation of the others.
+        `name`: name of the field. `vectors`: (size, D), one vector for each id.
+
+        If an id has no pretrained vector, its row in `vectors` is zero. An id without a pretrained vector keeps its
+        random vector, scaled to the standard deviation of the pretrained vectors.
         """
         weight: Tensor = self.layers[self.names.index(name)].weight  # type: ignore[assignment]
         pretrained = torch.from_numpy(vectors)
@@ -136,14 +148,15 @@ class FieldEmbedding(nn.Module):
         return torch.cat(embedded, dim=-1) if len(embedded) > 1 else embedded[0]
 
 
-# Dropout of token features, drawn per token or per sequence.
+# Dropout of token features.
 
 
 class TokenDropout(nn.Module):
-    """Zeroes a `share` of the features of tokens (B, T, D) in training and scales up the rest.
+    """Dropout of the features of tokens (B, T, D).
 
-    With `variational` all tokens of a sequence lose the same features (Gal and Ghahramani 2016), else each token its
-    own.
+    In training, each feature is zeroed with the probability `share`, and the other features are scaled up.
+    `variational`: True to zero the same features in all tokens of a sequence (Gal and Ghahramani 2016), False to choose
+    the features separately for each token.
 
     >>> import torch
     >>> dropped = TokenDropout(0.5, variational=True)(torch.ones(1, 3, 8))[0]
@@ -161,6 +174,6 @@ class TokenDropout(nn.Module):
             return tokens
         if not self.variational:
             return nn.functional.dropout(tokens, self.share)
-        # One draw per sequence and feature, which broadcasts over its tokens.
+        # Draw one random number for each sequence and feature, and use this number for all tokens.
         keep = tokens.new_empty(len(tokens), 1, tokens.shape[-1]).bernoulli_(1 - self.share)
         return tokens * keep.div_(1 - self.share)

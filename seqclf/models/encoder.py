@@ -1,4 +1,4 @@
-"""Encoders: the part of a classifier that reads embedded tokens in their order."""
+"""Base class of encoders. An encoder is the part of a classifier that reads the embedded tokens."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from seqclf.models.interface import completed
 class SequenceEncoder(nn.Module):
     """Base class of encoders: embedded tokens (B, T, `input_size`) → outputs (B, T', `size`).
 
-    A constructor takes `input_size` and the arguments of its config, by name. It sets `size`, the channels of an
-    output. Pooling `last` reads two ends of a sequence: the last output, and of the last `backward_size` channels the
-    first output, because they have read the sequence from the right.
+    The constructor gets `input_size`, and the arguments in the encoder's config as keyword arguments. The constructor
+    must set `size`, the number of channels of each output. A bidirectional encoder must also set `backward_size`. The
+    last `backward_size` channels of an output belong to the direction that reads from the last token to the first
+    token. The pooling `last` therefore takes these channels from the first output, and the other channels from the last
+    output.
 
-    An encoder may shorten time. The outputs of a sequence must depend on nothing but its tokens. Whatever lies beyond a
-    length is undefined, in the input (it may be NaN) as in the output.
+    The outputs may have a shorter time axis than the tokens (T' < T). The outputs for a sequence must depend only on
+    the tokens of the sequence. Padding may have any value, in the tokens and in the outputs, and may be NaN.
 
-    Subclassing is a convenience: any `nn.Module` with `size` and this `forward` is an encoder, and may bring any of the
-    other attributes and methods.
+    An encoder need not be a subclass of `SequenceEncoder`. Any `nn.Module` with an attribute `size` and a method
+    `forward` with the same arguments and results can be an encoder. The other attributes and methods of this class are
+    optional.
 
     >>> import torch
     >>> class EverySecond(SequenceEncoder):
@@ -45,46 +48,53 @@ class SequenceEncoder(nn.Module):
 
     size: int
     backward_size: int = 0
-    structure: tuple[str, ...] = ()  # inputs that `forward` takes by name too: `parents` of the nodes of a tree
+    structure: tuple[str, ...] = ()  # names of additional inputs of `forward`, such as `parents` for trees
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
-        """Return outputs (B, T', `size`), their lengths (B,), 1 ≤ length ≤ T', and the same lengths on the host.
+        """Return the outputs (B, T', `size`), the lengths (B,) of the outputs, and the same lengths as a NumPy array.
 
-        `tokens`: (B, T, `input_size`) float. `lengths`: (B,) int64. `host_lengths`: (B,) NumPy array for packing, None
-        during the export to ONNX.
+        Each returned length is at least 1 and at most T'. `tokens`: (B, T, `input_size`) float. `lengths`: (B,) int64.
+        `host_lengths`: the lengths as a NumPy array, for packed sequences. During the export to ONNX, `host_lengths` is
+        `None`.
         """
         raise NotImplementedError
 
     def onnx_form(self) -> nn.Module:
-        """Return the module that is exported in place of this one: the same forward, in operations that ONNX has.
+        """Return the module that is exported to ONNX instead of the encoder.
 
-        Modules inside of the returned one are replaced in the same way.
+        The returned module must compute the same function as the encoder, with operations that ONNX supports. If a
+        module inside the returned module has a method `onnx_form`, that inner module is replaced too.
         """
         return self
 
     def step_form(self) -> Any:
-        """Return the module that reads a sequence chunk by chunk in the export, None if the encoder cannot.
+        """Return the streaming form of this encoder for the ONNX export, or `None` if there is no streaming form.
 
-        It has `states`, a list of `State`. Its forward takes the tokens (B, T, `input_size`) of a chunk, the lengths
-        (B,) of the chunk, and the states, each (B, *shape) in their order. It returns outputs (B, T, `size`) and the
-        states at the length of each row. Chunk by chunk it must give the outputs of the whole sequence.
+        The streaming form is a module that reads one chunk of each sequence. The streaming form has an attribute
+        `states`, a list of `State`. The arguments of its `forward` are the tokens (B, T, `input_size`) of the chunk,
+        the number of tokens (B,) of each sequence in the chunk, and a list of states (B, *shape). The results of its
+        `forward` are the outputs (B, T, `size`), and the states after the last token of each sequence. Reading a
+        sequence in chunks must give the same outputs as reading the whole sequence.
         """
         return None
 
     def walkthrough_stages(self, recorded: Any, batch: Any, outputs: Any) -> Iterable[Any] | None:
-        """Return the stages (`Stage`) that `seqclf walkthrough` shows, None for one of the outputs alone."""
+        """Return the stages (`Stage`) that the command `seqclf walkthrough` shows for this encoder.
+
+        If the method returns `None`, the command shows only the outputs of the encoder.
+        """
         return None
 
 
 def as_encoder(module: Any) -> SequenceEncoder:
-    """Return a module as an encoder, with the defaults where it has nothing of its own."""
+    """Return `module` with the defaults of `SequenceEncoder` for all methods that `module` does not define."""
     return completed(module, SequenceEncoder)
 
 
 def reads_trees(model: Mapping[str, Any]) -> bool:
-    """Return True if the encoder in the config of a model reads the nodes of trees.
+    """Return True if the encoder in a model config reads trees.
 
     >>> reads_trees({"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}})
     True
@@ -96,10 +106,12 @@ def reads_trees(model: Mapping[str, Any]) -> bool:
 def build_encoder(
     encoder: Mapping[str, Any], input_size: int, arguments: Mapping[str, Any], optional: Mapping[str, Any]
 ) -> Any:
-    """Build the encoder of a `_target_` dict.
+    """Build the encoder that a config describes.
 
-    `arguments`: more arguments, which the encoder must know. `optional`: those that it gets if it knows them. A key of
-    the dict comes before both. Raises InputError, which names the key, on an argument that the encoder does not take.
+    `encoder`: config of the encoder, with its class in `_target_`. `arguments`: further keyword arguments for the
+    constructor of the encoder. `optional`: keyword arguments that are passed only if the constructor accepts them. A
+    value in `encoder` takes precedence over a value in `arguments` or `optional`. Raises InputError if the constructor
+    does not accept an argument in `encoder` or `arguments`.
     """
     if "_target_" not in encoder:
         raise InputError("model.encoder", "names no class", "set model.encoder._target_")
@@ -108,7 +120,8 @@ def build_encoder(
     parameters = set(arguments_of(located).names)
     taken = {name: value for name, value in optional.items() if name in parameters and name not in settings}
     provided = {"input_size", *taken}
-    # With all parameters, so that none counts as missing before the arguments beside the block were looked at.
+    # This first check assumes that all parameters are set, because `arguments` may set the parameters that `encoder`
+    # does not set.
     check_arguments("model.encoder", located, [*settings, *(parameters - provided)], provided)
     check_arguments("model", located, [*arguments, *settings], provided)
     extra = {name: value for name, value in {**taken, **arguments}.items() if name not in settings}

@@ -1,4 +1,4 @@
-"""Ensemble: several classifiers whose probabilities are averaged."""
+"""Ensemble that averages the probabilities of several classifiers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from seqclf.config.targets import build
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.network import SequenceNetwork, as_network
+from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.training_loss import Loss, TrainingLoss
 
 
 class Ensemble(SequenceNetwork):
-    """Classifiers of one design with different initial weights, whose probabilities are averaged.
+    """Ensemble of classifiers that have the same architecture and different initial weights.
 
-    After Lakshminarayanan et al. 2017. In training the logits stay separate, (members, B, C), so that each member
-    learns from its own errors. In evaluation the logits are (B, C), see `vote`.
+    In training, the logits stay separate (members, B, C), so that each member learns from its own errors. In
+    evaluation, `vote` averages the members' probabilities to logits (B, C).
+
+    Reference: Lakshminarayanan et al. 2017.
     """
 
     def __init__(self, members: Iterable[nn.Module]):
@@ -29,7 +32,7 @@ class Ensemble(SequenceNetwork):
         self.members = nn.ModuleList(members)
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Start the embedding of the field `name` from pretrained `vectors` (size, D) in every member."""
+        """Initialize the embedding of the field `name` in every member with pretrained `vectors` (size, D)."""
         for member in self.members:
             as_network(member).load_vectors(name, vectors)
 
@@ -48,7 +51,7 @@ class Ensemble(SequenceNetwork):
         labels: Tensor,
         loss: Loss,
     ) -> TrainingLoss:
-        """Let members learn as if alone. The logits are those of the vote."""
+        """Return the sum of the members' losses, so that each member trains independently. The logits are the vote."""
         members = map(as_network, self.members)
         parts = [member.training_loss(fields, lengths, host_lengths, labels, loss) for member in members]
         logits = vote(torch.stack([part.logits.detach() for part in parts]))
@@ -56,9 +59,9 @@ class Ensemble(SequenceNetwork):
 
 
 def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_classes: int) -> Any:
-    """Build the network of a `_target_` dict, or an ensemble of as many networks as its `members` says."""
-    design = {key: value for key, value in model.items() if key != "members"}
-    # Each network draws its initial weights anew, which is all that makes members differ.
+    """Build the network of a `_target_` dict, or an ensemble of networks if its key `members` is above 1."""
+    design = {key: value for key, value in model.items() if key not in RUN_SETTINGS}
+    # Members differ only in their random initial weights.
     networks = [
         build(design, nn.Module, "model._target_", fields=fields, num_classes=num_classes)
         for _ in range(model["members"])
@@ -73,7 +76,7 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
 
 
 def check_members(network: SequenceNetwork | type[SequenceNetwork], members: int) -> None:
-    """Raise InputError for several members of a network that halts."""
+    """Raise InputError if an adaptive network (`halts` is True) has more than one member."""
     if network.halts and members != 1:
         raise InputError(
             f"model.members={members}",
@@ -83,10 +86,10 @@ def check_members(network: SequenceNetwork | type[SequenceNetwork], members: int
 
 
 def vote(logits: Tensor) -> Tensor:
-    """Return logits (B, C) whose softmax is the mean of the members' probabilities. `logits`: (members, B, C).
+    """Average the members' probabilities and return them as log-probabilities (B, C). `logits`: (members, B, C).
 
     >>> vote(torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]]).log()).softmax(dim=-1)
     tensor([[0.6000, 0.4000]])
     """
-    # Log-probabilities, because the mean of raw logits weighs members by their scale.
+    # Average probabilities and not raw logits, because a member with larger logits would get more weight.
     return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(logits))

@@ -1,4 +1,4 @@
-"""Methods that a plain module lacks, from the base class of the interface that it takes part in."""
+"""Default methods for objects that implement an interface without inheriting from its base class."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ Interface = TypeVar("Interface")
 
 
 def completed(part: Any, interface: type[Interface]) -> Interface:
-    """Return `part` itself if it is an `interface`, else a view of it with the defaults of all that it lacks.
+    """Return an object that behaves like `part` and has all attributes and methods of the class `interface`.
 
-    Users may give a plain module, whose own methods and attributes come first.
+    If `part` is an instance of `interface`, the result is `part` itself. If not, the result is a wrapper of `part`. The
+    wrapper takes each attribute or method that `part` lacks from `interface`. Because of the wrapper, users can write
+    classes that do not inherit from `interface`.
 
     >>> class Greeter:
     ...     name = "nobody"
@@ -37,8 +39,8 @@ class _Completed:
             own = getattr(self._part, name)
         except AttributeError:
             own = getattr(self._interface, name)
-        # A wrapper, such as `torch.compile` returns, hands on the methods of the module inside. A default among them is
-        # bound to the wrapper instead, which it would bypass.
+        # `part` may be the result of `torch.compile`, whose methods are bound to the original module. Bind a default
+        # method to `part` instead, so that the default method calls the compiled module.
         function = getattr(own, "__func__", own)
         is_default = inspect.isfunction(function) and function is getattr(self._interface, name, None)
         return MethodType(function, self._part) if is_default else own

@@ -1,4 +1,4 @@
-"""Networks: the whole of a classifier, whatever is inside."""
+"""Base class of networks. A network maps a batch of sequences to logits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from seqclf.models.training_loss import Loss, TrainingLoss
 
 
 class SequenceNetwork(nn.Module):
-    """Base class of networks: fields of tokens → logits (B, C).
+    """Base class of networks: the fields of a batch of sequences → logits (B, C).
 
-    A constructor takes `fields` (the specs of the inputs), `num_classes` and the arguments of its config, by name. The
-    logits of a sequence must depend on nothing but its tokens. All methods but `forward` have defaults.
+    The constructor gets `fields` (the field specs of the inputs), `num_classes`, and the arguments in the network's
+    config as keyword arguments. The logits of a sequence must depend only on the tokens of the sequence. A subclass
+    must define `forward`, and may define the other methods.
 
-    Subclassing is a convenience: any `nn.Module` with this `forward` is a network, and may bring any of these methods.
+    A network need not be a subclass of `SequenceNetwork`. Any `nn.Module` with a method `forward` with the same
+    arguments and results can be a network. The other attributes and methods of this class are optional.
 
     >>> class Mean(SequenceNetwork):
     ...     def __init__(self, fields, num_classes):
@@ -36,16 +38,17 @@ class SequenceNetwork(nn.Module):
     torch.Size([2, 3])
     """
 
-    # True if it stops reading a sequence once its halting score reaches `threshold`. It then has `at_thresholds` too.
+    # `halts` is True if the network may stop before the end of a sequence, at the first halting score that reaches
+    # `threshold`. A network with `halts` must define `at_thresholds`.
     halts: bool = False
     threshold: float = math.inf
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C).
 
-        `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64. `host_lengths`: the same as a NumPy
-        array, because packing needs lengths on the host and copying them back would wait for the device. None during
-        the export to ONNX.
+        `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64. `host_lengths`: the lengths as a NumPy
+        array. Packed sequences need the lengths on the CPU, and copying `lengths` from the GPU would wait for the GPU.
+        During the export to ONNX, `host_lengths` is `None`.
         """
         raise NotImplementedError
 
@@ -57,43 +60,51 @@ class SequenceNetwork(nn.Module):
         labels: Tensor,
         loss: Loss,
     ) -> TrainingLoss:
-        """Return the logits and the loss of a batch. A network may minimise more than the loss of its logits."""
+        """Return the logits and the loss of a batch.
+
+        The loss that training minimizes may have more terms than the loss of the logits (see `TrainingLoss`).
+        """
         logits = self(fields, lengths, host_lengths).float()
         cost = loss(logits, labels)
         return TrainingLoss(logits, cost, cost)
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Start the embedding of the field `name` from pretrained `vectors` (size, D).
+        """Initialize the embedding of a field with pretrained vectors.
 
-        Raises InputError in a network that cannot.
+        `name`: name of the field. `vectors`: (size, D), one vector for each id.
+
+        Raises InputError if the network does not support pretrained vectors.
         """
         network = f"{type(self).__module__}.{type(self).__qualname__}"
         problem = f"{network} has no method load_vectors(name, vectors)"
         raise InputError(f"data.fields.{name}.vectors", problem, "add one, or remove vectors")
 
     def independent_parts(self) -> list[nn.Module]:
-        """Return the networks inside that learn each as if alone: this one, or the members of an ensemble."""
+        """Return the networks that are trained independently: the members of an ensemble, or only this network."""
         return [self]
 
     def at_thresholds(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return logits (B, K, C) and the tokens read (B, K) at each of K `thresholds`, of a network that halts."""
+        """Return logits (B, K, C) and numbers of tokens read (B, K) for K different `thresholds`.
+
+        Only a network that can halt defines this method.
+        """
         raise NotImplementedError
 
     def halting_margin(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
-        """Return how far (B,) the halting scores of each sequence stay away from the threshold."""
+        """Return the smallest distance between a halting score and the threshold for each sequence (B,)."""
         return torch.full(lengths.shape, math.inf)
 
     def step_form(self) -> Any:
-        """Return the network that reads chunk by chunk in the export (see `ChunkStep`), None if there is none."""
+        """Return the streaming form of this network (see `ChunkStep`), or `None` if there is no streaming form."""
         return None
 
     def walkthrough_stages(self, recorded: Any, batch: Any) -> Iterable[Any]:
-        """Return the stages (`Stage`) between inputs and logits that `seqclf walkthrough` shows."""
+        """Return the stages (`Stage`) that the command `seqclf walkthrough` shows between the inputs and the logits."""
         return ()
 
 
 def as_network(module: Any) -> SequenceNetwork:
-    """Return a module as a network, with the default methods where it has none of its own."""
+    """Return `module` with the defaults of `SequenceNetwork` for all methods that `module` does not define."""
     return completed(module, SequenceNetwork)

@@ -1,6 +1,6 @@
-"""Types of the arguments of networks and encoders, and of the block `model`, which need no PyTorch.
+"""Types for the arguments of networks and encoders, and for the block `model`. This module does not import PyTorch.
 
-An argument is declared once, on its constructor, by one of these types: `check_targets` checks a config by them.
+Each constructor annotates its arguments with these types, and `check_targets` validates a config against the types.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from typing import Annotated, Any, Literal, Required
 from pydantic import AfterValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from seqclf.config.hints import must_be_one_of
 from seqclf.config.options import Count
-from seqclf.config.suggestions import must_be_one_of
 from seqclf.errors import RefusedValueError
 
+RUN_SETTINGS = ("members", "wide")  # keys of the block `model` that no network takes
 POOLINGS = ("last", "mean", "max", "attention")
 
 
 def check_pooling(value: str) -> str:
-    """Refuse a pooling that is neither a name nor several different names joined by `+`."""
+    """Reject a pooling that is neither a known name nor several different known names joined by `+`."""
     names = value.split("+")
     unknown = [name for name in names if name not in POOLINGS]
     if unknown:
@@ -34,21 +35,23 @@ Composition = Literal["child_sum", "binary"]
 DropoutShare = Annotated[float, Field(ge=0, le=0.999)]
 FeedForwardName = Literal["gelu", "swiglu"]
 Layout = Literal["auto", "padded", "packed"]
+WideName = Literal["auto"] | bool
 PoolingNames = Annotated[str, AfterValidator(check_pooling)]
 
 
 class NetworkArguments(TypedDict, total=False):
-    """The block `model`: the class of a network and its arguments, which are checked once the class is imported."""
+    """The block `model` of a config: a network's class and arguments, which are checked when the class is imported."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
     _target_: Required[str]
     members: Count
+    wide: WideName
 
 
-def one_member(model: Any) -> Any:
-    """Set `members` where a config leaves it out. No class takes it (see `build_classifier`)."""
-    return {**model, "members": model.get("members", 1)}
+def with_run_settings(model: Any) -> Any:
+    """Add the default values of `members` and `wide`, which are settings of the run and not arguments of a network."""
+    return {**model, "members": model.get("members", 1), "wide": model.get("wide", False)}
 
 
-ModelArguments = Annotated[NetworkArguments, AfterValidator(one_member)]
+ModelArguments = Annotated[NetworkArguments, AfterValidator(with_run_settings)]

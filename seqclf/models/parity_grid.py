@@ -1,4 +1,4 @@
-"""Batch sizes, widths and length patterns on which an exported model is compared with PyTorch."""
+"""Batches of different shapes, for comparing the outputs of an exported model with the outputs of PyTorch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-TOLERANCE = 1e-5  # float32 kernels of both runtimes add in different orders
-# Sizes of 1 reveal dimensions that the export has fixed or squeezed.
+TOLERANCE = 1e-5  # maximum logit error; PyTorch and ONNX Runtime add float32 numbers in different orders
+# A size of 1 is included, because the export may have fixed or removed an axis of size 1.
 BATCHES = (1, 2, 5, 16)
 TIMES = (1, 2, 13, 48)
 
 
 def grid(generator: np.random.Generator) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Cells (name, lengths (B,), T) of the grid.
+    """Yield a name, the lengths (B,) and the padded length T of each batch.
 
-    The lengths are all equal to T, all equal and shorter, or as different as T allows.
+    In a batch, all lengths are T, all lengths are equal and below T, or the lengths are spread evenly from 1 to T.
     """
     for batch, time in itertools.product(BATCHES, TIMES):
         patterns = {"full": np.full(batch, time)}
@@ -30,7 +30,7 @@ def grid(generator: np.random.Generator) -> Iterator[tuple[str, np.ndarray, int]
 
 
 def logit_error(logits: np.ndarray, expected: np.ndarray) -> float:
-    """Return the largest difference of two arrays of logits, over the largest expected one where that exceeds 1."""
+    """Return the error max |logits - expected| / max(1, max |expected|), or inf if the error is not finite."""
     error = np.abs(logits - expected).max() / max(1.0, np.abs(expected).max())
-    # NaN compares as False with everything, so it would pass as the smaller error.
+    # Return inf instead of NaN. Every comparison with NaN is False, so the test `error > tolerance` would accept NaN.
     return float(error) if np.isfinite(error) else float("inf")

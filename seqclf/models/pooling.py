@@ -1,4 +1,4 @@
-"""Pooling of the outputs of all tokens to one vector per sequence, padding excluded."""
+"""Pooling of the encoder outputs of each sequence to one vector. Padding is ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqclf.models.running_state import LOWEST, State
 
 
 def token_mask(lengths: Tensor, longest: int) -> Tensor:
-    """Return (B, T) bool, True for tokens and False for padding, from lengths (B,) and T = `longest`.
+    """Return a mask (B, T) that is True for tokens and False for padding. `lengths`: (B,). `longest`: T.
 
     >>> token_mask(torch.tensor([3, 1]), longest=3).int().tolist()
     [[1, 1, 1], [1, 0, 0]]
@@ -20,25 +20,30 @@ def token_mask(lengths: Tensor, longest: int) -> Tensor:
 
 
 class RunningMax(nn.Module):
-    """Maximum of all tokens up to each one: (B, T, size) to (B, T, size)."""
+    """Running maximum over the tokens: (B, T, size) → (B, T, size).
+
+    The result at position t is the maximum over the tokens 0 to t.
+    """
 
     def forward(self, outputs: Tensor) -> Tensor:
         return outputs.cummax(dim=1).values
 
     def onnx_form(self) -> nn.Module:
-        from seqclf.models.onnx.running_max import OnnxRunningMax  # onnxscript, which only an export needs
+        from seqclf.models.onnx.running_max import OnnxRunningMax  # import onnxscript only for an export
 
         return OnnxRunningMax()
 
 
 class Pooling(nn.Module):
-    """Pools outputs (B, T, `size`) of sequences of `lengths` (B,) to (B, `self.size`).
+    """Pooling of encoder outputs (B, T, `size`) to one vector per sequence (B, `self.size`).
 
-    `last`: the forward direction's output at the last token and the backward direction's (`backward_size` channels at
-    the end) at the first token, each of which has read all tokens. `attention`: a learned weight per token. Several
-    kinds joined by `+` are concatenated (see `check_pooling`).
+    `kind`: "mean", "max", "last" or "attention", or several of these kinds joined by "+". The vectors of several kinds
+    are concatenated (see `check_pooling`). `backward_size`: number of channels of the backward direction, which are the
+    last channels of an output. The kind "last" takes the output of the forward direction at the last token, and the
+    output of the backward direction at the first token. Both outputs depend on all tokens of the sequence. The kind
+    "attention" is a weighted mean, with a learned score for each token.
 
-    In one direction the outputs may also come chunk by chunk, see `run`, or all prefixes be pooled, see `prefixes`.
+    For a unidirectional encoder, `run` pools a sequence in chunks, and `prefixes` pools every prefix of a sequence.
 
     >>> outputs = torch.tensor([[[1.0], [5.0], [9.0]], [[2.0], [4.0], [0.0]]])
     >>> Pooling("mean+max", size=1, backward_size=0)(outputs, torch.tensor([3, 2])).tolist()
@@ -61,10 +66,10 @@ class Pooling(nn.Module):
         if kind == "last":
             last_tokens = (lengths - 1)[:, None, None].expand(-1, 1, self.forward_size)
             forward_last = outputs.gather(1, last_tokens)[:, 0]
-            # The backward direction reads its last token first, so it ends at the first one.
+            # The backward direction starts at the last token, so its output at the first token depends on all tokens.
             backward_last = outputs[:, 0, self.forward_size :]
             return torch.cat([forward_last, backward_last], dim=-1) if backward_last.shape[-1] else forward_last
-        # Padding is chosen away, not multiplied by zero: it may hold NaN.
+        # Zero the padding with torch.where. Multiplying the padding by 0 would not work, because padding may be NaN.
         inside = token_mask(lengths, outputs.shape[1])[..., None]
         if kind == "mean":
             return torch.where(inside, outputs, 0.0).sum(dim=1) / lengths[:, None].to(outputs.dtype)
@@ -76,7 +81,7 @@ class Pooling(nn.Module):
 
     @property
     def states(self) -> list[State]:
-        """The states of `run`, in their order."""
+        """List of the states that `run` gets and returns."""
         return [state for kind in self.kinds for state in self._states_of(kind)]
 
     def _states_of(self, kind: str) -> list[State]:
@@ -94,10 +99,11 @@ class Pooling(nn.Module):
         return by_kind[kind]
 
     def run(self, outputs: Tensor, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Pool sequences of which all tokens before a chunk are in `states`. Needs a single direction.
+        """Pool the next chunk of each sequence. The encoder must be unidirectional.
 
-        `outputs`: (B, T, `size`) of the chunk. `lengths`: (B,) tokens of each row in the chunk, at least 1. Returns the
-        vectors (B, `self.size`) of all tokens so far, and the states after them.
+        `outputs`: encoder outputs (B, T, `size`) of the chunk. `lengths`: (B,) number of tokens of each sequence in the
+        chunk, at least 1. `states`: states before the chunk. Returns the pooled vectors (B, `self.size`) of all tokens
+        so far, and the states after the chunk.
         """
         remaining, pooled, after = list(states), [], []
         inside = token_mask(lengths, outputs.shape[1])[..., None]
@@ -123,7 +129,11 @@ class Pooling(nn.Module):
     def _attend(
         self, outputs: Tensor, inside: Tensor, total: Tensor, weight: Tensor, highest: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """Attention over all tokens so far: a softmax whose sums are scaled down when a higher score appears."""
+        """Return the attention pooling of all tokens so far, and the new states.
+
+        The softmax is computed incrementally. If a token has a higher score than all earlier tokens, the sums over the
+        earlier tokens are scaled down.
+        """
         assert self.score is not None
         scores = self.score(outputs).masked_fill(~inside, LOWEST)
         new_highest = torch.maximum(highest, scores.amax(dim=1))
@@ -134,10 +144,11 @@ class Pooling(nn.Module):
         return total / weight, [total, weight, new_highest]
 
     def prefixes(self, outputs: Tensor, lengths: Tensor, states: Sequence[Tensor] = ()) -> Tensor:
-        """Pool every prefix: (B, T, `self.size`), of which position t has pooled the tokens up to t.
+        """Pool every prefix of each sequence. The encoder must be unidirectional.
 
-        Needs a single direction. What lies beyond a length is undefined. `states`: of all tokens before a chunk, see
-        `run`; () for a sequence from its start.
+        Returns (B, T, `self.size`). The vector at position t pools the tokens 0 to t, and the vectors at padding
+        positions are undefined. `states`: states before the tokens of `outputs` (see `run`), or () if the outputs start
+        at the first token of each sequence.
         """
         inside = token_mask(lengths, outputs.shape[1])[..., None]
         outputs = torch.where(inside, outputs, 0.0)  # padding may be NaN
@@ -147,7 +158,7 @@ class Pooling(nn.Module):
             if kind == "last":
                 pooled.append(outputs)
             elif kind == "mean":
-                # In float32 at least: bfloat16 has no 257.
+                # Count the tokens in float32 or float64, because bfloat16 cannot represent 257.
                 wide = torch.promote_types(outputs.dtype, torch.float32)
                 counts = torch.arange(1, outputs.shape[1] + 1, device=outputs.device, dtype=wide)[:, None]
                 total, count = before or (0.0, 0.0)
@@ -161,7 +172,8 @@ class Pooling(nn.Module):
 
     def _attended_prefixes(self, outputs: Tensor, inside: Tensor, before: Sequence[Tensor]) -> Tensor:
         assert self.score is not None
-        # In float64, where early tokens keep a weight beside much higher scores of later ones.
+        # Compute in float64. In float32, the weight of an early token could become 0 if a later token has a much higher
+        # score.
         scores = self.score(outputs).double().masked_fill(~inside, LOWEST)
         highest = scores.amax(dim=1, keepdim=True)
         total, weight = torch.zeros_like(highest), torch.zeros_like(highest)

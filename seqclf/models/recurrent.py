@@ -1,7 +1,8 @@
-"""Stacks of recurrent layers over sequences of different lengths, exact in either layout.
+"""Recurrent encoder of stacked LSTM, GRU or RNN layers. Padding does not change the outputs.
 
-Every layer and direction is a single-layer, unidirectional module, because only those reach cuDNN's persistent
-kernels. The backward direction is a second such module over inputs flipped within each length.
+Each direction of each layer is a separate PyTorch module, because cuDNN uses its fast persistent kernels only for
+modules with one layer and one direction. The module for the backward direction reads the tokens of each sequence in
+reverse order.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CELLS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "
 
 
 def flip_order(lengths: Tensor, longest: int) -> Tensor:
-    """Return the indices (B, T) int64 that reverse each sequence and leave its padding in place.
+    """Return indices (B, T) int64 that reverse the tokens of each sequence. The padding stays in its place.
 
     >>> flip_order(torch.tensor([3, 2]), longest=4).tolist()
     [[2, 1, 0, 3], [1, 0, 2, 3]]
@@ -38,13 +39,15 @@ def flip_order(lengths: Tensor, longest: int) -> Tensor:
 
 
 class Recurrent(SequenceEncoder):
-    """Recurrent encoder: (B, T, `input_size`) and lengths (B,) → (B, T, `self.size`).
+    """Encoder of stacked LSTM, GRU or RNN layers: (B, T, `input_size`) and lengths (B,) → (B, T, `self.size`).
 
-    Layouts compute the same function: `padded` runs over the padding too and is by far the faster on batches of similar
-    length, `packed` leaves it out, `auto` is `padded`.
+    `layout`: "padded", "packed" or "auto". All layouts compute the same function. The layout "padded" also computes the
+    padding tokens, and is by far the fastest layout if the sequences of a batch have similar lengths. The layout
+    "packed" skips the padding tokens. The layout "auto" is the same as "padded".
 
-    The outputs of the last `residual_layers` layers are added to their inputs, each scaled by a learned weight that
-    starts at 0 (ReZero, Bachlechner et al. 2021). Such a layer starts as the identity.
+    `residual_layers`: number of residual layers, which are the last layers of the stack. The output of a residual layer
+    is multiplied by a learned factor and added to the input of the layer. The factor is initially 0, so a new residual
+    layer is the identity (ReZero, Bachlechner et al. 2021).
 
     >>> encoder = Recurrent(3, cell="gru", hidden_size=8)
     >>> lengths = np.array([5, 2])
@@ -79,7 +82,8 @@ class Recurrent(SequenceEncoder):
         self.size = hidden_size * (2 if bidirectional else 1)
         self.backward_size = hidden_size if bidirectional else 0
         self.dropout = TokenDropout(dropout, variational)
-        # The order of construction decides the initial weights of a seed: all forward layers, then all backward ones.
+        # Keep this order, first all forward layers and then all backward layers, because with a fixed seed the order
+        # determines the initial weights.
         sizes = [input_size] + [self.size] * (layers - 1)
         self.forward_layers = nn.ModuleList(CELLS[cell](size, hidden_size, batch_first=True) for size in sizes)
         self.backward_layers = nn.ModuleList(
@@ -93,10 +97,10 @@ class Recurrent(SequenceEncoder):
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         order = flip_order(lengths, tokens.shape[1]) if self.backward_layers else None
         for index, layer in enumerate(self.forward_layers):
-            inputs = self.dropout(tokens) if index else tokens  # the first layer's input has had its dropout
+            inputs = self.dropout(tokens) if index else tokens  # the caller applied dropout to the first input
             outputs = self._run(layer, inputs, host_lengths)
             if order is not None:
-                # Flipped within each length, so that this direction starts at the last token and not in the padding.
+                # Reverse the tokens of each sequence, so that the backward direction starts at the last token.
                 flipped = self._run(self.backward_layers[index], _reorder(inputs, order), host_lengths)
                 outputs = torch.cat([outputs, _reorder(flipped, order)], dim=-1)
             residual = index - self.first_residual
@@ -104,7 +108,8 @@ class Recurrent(SequenceEncoder):
         return tokens, lengths, host_lengths
 
     def _run(self, layer: nn.Module, tokens: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        # A packed sequence leaves oneDNN, 5 times slower on CPUs, and gets cuDNN's standard algorithm on GPUs.
+        # On CPUs, packed sequences take 5 times as long, because oneDNN does not support packed sequences. On GPUs,
+        # cuDNN uses its standard algorithm for packed sequences.
         if self.layout != "packed":
             if needs_float32(layer, tokens):
                 with torch.autocast("cpu", enabled=False):
@@ -118,12 +123,12 @@ class Recurrent(SequenceEncoder):
         return OnnxRecurrent(self)
 
     def step_form(self) -> RecurrentStep | None:
-        # The backward direction begins at the last token, which a chunk does not know.
+        # A backward direction cannot read in chunks, because it starts at the last token, which is in the last chunk.
         return None if self.backward_layers else RecurrentStep(self)
 
 
 def needs_float32(layer: nn.Module, tokens: Tensor) -> bool:
-    """Return True if autocast would run an LSTM in a type in which PyTorch cannot compute it on this CPU."""
+    """Return True if the layer is an LSTM and autocast would use a dtype that this CPU does not support for LSTMs."""
     return (
         isinstance(layer, nn.LSTM)
         and tokens.device.type == "cpu"
@@ -134,7 +139,10 @@ def needs_float32(layer: nn.Module, tokens: Tensor) -> bool:
 
 @cache
 def _cpu_runs_lstm_in(dtype: torch.dtype) -> bool:
-    """Return True if oneDNN has an LSTM of this type for this processor. One in bfloat16 needs AVX-512."""
+    """Return True if oneDNN supports LSTMs of this dtype on this processor.
+
+    For bfloat16, the processor needs AVX-512.
+    """
     try:
         with torch.random.fork_rng(devices=[]), torch.autocast("cpu", dtype):
             nn.LSTM(1, 1, batch_first=True)(torch.zeros(1, 1, 1))
@@ -148,7 +156,10 @@ def _reorder(tokens: Tensor, order: Tensor) -> Tensor:
 
 
 class OnnxRecurrent(nn.Module):
-    """`Recurrent` for the export: each layer is one ONNX operator, in both directions, that skips the padding."""
+    """A `Recurrent` encoder in operations that ONNX has.
+
+    Each layer is one ONNX operator, which computes both directions and skips the padding.
+    """
 
     def __init__(self, recurrent: Recurrent):
         super().__init__()
@@ -166,9 +177,9 @@ class OnnxRecurrent(nn.Module):
     def run(
         self, tokens: Tensor, lengths: Tensor, states: Sequence[Sequence[Tensor]]
     ) -> tuple[Tensor, list[Sequence[Tensor]]]:
-        """Return outputs (B, T, size) and, for each layer, its states at the length of each row.
+        """Return the outputs (B, T, size), and for each layer the states after the last token of each sequence.
 
-        `states`: for each layer, those to begin with, () for zeros. See `OnnxLayer`.
+        `states`: for each layer, the initial states, or () to start from zeros (see `OnnxLayer`).
         """
         tokens, last = tokens.transpose(0, 1), []
         for index, (layer, initial) in enumerate(zip(self.layers, states, strict=True)):
@@ -180,7 +191,10 @@ class OnnxRecurrent(nn.Module):
 
 
 class RecurrentStep(nn.Module):
-    """`Recurrent` of one direction over a chunk of tokens, with the states of its layers. See `SequenceEncoder`."""
+    """Streaming form of a unidirectional `Recurrent` encoder, which reads one chunk of each sequence.
+
+    The states of all layers are inputs and outputs (see `SequenceEncoder.step_form`).
+    """
 
     def __init__(self, recurrent: Recurrent):
         super().__init__()
@@ -191,7 +205,7 @@ class RecurrentStep(nn.Module):
         self.states = [State(f"{name}_{layer}", shape, 0.0) for layer in layers for name in names]
 
     def forward(self, tokens: Tensor, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        # The operators take states with an axis of directions in front, (1, B, size).
+        # The ONNX operators need states of shape (1, B, size). The first axis is the direction.
         with_directions = [state[None] for state in states]
         count = len(self.states) // len(self.stack.layers)
         by_layer = [with_directions[start : start + count] for start in range(0, len(states), count)]

@@ -1,14 +1,17 @@
-"""State of a sequence that is read chunk by chunk."""
+"""States that a streaming model passes from one chunk of a sequence to the next chunk."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-LOWEST = -3.4028234663852886e38  # float32; in the place of -inf, which JSON lacks and whose differences are NaN
+LOWEST = -3.4028234663852886e38  # lowest finite float32; JSON cannot store -inf, and -inf - -inf is NaN
 
 
 class State(NamedTuple):
-    """A state (B, *`shape`) float32 of B sequences, which is `initial` everywhere before the first token."""
+    """Description of a state, a float32 tensor (B, *`shape`) for B sequences.
+
+    Before the first token, all elements of the state are `initial`.
+    """
 
     name: str
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The loss that a network is trained by, and the costs of rows."""
+"""Training loss of a batch, and the loss of each sequence in the batch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from torch import Tensor
 
 from seqclf.errors import InputError, first_line
 
-Loss = Callable[[Tensor, Tensor], Tensor]  # logits (N, C) and labels (N,) → mean loss
+Loss = Callable[[Tensor, Tensor], Tensor]  # function: logits (N, C) and labels (N,) → mean loss
 
 
 class TrainingLoss(NamedTuple):
-    """`logits`: (B, C) float32. `loss`: that of these logits, for scores. `total`: what is minimised."""
+    """Logits and losses of a batch.
+
+    `logits`: (B, C) float32. `loss`: loss of the logits, for metrics. `total`: loss that training minimizes.
+    """
 
     logits: Tensor
     loss: Tensor
@@ -23,14 +26,16 @@ class TrainingLoss(NamedTuple):
 
 
 def row_costs(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss (N,) of each row. Their mean is the loss of all rows, for the losses of this package.
+    """Return the loss of each row (N,) of logits.
+
+    For the loss classes of this package, the mean of the row losses equals the loss of the batch.
 
     >>> row_costs(torch.nn.CrossEntropyLoss(), torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 0]))
     tensor([0.6931, 0.3133])
     """
     if hasattr(loss, "row_costs"):
         return loss.row_costs(logits, labels)
-    if getattr(loss, "reduction", None) == "mean":  # as losses of PyTorch have it
+    if getattr(loss, "reduction", None) == "mean":  # the loss classes of PyTorch have the attribute `reduction`
         of_rows = copy.copy(loss)
         of_rows.reduction = "none"  # type: ignore[attr-defined]
         return of_rows(logits, labels)

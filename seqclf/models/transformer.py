@@ -1,4 +1,4 @@
-"""Transformer encoder: self-attention between all tokens of a sequence, with rotary positions."""
+"""Transformer encoder: self-attention between all tokens of a sequence, with rotary position embedding."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import DropoutShare, FeedForwardName
 from seqclf.models.pooling import token_mask
 
-ROTARY_BASE = 10_000.0  # of the wavelengths, from 2 pi to almost 2 pi * ROTARY_BASE tokens (Su et al. 2021)
+ROTARY_BASE = 10_000.0  # the rotations have wavelengths from 2 pi to almost 2 pi * ROTARY_BASE tokens (Su et al. 2021)
 
 
 def rotary_angles(longest: int, head_size: int, device: torch.device | None = None) -> Tensor:
-    """Return the angles (T, `head_size` / 2) float32 by which each pair of channels is rotated at each position.
+    """Return the rotation angle of each position and each pair of channels, (T, `head_size` / 2) float32.
 
-    They are computed for the T = `longest` tokens at hand, so no length is too long, in the exported graph neither.
+    `longest`: T. The angles are computed in each call, so there is no maximum length, even after the export to ONNX.
 
     >>> rotary_angles(3, head_size=4).tolist()[2]
     [2.0, 0.019999999552965164]
     """
-    # Not a buffer, which precision=bf16-true would round: positions beyond 256 are no bfloat16 numbers.
+    # Do not store the angles in a buffer, because precision=bf16-true rounds buffers to bfloat16, which cannot
+    # represent 257.
     exponents = torch.arange(0, head_size, 2, dtype=torch.float32, device=device) / head_size
     positions = torch.arange(longest, dtype=torch.float32, device=device)
     return positions[:, None] * ROTARY_BASE**-exponents
 
 
 def rotate(heads: Tensor, angles: Tensor) -> Tensor:
-    """Rotate queries or keys (B, H, T, S) by `angles` (T, S / 2). Channel i is paired with channel i + S / 2.
+    """Rotate queries or keys (B, H, T, S) by `angles` (T, S / 2).
 
-    The product of a rotated query and a rotated key depends on the distance of their tokens, not on their positions.
+    The channels i and i + S / 2 form a pair, and each pair is rotated as a point in a plane.
+
+    The dot product of a rotated query and a rotated key depends only on the distance between the two tokens.
 
     >>> query, key = torch.ones(2, 1, 1, 1, 4)
     >>> angles = rotary_angles(9, head_size=4)
@@ -48,9 +51,10 @@ def rotate(heads: Tensor, angles: Tensor) -> Tensor:
 
 
 def check_heads(hidden_size: int, heads: int) -> None:
-    """Raise InputError unless each attention head gets the same, even number of channels.
+    """Raise InputError unless `hidden_size` is an even multiple of the number of attention heads.
 
-    Even, because rotary positions rotate channels in pairs.
+    Each head then has the same even number of channels. The number must be even, because rotary position embedding
+    rotates pairs of channels.
 
     >>> check_heads(hidden_size=96, heads=5)
     Traceback (most recent call last):
@@ -72,7 +76,7 @@ def check_heads(hidden_size: int, heads: int) -> None:
 
 
 class SelfAttention(nn.Module):
-    """Attention of every token to all tokens of its sequence: (B, T, `size`) → (B, T, `size`)."""
+    """Multi-head self-attention between all tokens of a sequence: (B, T, `size`) → (B, T, `size`)."""
 
     def __init__(self, size: int, heads: int):
         super().__init__()
@@ -88,9 +92,13 @@ class SelfAttention(nn.Module):
         return self.output(attended.transpose(1, 2).flatten(2))
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Return what each query reads of the values, (B, H, T, S). `mask`: (B, 1, 1, T) of keys, None to read all."""
-        # Attention weights are not dropped: with dropout, PyTorch computes them on CPUs as a matrix (B, H, T, T). At
-        # T = 2000 it takes 80 times the memory of the result, and 6 times the time. Else a tile at a time exists.
+        """Return the attention outputs (B, H, T, S).
+
+        `mask`: (B, 1, 1, T), True for tokens and False for padding, or `None` if there is no padding.
+        """
+        # Do not apply dropout to the attention weights. With dropout, PyTorch on a CPU stores all attention weights (B,
+        # H, T, T). For T = 2000, these weights take 80 times the memory of the result, and the computation takes 6
+        # times as long as tiled attention.
         return nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
     def onnx_form(self) -> nn.Module:
@@ -98,10 +106,12 @@ class SelfAttention(nn.Module):
 
 
 class OnnxSelfAttention(SelfAttention):
-    """`SelfAttention` for the export: head by head, so that ONNX Runtime keeps one matrix (B, T, T) at a time.
+    """A `SelfAttention` layer in operations that ONNX has, which computes one head after the other.
 
-    Exported as it is, attention becomes operators on (B, H, T, T), one of them to undo rows that are masked altogether.
-    No sequence is empty.
+    ONNX Runtime therefore needs memory for the attention weights (B, T, T) of only one head. For `SelfAttention`,
+    PyTorch's exporter would write a graph that computes the attention weights (B, H, T, T) of all heads at once. The
+    exporter would also add an operator for rows that are completely masked. Rows that are completely masked do not
+    occur, because no sequence is empty.
     """
 
     def __init__(self, attention: SelfAttention):
@@ -109,7 +119,7 @@ class OnnxSelfAttention(SelfAttention):
         self.heads, self.inputs, self.output = attention.heads, attention.inputs, attention.output
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        assert mask is not None  # during the export lengths are unknown
+        assert mask is not None  # the export always has a mask, because lengths are unknown
         added = torch.where(mask[:, 0], 0.0, float("-inf"))
         queries = queries * queries.shape[-1] ** -0.5
         heads = zip(queries.unbind(1), keys.unbind(1), values.unbind(1), strict=True)
@@ -117,10 +127,11 @@ class OnnxSelfAttention(SelfAttention):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with GELU or SwiGLU between them, for each token: (…, `size`) → (…, `size`).
+    """Two linear layers with the activation GELU or SwiGLU between them: (…, `size`) → (…, `size`).
 
-    With GELU the inner layer has `expansion` * `size` units. SwiGLU (Shazeer 2020) multiplies two inner layers, each of
-    two thirds as many units, so both kinds have the same number of weights.
+    With GELU, there are `expansion` * `size` units between the linear layers. SwiGLU (Shazeer 2020) multiplies the
+    outputs of two inner layers. Each inner layer of SwiGLU has two thirds of the units of GELU, so that GELU and SwiGLU
+    have about the same number of weights.
     """
 
     def __init__(self, size: int, kind: str, expansion: int):
@@ -139,7 +150,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Self-attention, then a feed-forward network. Each reads a norm of the tokens and is added to the tokens."""
+    """Pre-norm transformer block: self-attention, then a feed-forward network, each with a residual connection."""
 
     def __init__(self, size: int, heads: int, feed_forward: str, expansion: int, dropout: TokenDropout):
         super().__init__()
@@ -155,13 +166,15 @@ class Block(nn.Module):
 
 
 class Transformer(SequenceEncoder):
-    """Transformer encoder: (B, T, `input_size`) and lengths (B,) → (B, T, `hidden_size`), of `layers` blocks.
+    """Transformer encoder: (B, T, `input_size`) and lengths (B,) → (B, T, `hidden_size`).
 
-    Blocks are pre-norm (Xiong et al. 2020), and a last norm follows them. Order enters by rotary positions (Su et al.
-    2021), which are relative and have no largest length. `hidden_size` must be an even multiple of `heads`.
+    `layers`: number of blocks. Each block normalizes its inputs (pre-norm, Xiong et al. 2020), and the outputs of the
+    last block are normalized too. The order of the tokens is encoded by rotary position embedding (Su et al. 2021).
+    Rotary position embedding encodes the distance between two tokens, and has no maximum length. `hidden_size`: number
+    of channels, an even multiple of `heads`.
 
-    Every output reads all tokens, so time grows with the square of the length where sequences are long. Memory grows
-    with the length.
+    Each output depends on all tokens of the sequence. For long sequences, the compute time grows with the square of the
+    length. The memory grows linearly with the length.
 
     >>> encoder = Transformer(3, hidden_size=8, heads=2)
     >>> host = np.array([5, 2])
@@ -199,12 +212,13 @@ class Transformer(SequenceEncoder):
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         longest = tokens.shape[1]
         mask = None
-        # Without padding there is nothing to mask, which the host knows without waiting for the device.
+        # A batch without padding needs no mask. Use `host_lengths` for this check, because reading `lengths` would wait
+        # for the GPU.
         if host_lengths is None or (host_lengths < longest).any():
             inside = token_mask(lengths, longest)
-            # A weight of zero does not remove NaN, so padding is chosen away before it becomes a value.
+            # Zero the padding before attention, because padding may be NaN, and 0 * NaN is NaN.
             tokens = torch.where(inside[..., None], tokens, 0.0)
-            mask = inside[:, None, None]  # of keys, the same for all heads and queries: B * T bits, not B * T * T
+            mask = inside[:, None, None]  # one mask for all heads and queries has B * T elements instead of B * T * T
         tokens = self.input(tokens)
         angles = rotary_angles(longest, self.head_size, tokens.device)
         for block in self.blocks:

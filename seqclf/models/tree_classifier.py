@@ -1,4 +1,4 @@
-"""Classifier of trees, which may also learn from labels of inner nodes."""
+"""Tree classifier, which can also be trained with labels of single nodes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from seqclf.models.training_loss import Loss, TrainingLoss
 
 
 class TreeClassifier(SequenceClassifier):
-    """A `SequenceClassifier` of trees. In training every node with a label is classified too, by the same head.
+    """A `SequenceClassifier` of trees.
 
-    `node_loss`: weight of such a node in the mean of all losses, against 1 of a tree. Nodes count whose label, as a
-    text, is one of the classes: `ParentsSpec.node_classes`. `arguments`: those of `SequenceClassifier` but `pooling`,
-    as the root is the only output, and `number_noise`, as a tree has no numbers.
+    In training, the classifier also predicts the class of every node that has a label. `node_loss`: weight of a
+    labelled node. The loss is a weighted mean over trees and labelled nodes, where a tree has the weight 1. A node is
+    labelled if the text of its label is the name of a class (see `ParentsSpec.node_classes`). `arguments`: arguments of
+    `SequenceClassifier`, except `pooling` and `number_noise`. The argument `pooling` is not needed, because the encoder
+    has a single output, the state of the root. The argument `number_noise` is not needed, because trees have no numeric
+    fields.
     """
 
     fixed_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({"pooling": "last", "number_noise": 0.0})
@@ -36,7 +39,8 @@ class TreeClassifier(SequenceClassifier):
         super().__init__(fields, num_classes, **self.fixed_arguments, **arguments)
         self.node_loss = node_loss
         codes = next((field["node_classes"] for field in fields if field["kind"] == "parents"), [])
-        # Of nodes without a label. Not persistent: it follows from the fields, which travel in the checkpoint.
+        # The last entry, with the value -1, stands for nodes without a label. The checkpoint does not store this
+        # buffer, because the buffer is computed from the argument `fields`.
         self.register_buffer("node_classes", torch.tensor([*codes, -1]), persistent=False)
 
     def training_loss(
@@ -47,7 +51,7 @@ class TreeClassifier(SequenceClassifier):
         labels: Tensor,
         loss: Loss,
     ) -> TrainingLoss:
-        """See `SequenceNetwork.training_loss`."""
+        """Return the loss over the trees and the labelled nodes (see `SequenceNetwork.training_loss`)."""
         embedded = self.embedding_dropout(self.embedding(fields))
         roots, nodes = self.encoder.node_states(embedded, lengths, fields[PARENTS])
         logits = self.head(roots).float()

@@ -1,6 +1,7 @@
-"""Nodes of a batch of trees, sorted by depth: all nodes of one depth are computed together.
+"""Sorting of the nodes of a batch of trees by depth, so that all nodes of one depth can be computed together.
 
-The children of a node are one level deeper than the node, so a level needs nothing but the level below it.
+A level consists of all nodes of one depth. The children of a node are one level deeper, so a level depends only on the
+next deeper level.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from torch import Tensor
 
 from seqclf.models.pooling import token_mask
 
-DOUBLINGS = 24  # of the distance to an ancestor, when the number of nodes is not known: depths up to 2**24
+DOUBLINGS = 24  # argument `doublings` of `sort_nodes` in the ONNX export, for depths up to 2**24
 
 
 class SortedNodes(NamedTuple):
-    """All positions of a padded batch (B, T), sorted by depth. Padding comes last.
+    """Positions of all nodes of a padded batch (B, T), sorted by depth. Padding positions come last.
 
-    `order`: (B * T,) positions; within a level inner nodes come before leaves. `ranks`: (B * T,), the place of each
-    position in that order. `depths`: (B * T,) by position, 0 for roots, T for padding. `is_inner`, `is_later`: (B * T,)
-    bool by position, True for nodes with children, and for children that are not the first of their parent. `parents`:
-    (B * T,) position of the parent, of roots and padding their own.
+    A position is an index in the flattened batch (B * T). `order`: (B * T,) sorted positions. Within a level, nodes
+    with children come before leaves. `ranks`: (B * T,) index of each position in `order`. `depths`: (B * T,) depth of
+    the node at each position. A root has the depth 0, and a padding position has the depth T. `is_inner`: (B * T,) True
+    for a node with children. `is_later`: (B * T,) True for a node that is not the first child of its parent. `parents`:
+    (B * T,) position of the parent of each node. In `parents`, a root or a padding position has its own position.
     """
 
     order: Tensor
@@ -33,10 +35,11 @@ class SortedNodes(NamedTuple):
 
 
 def sort_nodes(parents: Tensor, lengths: Tensor, doublings: int | None = None) -> SortedNodes:
-    """Sort the nodes of a batch of trees. Holds operations alone that ONNX has.
+    """Sort the nodes of a batch of trees by depth, with operations that ONNX has.
 
-    `parents`: (B, T) int64 index in the sequence, -1 for roots. `lengths`: (B,). `doublings`: at least the logarithm of
-    the greatest depth; by default that of T.
+    `parents`: (B, T) int64 index of the parent of each node in the sequence, -1 for roots. `lengths`: (B,) number of
+    nodes of each tree. `doublings`: number of loop iterations. Each iteration doubles the depth that is supported, so
+    depths up to 2**`doublings` are computed. The default is the bit length of T, which is enough for any tree.
 
     >>> chain_and_pair = torch.tensor([[1, 2, -1], [2, 2, -1]])
     >>> nodes = sort_nodes(chain_and_pair, torch.tensor([3, 3]))
@@ -45,7 +48,7 @@ def sort_nodes(parents: Tensor, lengths: Tensor, doublings: int | None = None) -
     """
     rows, time = parents.shape
     positions = torch.arange(rows * time, device=parents.device)
-    first = torch.arange(rows, device=parents.device)[:, None] * time  # position of the first token of a row
+    first = torch.arange(rows, device=parents.device)[:, None] * time  # position of the first node of each tree
     inside = token_mask(lengths, time)
     has_parent = (inside & (parents >= 0)).flatten()
     above = torch.where(has_parent, (parents + first).flatten(), positions)

@@ -1,4 +1,4 @@
-"""Tree-LSTM: a recurrence from the leaves of a tree to its root."""
+"""Tree-LSTM encoder, which computes the state of each node of a tree, from the leaves to the root."""
 
 from __future__ import annotations
 
@@ -14,20 +14,27 @@ from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import Composition
 from seqclf.models.tree_levels import SortedNodes, sort_nodes
 
-FORGET_BIAS = 1.0  # remembers at first, else gradients vanish within a few levels
+FORGET_BIAS = 1.0  # initial bias that keeps the forget gates open, so that gradients do not vanish after a few levels
 
 
 class NodeStates(NamedTuple):
-    """Hidden states of the N nodes of a batch, (N, H), and `positions`: (N,) theirs in the flattened batch (B * T)."""
+    """Hidden states of N nodes.
+
+    `states`: (N, H) hidden states. `positions`: (N,) index of each node in the flattened batch (B * T).
+    """
 
     states: Tensor
     positions: Tensor
 
 
 class ChildSumCell(nn.Module):
-    """Reads the sum of the children, of any number and in no order. Each child has a forget gate.
+    """Tree-LSTM cell for nodes with any number of children, which have no order.
 
-    `slots`: (M,) twice the number of the parent among the inner nodes of the level, plus 1 for later children.
+    The cell adds up the states of the children. Each child has a forget gate.
+
+    The method `forward` gets `slots` (M,), one integer for each of M children. If the parent has the index p among the
+    inner nodes of its level, the integer of its first child is 2 * p, and the integer of each further child is 2 * p +
+    1.
     """
 
     def __init__(self, hidden_size: int):
@@ -38,9 +45,10 @@ class ChildSumCell(nn.Module):
     def forward(
         self, gates: Tensor, forget_gates: Tensor, slots: Tensor, states: Tensor, cells: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the gates (K, 3H) of K inner nodes with what their M children add, and the memory (K, H) they keep.
+        """Return gate inputs (K, 3H) for K inner nodes, and the sum (K, H) of the cell states kept from their children.
 
-        `gates`, `forget_gates` (K, H): what the nodes themselves add. `states`, `cells`: (M, H) of the children.
+        `gates` (K, 3H), `forget_gates` (K, H): gate inputs that depend only on the tokens of the inner nodes. `states`,
+        `cells`: (M, H) hidden states and cell states of the children. `slots`: see `ChildSumCell`.
         """
         parents = slots // 2
         sums = torch.zeros_like(forget_gates).index_add(0, parents, states)
@@ -49,7 +57,10 @@ class ChildSumCell(nn.Module):
 
 
 class BinaryCell(nn.Module):
-    """Reads a left and a right child. Further children are added to the right one, a missing one is zero.
+    """Tree-LSTM cell for nodes with a left and a right child.
+
+    If a node has more than two children, the states of the further children are added to the state of the right child.
+    The state of a missing child is zero.
 
     `slots`: see `ChildSumCell`.
     """
@@ -74,10 +85,11 @@ CELLS: dict[str, type[ChildSumCell] | type[BinaryCell]] = {"child_sum": ChildSum
 
 
 class TreeLSTM(SequenceEncoder):
-    """Tree-LSTM of Tai et al. (2015): reads each tree from its leaves to its root, whose state is the only output.
+    """Tree-LSTM encoder (Tai et al. 2015), which reads each tree from the leaves to the root.
 
-    `composition`: `child_sum` for nodes with any number of children, whose order does not count, or `binary` for a left
-    and a right child. All nodes of a depth are computed together, over all trees of the batch.
+    The only output for a tree is the state of its root. `composition`: "child_sum" for nodes with any number of
+    children without an order, or "binary" for nodes with a left and a right child. All nodes of one depth, in all trees
+    of the batch, are computed together.
 
     >>> encoder = TreeLSTM(3, hidden_size=8)
     >>> parents = torch.tensor([[1, 2, -1], [2, 2, -1]])  # a chain, and a node with two children
@@ -94,23 +106,24 @@ class TreeLSTM(SequenceEncoder):
         super().__init__()
         self.size = hidden_size
         self.composition = composition
-        self.input = nn.Linear(input_size, 4 * hidden_size)  # input, output and update gates, then the forget gate
+        self.input = nn.Linear(input_size, 4 * hidden_size)  # gates: input, output, update, forget
         self.cell = CELLS[composition](hidden_size)
         nn.init.constant_(self.input.bias[3 * hidden_size :], FORGET_BIAS)
 
     def forward(  # type: ignore[override]
         self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None, parents: Tensor
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
-        """Return the states of the roots as sequences of one token (see `SequenceEncoder`).
+        """Return the state of each root as an output sequence of length 1 (see `SequenceEncoder.forward`).
 
-        `parents`: (B, T) int64 index of the parent of each node, which comes later; -1 for the root, the last one.
+        `parents`: (B, T) int64 index of the parent of each node. A parent comes after its children. The root is the
+        last node of a tree, and its entry in `parents` is -1.
         """
         nodes = sort_nodes(parents, lengths)
         roots = self.read_levels(tokens, lengths, nodes)[0][: len(lengths)]
         return self.in_rows(roots, nodes, lengths)[:, None], torch.ones_like(lengths), _ones(host_lengths)
 
     def node_states(self, tokens: Tensor, lengths: Tensor, parents: Tensor) -> tuple[Tensor, NodeStates]:
-        """Return the states of the roots (B, H) in the order of the rows, and those of all nodes."""
+        """Return the states of the roots (B, H) in the order of the batch, and the states of all nodes."""
         nodes = sort_nodes(parents, lengths)
         levels = self.read_levels(tokens, lengths, nodes)
         states = torch.cat(levels)
@@ -118,20 +131,23 @@ class TreeLSTM(SequenceEncoder):
 
     @staticmethod
     def in_rows(roots: Tensor, nodes: SortedNodes, lengths: Tensor) -> Tensor:
-        """Return states of roots (B, H), which are sorted like nodes, in the order of the rows."""
+        """Return the states of the roots (B, H) in the order of the batch.
+
+        `roots`: (B, H) states of the roots in the order of `nodes`.
+        """
         time = nodes.order.shape[0] // lengths.shape[0]
         positions = torch.arange(lengths.shape[0], device=lengths.device) * time + lengths - 1
         return roots.index_select(0, nodes.ranks.index_select(0, positions))
 
     def read_levels(self, tokens: Tensor, lengths: Tensor, nodes: SortedNodes) -> list[Tensor]:
-        """Return the states of the nodes of each depth, the roots first."""
+        """Return a tensor of node states for each depth. The first tensor has the states of the roots."""
         order = nodes.order[: int(lengths.sum())]
         counts, inner_counts = _level_sizes(nodes, order)
-        # What nodes add to their own gates, in one multiplication for all levels.
+        # Compute the gate inputs that depend on a node's own token for all levels at once.
         gates, forget_gates = self.input(tokens.flatten(0, 1).index_select(0, order)).split(
             [3 * self.size, self.size], dim=1
         )
-        # Split and not sliced: the gradient of a slice is as large as the whole.
+        # Use split instead of slices, because the gradient of each slice would be as large as the whole tensor.
         sizes = [size for count, inner in zip(counts, inner_counts, strict=True) for size in (inner, count - inner)]
         gates_of, forget_gates_of = gates.split(sizes), forget_gates.split(sizes)
         parent_ranks = nodes.ranks.index_select(0, nodes.parents.index_select(0, order)).split(counts)
@@ -154,13 +170,16 @@ class TreeLSTM(SequenceEncoder):
         return levels[::-1]
 
     def onnx_form(self) -> nn.Module:
-        from seqclf.models.onnx.tree import OnnxTreeLSTM  # onnxscript, which only an export needs
+        from seqclf.models.onnx.tree import OnnxTreeLSTM  # import onnxscript only for an export
 
         return OnnxTreeLSTM(self)
 
 
 def _level_sizes(nodes: SortedNodes, order: Tensor) -> tuple[list[int], list[int]]:
-    """Return the nodes of each depth, and the inner ones among them. Waits for the device once."""
+    """Return the number of nodes and the number of inner nodes of each depth.
+
+    The two lists are copied from the GPU together, so the CPU waits for the GPU only once.
+    """
     depths = nodes.depths.index_select(0, order)
     counts = torch.bincount(depths)
     inner = torch.bincount(depths[nodes.is_inner.index_select(0, order)], minlength=len(counts))

@@ -14,18 +14,19 @@ from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.report.reliability import ReliabilityBin
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
-MAX_POINTS = 300  # of a curve
-CURVE_IN = 5.0  # width of a curve or a reliability diagram
-RARE = 0.1  # a smaller share of one kind of rows needs an axis of log-odds
+MAX_POINTS = 300  # maximum number of points of one curve
+CURVE_IN = 5.0  # width in inches of a curve or a reliability diagram
+RARE = 0.1  # if the event occurs in a smaller fraction of rows, or is absent in one, the axes show log-odds
 LOG_ODDS_TICKS = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 
 
 def learning_curves(
     history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None, width_in: float
 ) -> Markup:
-    """Metrics of training (grey) and validation by epoch. `best`: the epoch that was exported, marked by a line.
+    """Draw each metric against the epoch: training scores in grey, validation scores in colour.
 
-    Epochs count from 0 in `history` and `best`, and from 1 in the figure.
+    A dashed line marks `best`, the exported epoch. Epochs count from 0 in `history` and `best`, but from 1 in the
+    figure.
     """
     side_by_side = width_in > 6
 
@@ -34,14 +35,14 @@ def learning_curves(
         epochs = [row["epoch"] + 1 for row in history]
         for axis, name in zip(axes, names, strict=True):
             for split, colour in (("train", SOFT), ("validation", FILL)):
-                # Missing values are NaN, which leaves a gap in the line.
+                # A missing value becomes NaN, and matplotlib leaves a gap in the line there.
                 values = [_float(row.get(f"{split}/{name}")) for row in history]
                 axis.plot(epochs, values, color=colour, linewidth=1.6, marker="o" if len(epochs) < 3 else None)
             if best is not None:
                 axis.axvline(best + 1, color=MARK, linewidth=1, linestyle=(0, (3, 2)))
             _style_axes(axis, "epoch" if side_by_side or axis is axes[-1] else "", metric_title(name))
             axis.xaxis.get_major_locator().set_params(integer=True)
-            margin = min(0.9, 0.04 * len(epochs))  # below 1, so that no tick stands at 0
+            margin = min(0.9, 0.04 * len(epochs))  # the margin is below 1, so that the axis has no tick at epoch 0
             axis.set_xlim(epochs[0] - margin, epochs[-1] + margin)
             if name != "loss":
                 axis.set_ylim(top=1.0)
@@ -52,9 +53,10 @@ def learning_curves(
 
 
 def tokens_curves(curve: TokensCurve, width_in: float) -> Markup:
-    """Macro recall by share of tokens read: the last split in colour, validation in grey where there is another one.
+    """Draw macro recall against the fraction of tokens read. Each split has its own curve.
 
-    A dot marks the operating point on each.
+    The curve of the last split is coloured, and any other curve is grey. A dot on each curve marks the operating point,
+    which is the halting threshold in use.
     """
 
     def draw(figure: Any) -> None:
@@ -79,14 +81,15 @@ def tokens_curves(curve: TokensCurve, width_in: float) -> Markup:
 
 
 def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
-    """Precision-recall curve of `score` (N,) for the rows of `truth` (N,) bool.
+    """Draw a precision-recall curve. `truth`: (N,) bool, True for positive rows. `score`: (N,) scores.
 
-    The axes go from 0 to 1 and fill the box `MARGIN`, where the page places its dot.
+    The axes run from 0 to 1 and fill the box `MARGIN`, so that the page can compute the position of a dot on the curve.
     """
     from sklearn.metrics import precision_recall_curve
 
     precision, recall, _ = precision_recall_curve(truth, score)
-    # Only points where recall changes, on both sides. Nearly all others lie where almost every row is an alert.
+    # Draw only the points just before and after a change of recall. Nearly all other points lie at thresholds where
+    # almost every row is an alert.
     changes = np.flatnonzero(np.diff(recall))
     corners = np.unique([0, *changes, *(changes + 1), len(recall) - 1])
     visible = corners[_thinned(len(corners))]
@@ -104,7 +107,10 @@ def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> M
 
 
 def roc(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
-    """ROC curve of `score` (N,) for the rows of `truth` (N,) bool, in the same box as `precision_recall`."""
+    """Draw a ROC curve. `truth`: (N,) bool, True for positive rows. `score`: (N,) scores.
+
+    The axes fill the box `MARGIN`, as in `precision_recall`.
+    """
     from sklearn.metrics import roc_curve
 
     false_alarms, recall, _ = roc_curve(truth, score)
@@ -123,9 +129,13 @@ def roc(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
 
 
 def reliability(bins: Sequence[ReliabilityBin], width_in: float) -> Markup:
-    """Reliability diagram: observed share of each bin by its mean probability, with its interval.
+    """Draw a reliability diagram.
 
-    Both axes are of log-odds where nearly all rows are of one kind, since all bins would be in a corner otherwise.
+    Each bin is one point. The position of the point is the mean predicted probability (x) and the observed fraction of
+    events (y). A vertical line shows the confidence interval of this fraction.
+
+    Both axes show log-odds if the event happened in nearly all rows or in nearly no row. On linear axes, the points of
+    rare or very frequent events would all lie in one corner.
     """
     rows = sum(part.rows for part in bins)
     share = sum(part.observed for part in bins) / rows
@@ -138,13 +148,13 @@ def reliability(bins: Sequence[ReliabilityBin], width_in: float) -> Markup:
         for part in bins:
             mean, bottom, top, centre = np.clip([part.mean, part.share_low, part.share_high, part.share], low, high)
             axis.plot([mean, mean], [bottom, top], color=FILL, linewidth=1)
-            # Open where the observed share is 0 or 1, which has no place on an axis of log-odds.
+            # The marker is hollow if the observed fraction is 0 or 1, because its log-odds are infinite.
             inside = low < part.share < high or not is_rare
             face = FILL if inside else "none"
             axis.plot(mean, centre, color=FILL, marker="o", markersize=5, markerfacecolor=face, clip_on=False, zorder=3)
         _style_axes(axis, "predicted probability", "observed share of rows")
         if is_rare:
-            axis.set(xscale="logit", yscale="logit")  # before the locators and formatters, which it resets
+            axis.set(xscale="logit", yscale="logit")  # set first, because `set` resets locators and formatters
             for side in (axis.xaxis, axis.yaxis):
                 side.set_major_locator(ticker.FixedLocator([tick for tick in LOG_ODDS_TICKS if low <= tick <= high]))
                 side.set_minor_locator(ticker.NullLocator())
@@ -160,7 +170,10 @@ def reliability(bins: Sequence[ReliabilityBin], width_in: float) -> Markup:
 
 
 def _log_odds_limits(bins: Sequence[ReliabilityBin]) -> tuple[float, float]:
-    """Limits of an axis of log-odds: the powers of ten around the means and the ends of the intervals."""
+    """Return the lower and the upper limit of a log-odds axis on which all bins are visible.
+
+    The lower limit and 1 minus the upper limit are powers of ten.
+    """
     smallest = min(min(part.mean, part.share_high) for part in bins)
     largest = max(max(part.mean, part.share_low) for part in bins)
     low = 10.0 ** np.floor(np.log10(np.clip(smallest, 1e-6, 0.1)))
@@ -169,7 +182,7 @@ def _log_odds_limits(bins: Sequence[ReliabilityBin]) -> tuple[float, float]:
 
 
 def _style_axes(axis: Any, x_label: str, y_label: str) -> None:
-    """Two thin axes and their labels."""
+    """Draw thin left and bottom axes with their labels."""
     for name, spine in axis.spines.items():
         spine.set_visible(name in ("left", "bottom"))
         spine.set_color(INK)
@@ -180,7 +193,7 @@ def _style_axes(axis: Any, x_label: str, y_label: str) -> None:
 
 
 def _thinned(count: int) -> np.ndarray:
-    """At most `MAX_POINTS` evenly spaced indices of `count` points."""
+    """Return at most `MAX_POINTS` evenly spaced indices of `count` points."""
     return np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))
 
 
@@ -189,7 +202,7 @@ def _float(value: Any) -> float:
 
 
 def _tick_percent(share: float) -> str:
-    """Return a tick as a percentage with all its digits, because two ticks near 0 or 1 must not read the same.
+    """Return a tick label as a percentage with all digits, so that two ticks near 0 or 1 have different labels.
 
     >>> _tick_percent(0.5), _tick_percent(0.9999), _tick_percent(0.00001)
     ('50%', '99.99%', '0.001%')

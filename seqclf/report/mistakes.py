@@ -1,4 +1,4 @@
-"""The worst mistakes of a model: wrong rows whose label it called the least probable."""
+"""The worst mistakes of a model: misclassified rows whose true label has the lowest predicted probability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from seqclf.evaluation.results import MAX_MISTAKES
 
 
 class MistakeSample(NamedTuple):
-    """A mistake as plain values, for tables of loggers. `tokens`: the original text, or what a model reads."""
+    """A misclassified row as plain values, which experiment loggers show in a table.
+
+    `tokens`: the original text of the row, or its decoded tokens if the row has no text.
+    """
 
     id: str
     label: str
@@ -23,11 +26,13 @@ class MistakeSample(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """A wrong row. `probability` is that of its true label. `length` counts tokens before truncation.
+    """A misclassified row.
 
-    `tokens`: the first and last tokens as a model reads them. `texts`: field → original text, for fields of texts.
-    `table`: the same tokens with a column per field. `contributions`: of the tokens of the table to the prediction, in
-    log-odds, None for one that was not read, and in place of all if they are not explained.
+    `probability`: predicted probability of the true label. `length`: number of tokens before truncation. `tokens`: the
+    first and last tokens of the row, as the model reads them. `texts`: dict text field → original text. `table`: the
+    first and last tokens of the row, with one column for each field. `contributions`: list with the contribution of
+    each token in `table` to the prediction, in log-odds. An entry is `None` if the model did not read the token. The
+    list itself is `None` if no contributions were computed.
     """
 
     id: str
@@ -54,9 +59,12 @@ def worst_mistakes(
     classes: list[str],
     describe_row: Callable[[int], DescribedRow],
 ) -> list[Mistake]:
-    """At most `MAX_MISTAKES` wrong rows, the lowest probability of the true label first.
+    """Return at most `MAX_MISTAKES` misclassified rows.
 
-    `labels`, `predicted`, `lengths`: (N,). `probabilities`: (N, C). `describe_row`: called for these rows only.
+    The row whose true label has the lowest predicted probability comes first. `labels`, `predicted`: (N,) class
+    numbers. `lengths`: (N,) number of tokens of each row. `probabilities`: (N, C) predicted probabilities.
+    `describe_row`: function that describes the row with a given number. `describe_row` is called only for the returned
+    rows.
     """
     wrong = np.flatnonzero(labels != predicted)
     of_label = probabilities[wrong, labels[wrong]]

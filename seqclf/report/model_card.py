@@ -1,54 +1,47 @@
-"""MODEL_CARD.md of a bundle, for readers who do not have its run."""
+"""Text of MODEL_CARD.md, the description of an exported model for readers who do not have its training run."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import Schema
-from seqclf.documents.formatting import listed, percent, score, shortened
-from seqclf.evaluation.metrics import metric_title
+from seqclf.documents.blocks import Alerts, Block, Code, Document, Section, Table, Text
+from seqclf.documents.formatting import listed, percent, shortened
+from seqclf.documents.markdown import render_markdown
 from seqclf.evaluation.run_result import RunResult
-from seqclf.report.score_table import between_note, group_rows, group_sentence, score_table
+from seqclf.report.score_table import group_blocks, verdict_blocks
+from seqclf.report.sections.lengths import length_table
 from seqclf.report.verdict import verdict_of
 
 MAX_FIELDS = 40
 OWN_PACKAGE = "seqclf."
-FEW_ROWS = 30  # fewer rows of a class make its metrics rough
+FEW_ROWS = 30  # rows of a class; with fewer rows, the metrics of the class are imprecise
 
-RUN = """In another folder than this one, with PATH of this one:
-
-```sh
-seqclf predict bundle=PATH input=new.parquet output=scores.parquet
-seqclf evaluate bundle=PATH data=files data.test=labelled.parquet {label} report=report.html
-```"""
-MARKUP = re.compile(r"([\\`*\[\]<>&|~$]|(?<!\w)_|_(?!\w)|(?<=:)//)")  # an underscore inside a word is one
+RUN = """seqclf predict bundle=PATH input=new.parquet output=scores.parquet
+seqclf evaluate bundle=PATH data=files data.test=labelled.parquet {label} report=report.html"""
 PLAIN_WORD = re.compile(r"(?!(?:null|true|false|inf|nan)$)[a-z][\w.-]*", re.IGNORECASE | re.ASCII)
 
 
 def model_card(manifest: Mapping[str, Any], result: RunResult) -> str:
-    """Markdown of a model card.
+    """Return a model card as Markdown.
 
-    `manifest`: of the bundle. `result`: of the run, without splits if the model was not evaluated.
+    `manifest`: manifest of the bundle. `result`: result of the run. The result has no splits if the model was not
+    evaluated.
     """
     schema = stored_schema(manifest["schema"])
-    parts = [
-        "# Model card",
-        _purpose(manifest, schema),
-        "## Verdict",
-        *(_verdict(result) if result.splits else ["Not evaluated."]),
-        "## Data",
-        *_data(manifest, result),
-        "## Limits",
-        _items(_limits(schema, result)),
-        "## Use",
-        RUN.format(label=_override("data.label", schema.label or "label")),
-        _table(["", "version"], manifest["versions"].items()),
+    versions = Table({"": "text", "version": "text"}, list(manifest["versions"].items()))
+    run = RUN.format(label=_override("data.label", schema.label or "label"))
+    sections = [
+        Section("Verdict", _verdict(result) if result.splits else [Text("Not evaluated.")]),
+        Section("Data", _data(manifest, result)),
+        Section("Limits", [Alerts(_limits(schema, result))]),
+        Section("Use", [Text("In another folder than this one, with PATH of this one:"), Code(run, "sh"), versions]),
     ]
-    return "\n\n".join(parts) + "\n"
+    return render_markdown(Document("Model card", _purpose(manifest, schema), sections))
 
 
 def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
@@ -60,13 +53,13 @@ def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
     network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
     purpose = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
     positive = f" The label that matters is {shortened(manifest['positive'])}." if manifest["positive"] else ""
-    return _plain(purpose + positive, most=2000)
+    return purpose + positive
 
 
 def network_kind(model: Mapping[str, Any]) -> str:
-    """Return the cell of recurrent layers, or the name of another encoder of this package.
+    """Return a name for a network: its recurrent cell such as LSTM, or the class name of another encoder.
 
-    `model`: the config of a network.
+    An encoder of another package is called "network". `model`: the config of the network.
     """
     if "cell" in model:
         return str(model["cell"]).upper()
@@ -74,38 +67,21 @@ def network_kind(model: Mapping[str, Any]) -> str:
     return target.rpartition(".")[2].lower() if target.startswith(OWN_PACKAGE) else "network"
 
 
-def _verdict(result: RunResult) -> list[str]:
-    judged, verdict, positive = result.metrics, verdict_of(result), result.positive
-    parts = [_plain(sentence, most=2000) for sentence in verdict.sentences]
-    if judged.alarms:
-        alarms = (_plain(f"{alarm.text}. Try {alarm.remedy}.") for alarm in judged.alarms)
-        parts.append("\n".join(f"- **Alarm**: {line}" for line in alarms))
-    headings, rows = score_table(result)
-    parts += [_plain(verdict.counts), _table(["", *headings], rows)]
-    if (note := between_note(judged)) is not None:
-        parts.append(note)
-    if judged.groups is not None:
-        parts.append(group_sentence(judged.groups))
-        if judged.groups.worst:
-            headings, rows = group_rows(judged.groups, positive)
-            parts.append(_table(headings, rows))
-    by_length = [
-        [f"{part.low} to {part.high}", part.rows, score((part.positive or part).recall)] for part in judged.by_length
-    ]
-    parts.append(_table(["tokens", "rows", metric_title("recall", positive)], by_length))
-    return parts
+def _verdict(result: RunResult) -> list[Block]:
+    sentences = map(Text, verdict_of(result).sentences)
+    return [*sentences, *verdict_blocks(result), *group_blocks(result), length_table(result)]
 
 
-def _data(manifest: Mapping[str, Any], result: RunResult) -> list[str]:
+def _data(manifest: Mapping[str, Any], result: RunResult) -> list[Block]:
     if not result.data:
-        return [_table(["split", "rows"], manifest["data"]["rows"].items())]
+        return [Table({"split": "text", "rows": "number"}, list(manifest["data"]["rows"].items()))]
     names = ("used", "refused", "truncated", "tokens")
     counts = [[split, *(getattr(rows, name) for name in names)] for split, rows in result.data.items()]
-    parts = [_table(["split", *names], counts)]
+    blocks: list[Block] = [Table({"split": "text", **dict.fromkeys(names, "number")}, counts)]
     if result.leaks is not None:
         leaks = result.leaks.warnings()
-        parts.append(_items(leaks) if leaks else "No sequence or id occurs in two splits.")
-    return [*parts, f"Digest of the encoded data: {_plain(manifest['data']['digest'])}"]
+        blocks.append(Alerts(leaks) if leaks else Text("No sequence or id occurs in two splits."))
+    return [*blocks, Text(f"Digest of the encoded data: {manifest['data']['digest']}")]
 
 
 def _limits(schema: Schema, result: RunResult) -> list[str]:
@@ -123,26 +99,12 @@ def _limits(schema: Schema, result: RunResult) -> list[str]:
     return lines
 
 
-def _items(lines: Iterable[object]) -> str:
-    return "\n".join(f"- {_plain(line)}" for line in lines)
-
-
-def _table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in (names, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(names), *lines[1:]])
-
-
-def _plain(value: object, most: int = 400) -> str:
-    """On one line, every letter as it is: labels and names of columns may hold Markdown or HTML."""
-    return MARKUP.sub(r"\\\1", shortened(value, most))
-
-
 def _override(key: str, value: str) -> str:
-    """`key=value` as a word of the shell, quoted for Hydra and for the shell where that is needed."""
+    """Return `key=value` as one shell word, quoted for Hydra and for the shell if the value needs quotes."""
     if PLAIN_WORD.fullmatch(value):
         return f"{key}={value}"
     if not value.isprintable() or any(part in value for part in ("```", "${", "\\")):
-        return f"{key}=COLUMN"  # which no quoting brings through shell and Hydra on one line
-    # Hydra strips one pair of quotes, the shell another.
+        return f"{key}=COLUMN"  # no quoting passes such a value through both the shell and Hydra on one line
+    # The shell strips the outer pair of quotes, and Hydra strips the inner pair.
     escaped = value.replace("'", "\\'")
     return shlex.quote(f"{key}='{escaped}'")

@@ -1,4 +1,4 @@
-"""report.html: the verdict on a run or an evaluation, for readers who decide whether to use the model."""
+"""The page report.html: results of a training run or an evaluation, for readers who decide whether to use a model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+from seqclf.documents.blocks import Document, Section
 from seqclf.documents.formatting import number, shortened
-from seqclf.documents.html import RenderedSection, render_section, render_sections
+from seqclf.documents.html import check_section, render_document
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
 from seqclf.report import sections
@@ -18,11 +19,14 @@ from seqclf.report.section import ReportSection
 from seqclf.system.atomic_files import write_output
 from seqclf.system.plugins import REPORT_SECTIONS, defined_class, installed_plugins, load_plugin, module_names
 
-# The lines below the headline of a report: data, rows, date and version.
+# The facts below the headline of a report: data, row counts, classes, date and version.
 
 
 def report_facts(report: Report) -> dict[str, list[str]]:
-    """Return name → lines of what identifies a report, without what is unknown."""
+    """Return the facts of a report, such as its data and its date, as dict name → lines of text.
+
+    Unknown facts are omitted.
+    """
     held_out = f" + {number(report.result.holdout_rows)} for the threshold" if report.result.holdout_rows else ""
     rows = (
         f"{split} {number(len(outputs.labels))}{held_out if split == 'validation' else ''}"
@@ -41,7 +45,10 @@ def report_facts(report: Report) -> dict[str, list[str]]:
 
 
 def _data(report: Report) -> Sequence[str | None]:
-    """Sources of the splits, a line each, or the one source of all splits."""
+    """Return one line for each split with the source of its rows.
+
+    If all splits have the same source, return a single line.
+    """
     sources = report.sources
     if len(set(sources.values())) == 1:
         return list(sources.values())[:1]
@@ -49,38 +56,51 @@ def _data(report: Report) -> Sequence[str | None]:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write a page that needs no other file and no network.
+    """Write report.html, a page that works without other files and without a network.
 
-    A section of another package that fails is left out, and a line on the terminal names it.
+    If a section from another package raises an error, the section is left out, and a line in the terminal names the
+    section.
     """
-    built = [(section.position, _render(section, report)) for section in builtin_sections()]
-    built += [_render_plugin(entry, report) for entry in installed_plugins(REPORT_SECTIONS).values()]
-    ordered = [rendered for _, rendered in sorted(built, key=lambda entry: entry[0]) if rendered is not None]
-    title, facts = shortened(report.title), report_facts(report)
-    write_output(path, render_sections("run.html", ordered, title=title, verdict=report.verdict, facts=facts))
+    write_output(path, render_document(report_document(report)))
+
+
+def report_document(report: Report) -> Document:
+    """Return a report as a document: the verdict on the model, followed by all sections."""
+    built = [(section.position, section.build(report)) for section in builtin_sections()]
+    built += [_plugin_section(entry, report) for entry in installed_plugins(REPORT_SECTIONS).values()]
+    ordered = sorted(((place, section) for place, section in built if section is not None), key=lambda entry: entry[0])
+    verdict = report.verdict
+    return Document(
+        shortened(report.title),
+        verdict.result,
+        [section for _, section in ordered],
+        lead=verdict.use,
+        answers=verdict.answers,
+        facts=report_facts(report),
+    )
 
 
 @cache
 def builtin_sections() -> tuple[ReportSection, ...]:
-    """Return the sections of this package."""
+    """Return one instance of every report section that this package defines."""
     modules = [import_module(f"{sections.__name__}.{name}") for name in module_names(sections.__name__)]
     return tuple(defined_class(module, ReportSection)() for module in modules)
 
 
-def _render(section: ReportSection, report: Report) -> RenderedSection | None:
-    content = section.build(report)
-    return None if content is None else render_section(content)
+def _plugin_section(entry: EntryPoint, report: Report) -> tuple[float, Section | None]:
+    """Build a section from another package. Return the position and the content of the section.
 
-
-def _render_plugin(entry: EntryPoint, report: Report) -> tuple[float, RenderedSection | None]:
-    """Render the section of another package. It is None if that fails, which the terminal says."""
+    If the section raises an error, print a note and return `None` as its content.
+    """
     try:
         plugin = load_plugin(entry)
         if not (isinstance(plugin, type) and issubclass(plugin, ReportSection)):
             raise InputError(None, f"it is no {ReportSection.__module__}.{ReportSection.__name__}")
-        section = plugin()
-        return float(section.position), _render(section, report)
-    except Exception as error:  # code of another package must not cost the page
+        content = plugin().build(report)
+        if content is not None:
+            check_section(content)
+        return float(plugin.position), content
+    except Exception as error:  # an error in code of another package must not prevent the report
         package = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"
         reason = str(error) if isinstance(error, InputError) else repr(error)
         show_note(f"report.html: the section '{entry.name}'{package} is left out: {' '.join(reason.split())}")

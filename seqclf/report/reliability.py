@@ -1,4 +1,7 @@
-"""Expected and observed counts by predicted probability, for reliability diagrams and their tables."""
+"""Numbers of expected and observed events in bins of the predicted probability.
+
+Reliability diagrams and tables show these numbers.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,19 @@ import numpy as np
 
 from seqclf.evaluation.intervals import CONFIDENCE, proportion_interval
 
-# Round numbers, close together near 0 and 1: the probabilities of a rare class, and of a good model, lie there.
+# Bin edges are round numbers. They are dense near 0 and 1, because a rare class or a good model has most probabilities
+# there.
 EDGES = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99, 0.997, 0.999, 1)
-MIN_ROWS = 20  # in a bin, unless there are fewer rows in total
+MIN_ROWS = 20  # minimum rows of a bin, unless there are fewer rows in total
 
 
 class ReliabilityBin(NamedTuple):
-    """Rows with a probability from `low` up to `high`.
+    """One bin of a reliability diagram: the rows with a predicted probability from `low` up to `high`.
 
-    `expected`: the sum of their probabilities. `observed`: rows where the event happened. `share_low`, `share_high`:
-    the confidence interval of the share of such rows (Clopper and Pearson), which holds with a confidence of 95 % for
-    all bins together.
+    `rows`: number of rows in the bin. `expected`: expected number of events, which is the sum of the predicted
+    probabilities. `observed`: number of rows in which the event happened. `share_low`, `share_high`: ends of the
+    Clopper-Pearson confidence interval for the fraction of rows with the event. With a confidence of 95 %, all
+    intervals contain the true fractions of their bins.
     """
 
     low: float
@@ -31,27 +36,28 @@ class ReliabilityBin(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean probability."""
+        """Mean predicted probability of the rows in the bin."""
         return self.expected / self.rows
 
     @property
     def share(self) -> float:
-        """Share of the rows where the event happened."""
+        """Fraction of the rows in the bin in which the event happened."""
         return self.observed / self.rows
 
     @property
     def bias(self) -> int:
-        """1 if the probabilities are too high, -1 if they are too low, 0 if chance explains the difference."""
+        """1 if the bin's probabilities are too high, -1 if they are too low, 0 if chance explains the difference."""
         return int(self.mean > self.share_high) - int(self.mean < self.share_low)
 
 
 def reliability_bins(happened: np.ndarray, probability: np.ndarray) -> list[ReliabilityBin]:
-    """Compare probabilities with what happened, in bins of at least `MIN_ROWS` rows.
+    """Compare predicted probabilities with observed events in bins of at least `MIN_ROWS` rows.
 
-    `happened`: (N,) bool. `probability`: (N,). Bins are joined by their number of rows alone. If the probabilities are
-    right, the share of a bin is therefore that of independent rows, and all intervals contain the mean probability of
-    their bin in 95 % of the cases or more (Bonferroni): unequal probabilities only make the share vary less (Hoeffding
-    1956).
+    `happened`: (N,) bool, True for rows in which the event happened. `probability`: (N,) predicted probability of the
+    event. Small bins are merged by their row counts alone, and not by their events. If the probabilities are right, the
+    events in a merged bin are therefore independent. With a confidence of at least 95 % for all bins together
+    (Bonferroni), the intervals contain the mean probabilities of their bins if the probabilities are right. Different
+    probabilities within a bin only reduce the variance of the observed fraction (Hoeffding 1956).
 
     >>> bins = reliability_bins(np.repeat([False, True], [95, 5]), np.repeat([0.02, 0.4], [80, 20]))
     >>> [(part.low, part.high, part.rows, round(part.expected, 1), part.observed, part.bias) for part in bins]
@@ -70,13 +76,16 @@ def reliability_bins(happened: np.ndarray, probability: np.ndarray) -> list[Reli
 
 
 def _joined(counts: list[int]) -> list[tuple[int, int]]:
-    """Ranges of bins [start, stop), joined until each holds `MIN_ROWS` rows, as far as there are rows."""
+    """Merge neighbouring bins until each bin has at least `MIN_ROWS` rows.
+
+    Return the merged bins as index ranges [start, stop).
+    """
     parts = [(index, index + 1, count) for index, count in enumerate(counts)]
     while len(parts) > 1:
         index = min(range(len(parts)), key=lambda position: parts[position][2])
         if parts[index][2] >= MIN_ROWS:
             break
-        # With the smaller neighbour, so that bins stay narrow where rows are many.
+        # Merge the bin with its smaller neighbour, so that bins stay narrow where there are many rows.
         neighbours = [position for position in (index - 1, index + 1) if 0 <= position < len(parts)]
         other = min(neighbours, key=lambda position: parts[position][2])
         first, last = sorted((index, other))

@@ -1,4 +1,4 @@
-"""Data of a report, shared by its sections."""
+"""The data that all sections of a report are built from."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from seqclf.evaluation.run_result import RunResult
 from seqclf.report.mistakes import Mistake
 from seqclf.report.verdict import Verdict, verdict_of
 
-MAX_ROWS = 60  # of a table with a row for each class or epoch
-
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything that a report shows.
 
-    `result`: metrics by split, decision, baseline and more (see `RunResult`). `evaluation`: the outputs that they are
-    computed from. `history`: the rows of metrics.csv. `best_epoch`: the epoch that was exported. Epochs count from 0
-    here, as in metrics.csv. `created`: time of the report. `sources`: where the rows of each split come from. `bundle`:
-    folder of the bundle that was evaluated.
+    `result`: metrics by split, decision, baseline and other results (see `RunResult`). `evaluation`: the model outputs
+    that the metrics are computed from. `mistakes`: the worst misclassified rows. `history`: the rows of metrics.csv.
+    `best_epoch`: the exported epoch, counted from 0 as in metrics.csv. `created`: time when the report was made.
+    `sources`: dict split → source of its rows. `bundle`: folder of the evaluated bundle (an exported model).
     """
 
     title: str
@@ -42,12 +40,12 @@ class Report:
 
     @property
     def split(self) -> str:
-        """Name of the split that the model is judged by."""
+        """Name of the split whose metrics decide the verdict."""
         return self.result.split
 
     @property
     def metrics(self) -> SplitMetrics:
-        """Metrics of that split."""
+        """Metrics on the split that decides the verdict."""
         return self.result.metrics
 
     @property
@@ -60,12 +58,12 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict in sentences."""
+        """The verdict on the model as sentences."""
         return verdict_of(self.result)
 
     @property
     def labels(self) -> np.ndarray:
-        """(N,) class numbers of that split."""
+        """True class numbers (N,) on the split that decides the verdict."""
         return self.evaluation.last.labels
 
     @property

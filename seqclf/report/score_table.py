@@ -1,19 +1,19 @@
-"""The table of scores, for the report and the terminal: few numbers of the model next to the baselines."""
+"""The verdict as blocks for the report, the terminal and the model card: scores of the model and the baselines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rich.cells import cell_len, set_cell_size
-
-from seqclf.documents.formatting import NO_VALUE, score, shortened
-from seqclf.documents.terminal import MAX_CLASSES, console
+from seqclf.documents.blocks import Alerts, Block, Section, Table, Text
+from seqclf.documents.formatting import NO_VALUE, number, score, shortened
+from seqclf.documents.terminal import MAX_CLASSES, show_section
 from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import SIGNED, Interval, interval_text
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
+from seqclf.report.ladder import ladder_blocks
 from seqclf.report.verdict import halting_sentence, verdict_of
 
 BETWEEN = (
@@ -25,19 +25,19 @@ BETWEEN_GROUPS = (
     "independent ones, as far as they are right or wrong together. There is no interval where a class lies in one "
     "group, or nearly so."
 )
-MAX_GROUPS = 5  # that the terminal names
-MIN_LABEL_CHARACTERS = 4  # in the table of scores, however narrow the terminal is
-MAX_LABEL_CHARACTERS = 20  # in the name of a metric and in the heading of the majority class
+COMPARISON_COLUMNS = {"": "text", **dict.fromkeys(("this model", "order-blind", "difference", "between"), "number")}
+MAX_GROUPS = 5  # groups that the terminal prints
+MAX_LABEL_CHARACTERS = 20  # characters of a label in a metric name or a column heading
 
 
 class ShownMetric(NamedTuple):
-    """A row of the table of scores: a metric of the positive label, or of all classes."""
+    """A row of the score table: the name of a metric, and True if it is a metric of the positive label alone."""
 
     name: str
     of_positive: bool = False
 
     def value(self, block: Any) -> Any:
-        """The metric in a block of metrics or of intervals."""
+        """Return the metric's value, or its interval if `block` holds intervals."""
         return getattr(block.positive if self.of_positive else block, self.name)
 
 
@@ -47,21 +47,15 @@ SHOWN_OF_POSITIVE += [ShownMetric("recall"), ShownMetric("accuracy")]
 
 
 def interval_cell(interval: Interval) -> str:
-    """An interval as a narrow cell of a table of scores."""
+    """Format an interval as a narrow cell of the score table."""
     return interval_text(interval, to="\N{EN DASH}")
 
 
-def score_table(
-    result: RunResult,
-    *,
-    short_headings: bool = False,
-    other_splits: bool = True,
-    longest_label: int = MAX_LABEL_CHARACTERS,
-) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of the table of scores, with a row for each metric.
+def score_table(result: RunResult, short_headings: bool = False) -> Table:
+    """Return the score table, with one row for each metric.
 
-    The columns after its name are the last split and its intervals, the order-blind baseline and the majority class on
-    that split, then the other splits. The three options make it narrower.
+    The first columns are about the last split: the model's scores, their intervals, the order-blind baseline and the
+    majority class. The model's scores on the other splits follow, because a narrow terminal drops the last columns.
     """
     split, judged, baseline, positive = result.split, result.metrics, result.baseline, result.positive
     shown = SHOWN if judged.positive is None else SHOWN_OF_POSITIVE
@@ -70,25 +64,57 @@ def score_table(
         columns["between"] = [interval_cell(metric.value(judged.intervals)) for metric in shown]
     if baseline is not None:
         columns["order-blind" if short_headings else f"order-blind ({baseline.model})"] = _scores(baseline, shown)
-    columns[f"always {shortened(judged.majority.label, longest_label)}"] = _majority_scores(
-        judged.majority, shown, positive
-    )
-    if other_splits:
-        columns |= {name: _scores(block, shown) for name, block in result.splits.items() if name != split}
-    label = None if positive is None else shortened(positive, longest_label)
+    always = f"always {shortened(judged.majority.label, MAX_LABEL_CHARACTERS)}"
+    columns[always] = _majority_scores(judged.majority, shown, positive)
+    columns |= {name: _scores(block, shown) for name, block in result.splits.items() if name != split}
+    label = None if positive is None else shortened(positive, MAX_LABEL_CHARACTERS)
     titles = [metric_title(metric.name, label if metric.of_positive else None) for metric in shown]
-    return list(columns), [list(row) for row in zip(titles, *columns.values(), strict=True)]
+    rows = list(zip(titles, *columns.values(), strict=True))
+    return Table({"": "text", **score_columns(list(columns))}, rows, stacked=True)
+
+
+def verdict_blocks(result: RunResult) -> list[Block]:
+    """Return the alarms, the comparison with the baseline, the ladder and the score table.
+
+    The alarms come first, so that no reader trusts the scores below without reading the alarms.
+    """
+    verdict, metrics, blocks = verdict_of(result), result.metrics, list[Block]()
+    if metrics.alarms:
+        blocks.append(Text("Settle this before you use the model:"))
+        blocks.append(Alerts([f"{alarm.text}. Try {alarm.remedy}." for alarm in metrics.alarms]))
+    if result.baseline is not None and (compared := comparison_rows(result.baseline)):
+        text = "Against a model that ignores the order, on the same rows. The first line decides."
+        blocks += [Text(text, soft=True), Table(COMPARISON_COLUMNS, compared, strong=0, stacked=True)]
+    blocks += ladder_blocks(result)
+    blocks += [Text(verdict.counts, soft=True), score_table(result)]
+    if (note := between_note(metrics)) is not None:
+        blocks.append(Text(note, soft=True))
+    return blocks
+
+
+def group_blocks(result: RunResult) -> list[Block]:
+    """Return a sentence about the number of groups and a table of the worst groups, or no block without groups."""
+    groups = result.metrics.groups
+    if groups is None:
+        return []
+    sentence = Text(group_sentence(groups), soft=True)
+    if not groups.worst:
+        return [sentence]
+    label = None if result.positive is None else shortened(result.positive, MAX_LABEL_CHARACTERS)
+    headings, rows = group_rows(groups, label)
+    caption = f"The {number(len(rows))} groups of the lowest scores beyond chance, of {number(groups.count)}"
+    return [sentence, Table({headings[0]: "text", **score_columns(headings[1:])}, rows, caption=caption)]
 
 
 def between_note(metrics: SplitMetrics) -> str | None:
-    """Return what the intervals in the table of scores say, None without any."""
+    """Return a note that explains the intervals in the score table, or None if the table has no intervals."""
     if metrics.intervals is None:
         return None
     return BETWEEN if metrics.groups is None else BETWEEN_GROUPS
 
 
 def group_sentence(groups: GroupScores) -> str:
-    """Return how many groups were sampled, and whether they are few."""
+    """Return a sentence with the number of groups and a remark if the groups are too few for useful intervals."""
     if groups.unit == "sequence":
         return f"Equal sequences count as one: {groups.count:,} are different."
     few = "; so few that the intervals say little" if groups.are_few else ""
@@ -97,7 +123,7 @@ def group_sentence(groups: GroupScores) -> str:
 
 
 def group_rows(groups: GroupScores, label: str | None) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows of the table of the worst groups. `label`: the positive one, shortened."""
+    """Return headings and rows of the table of worst groups. `label`: the shortened positive label, or None."""
 
     def share(hits: int | None, rows: int | None) -> str:
         return NO_VALUE if not rows or hits is None else score(hits / rows)
@@ -112,7 +138,7 @@ def group_rows(groups: GroupScores, label: str | None) -> tuple[list[str], list[
 
 
 def score_columns(headings: Sequence[str]) -> dict[str, str]:
-    """Kinds of the columns of a page's table of scores. An interval stays on one line."""
+    """Return dict heading → kind of a score column. The kind of an interval column keeps intervals on one line."""
     return {heading: "number interval" if heading == "between" else "number" for heading in headings}
 
 
@@ -121,9 +147,9 @@ def _scores(block: Any, shown: Sequence[ShownMetric]) -> list[str]:
 
 
 def _majority_scores(majority: MajorityMetrics, shown: Sequence[ShownMetric], positive: str | None) -> list[str]:
-    """Scores of always predicting the largest class."""
+    """Return the scores of a model that always predicts the largest class."""
     of_classes: dict[str, float | None] = majority.to_dict()
-    # Without alerts there is no precision, and an F1 of 0.
+    # Without alerts, precision is undefined and F1 is 0.
     always = majority.label == positive
     of_positive = {
         "recall": float(always),
@@ -134,7 +160,7 @@ def _majority_scores(majority: MajorityMetrics, shown: Sequence[ShownMetric], po
 
 
 def comparison_rows(baseline: BaselineMetrics) -> list[list[str]]:
-    """Rows of a table of the model against the baseline: metric, both values, their difference and its interval."""
+    """Return table rows that compare model and baseline: metric, both scores, their difference and its interval."""
     return [
         [
             metric_title(entry.metric),
@@ -147,56 +173,32 @@ def comparison_rows(baseline: BaselineMetrics) -> list[list[str]]:
     ]
 
 
+def _worst_groups(groups: GroupScores, positive: str | None) -> str:
+    """Return one line with the number of groups and the groups with the lowest scores."""
+    worst = ", ".join(f"{name} {float(value):.3f}" for name, value, *_ in group_rows(groups, positive)[1][:MAX_GROUPS])
+    return f"{group_sentence(groups)}{f' The lowest: {worst}.' if worst else ''}"
+
+
 def show_verdict(result: RunResult) -> None:
-    """Print the verdict: its sentences, the metrics by split, the alarms of the last split, and the next step."""
+    """Print the verdict sentences, the scores of each split, the alarms of the last split and the advised action."""
     verdict, split, metrics = verdict_of(result), result.split, result.metrics
-    console.print("Verdict", style="bold")
-    console.print(verdict.use, style="bold", soft_wrap=True)
-    for sentence in (verdict.result, verdict.comparison, verdict.guarantee):
-        if sentence is not None:
-            console.print(sentence, soft_wrap=True)
-    if verdict.caution is not None:
-        console.print(verdict.caution, style="yellow", soft_wrap=True)
-    console.print(verdict.counts, soft_wrap=True)
-    for line in score_lines(result, console.width):
-        console.print(line, soft_wrap=True)
     recalls = sorted((value, label) for label, value in metrics.recall_by_class.items() if value is not None)
     lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MAX_CLASSES])
-    console.print(f"{split}, recall by class, the lowest first: {lowest}", soft_wrap=True)
-    if metrics.groups is not None:
-        _, rows = group_rows(metrics.groups, result.positive)
-        worst = ", ".join(f"{name} {float(value):.3f}" for name, value, *_ in rows[:MAX_GROUPS])
-        named = f" The lowest: {worst}." if worst else ""
-        console.print(f"{group_sentence(metrics.groups)}{named}", soft_wrap=True)
-    for alarm in metrics.alarms:
-        console.print(f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}", style="bold red", soft_wrap=True)
-    if verdict.next_step is not None:
-        console.print(verdict.next_step, soft_wrap=True)
-    if result.halting is not None:
-        console.print(halting_sentence(result.halting, split))
-
-
-def score_lines(result: RunResult, width: int) -> list[str]:
-    """Return the table of scores as lines of at most `width` columns, if that is at all possible.
-
-    The other splits are left out first, then labels are shortened. Numbers are never cut or wrapped.
-    """
-    wide = score_table(result, short_headings=True)
-    lines = _aligned(*wide)
-    for longest_label in range(MAX_LABEL_CHARACTERS, MIN_LABEL_CHARACTERS - 1, -1):
-        if cell_len(lines[0]) <= width:
-            break
-        narrow = score_table(result, short_headings=True, other_splits=False, longest_label=longest_label)
-        lines = _aligned(*narrow)
-    return lines
-
-
-def _aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for the headings and one for each row. The first column is left-aligned, the others right-aligned."""
-    table = [["", *headings], *rows]
-    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for name, *cells in table:
-        padded = [" " * (width - cell_len(cell)) + cell for cell, width in zip(cells, widths[1:], strict=True)]
-        lines.append("  ".join([set_cell_size(name, widths[0]), *padded]))
-    return lines
+    alarms = [f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}" for alarm in metrics.alarms]
+    halting = None if result.halting is None else halting_sentence(result.halting, split)
+    stated = (verdict.result, verdict.comparison, verdict.guarantee, verdict.training)
+    sentences = [Text(sentence) for sentence in stated if sentence]
+    blocks = [
+        Text(verdict.use, style="bold"),
+        *sentences,
+        *ladder_blocks(result),
+        Text(verdict.caution, style="yellow") if verdict.caution is not None else None,
+        Text(verdict.counts),
+        score_table(result, short_headings=True),
+        Text(f"{split}, recall by class, the lowest first: {lowest}"),
+        None if metrics.groups is None else Text(_worst_groups(metrics.groups, result.positive)),
+        Alerts(alarms, style="bold red"),
+        Text(verdict.next_step) if verdict.next_step is not None else None,
+        Text(halting) if halting is not None else None,
+    ]
+    show_section(Section("Verdict", blocks))

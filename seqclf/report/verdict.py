@@ -1,7 +1,8 @@
-"""The verdict on a model in sentences: the same ones on the terminal, in reports and in the model card.
+"""The verdict on a model in sentences, which the terminal, the report and the model card share.
 
-They say whether to use the model and what it does, how far to trust that, whether it beats the order-blind baseline,
-whether the guarantee of its decision holds, and what to do next.
+The sentences advise whether to use the model, and what to do next. The sentences also report the scores, doubts about
+the scores, the comparison with the order-blind baseline, and the guarantee of the decision. The order-blind baseline is
+a model that sees the tokens of a sequence but not their order.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ from typing import NamedTuple
 
 from seqclf.documents.formatting import percent, probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
+from seqclf.evaluation.choose_share import ShareChoice
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.intervals import SIGNED, Interval, PositiveIntervals, interval_text
 from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.tokens_curve import TokensCurve
 
-SCALES = (100, 1000, 10_000)  # of counts in sentences
-MAX_WIDTH = 60  # of the interval of such a count
+SCALES = (100, 1000, 10_000)  # denominators of counts in sentences such as "86 of 100"
+MAX_WIDTH = 60  # maximum width of the interval of a count, such as 12 for "between 79 and 91"
 
-# Guarantees of a decision as sentences.
+# Sentences about the guarantees of a decision (thresholds chosen to meet targets).
 
 TARGETS = {
     "min_recall": "at least {target:.1%} of {label} found",
@@ -31,12 +34,12 @@ TARGETS = {
     "max_alerts": "at most {target:.1%} of all rows given {label}",
     "cost": "the lowest cost, a missed {label} costing {target:g} false alarms",
 }
-COUNTED = {  # rows that a guarantee rests on
+COUNTED = {  # rule of a target → name of the rows that are evidence for the target
     "min_recall": "rows of {label}",
     "min_precision": "alerts",
     "max_alerts": "rows",
 }
-UNITS = {  # what is counted where one row is drawn from each, and the rows that are drawn
+UNITS = {  # (unit, rule) → name of the counted units, and a text about the row drawn from each unit
     ("group", "min_recall"): ("groups with {label}", "one row of {label} drawn from each group"),
     ("group", "min_precision"): ("groups with an alert", "one row drawn from each group"),
     ("group", "max_alerts"): ("groups", "one row drawn from each group"),
@@ -53,9 +56,9 @@ STATUS = {
 
 
 def guarantees(decision: Decision, metrics: SplitMetrics, split: str) -> str | None:
-    """A sentence for each target of a decision: what backs it, and what became of it on a split.
+    """Return one sentence for each target of a decision, or `None` if the decision has no targets.
 
-    None for a decision without targets.
+    Each sentence gives the target, the evidence for the target, and the value that the model achieves on a split.
     """
     sentences, results = [], {(entry.rule, entry.label): entry for entry in metrics.targets or ()}
     for guarantee in decision.targets:
@@ -71,7 +74,10 @@ def guarantees(decision: Decision, metrics: SplitMetrics, split: str) -> str | N
 
 
 def _evidence(guarantee: Guarantee, joint: bool) -> str:
-    """Why a target is guaranteed, or why not. `joint`: it is one of several."""
+    """Return the reason why a target is guaranteed, or why it is not guaranteed.
+
+    `joint`: True if the decision has several targets.
+    """
     rows, drawn = COUNTED[guarantee.rule], None
     if guarantee.unit is not None:
         rows, drawn = UNITS[guarantee.unit, guarantee.rule]
@@ -94,7 +100,10 @@ def _evidence(guarantee: Guarantee, joint: bool) -> str:
 
 
 def _achieved(result: TargetResult | None) -> str:
-    """The share that a target is about, and what became of it."""
+    """Return the achieved value of a target as text, such as the recall on a split.
+
+    The text also states whether the value meets the target.
+    """
     if result is None or result.value is None:
         return STATUS[None]
     if result.status == MET:
@@ -109,12 +118,14 @@ NEXT = "Next: "
 
 
 class Verdict(NamedTuple):
-    """Sentences of a verdict. Those that do not apply are None.
+    """Sentences of a verdict. A sentence that does not apply is `None`.
 
-    `use`: whether to use the model, and what speaks against it, from the rules of the alarms.
-    `lengths`: the longest sequences, where the recall falls with the length. `caution`: the rows also made choices
-    about the model. `guarantee`: whether the targets of the decision are backed. `counts`: the rows that the verdict
-    rests on, a sentence of its own for tables.
+    `use`: advice to use the model or not, with reasons. `result`: the main scores of the model. `lengths`: a
+    warning if recall is lower on the longest sequences. `caution`: a warning if the evaluated rows were also used
+    to select the model. `comparison`: comparison of the model with the order-blind baseline. `guarantee`: the
+    evidence for the targets of the decision. `training`: the rows that trained the model, if it was refitted.
+    `next_step`: the advised next action. `counts`: sentence with the number of evaluated rows. Score tables are
+    printed below this sentence.
     """
 
     use: str
@@ -123,22 +134,27 @@ class Verdict(NamedTuple):
     caution: str | None
     comparison: str | None
     guarantee: str | None
+    training: str | None
     next_step: str | None
     counts: str
 
     @property
     def sentences(self) -> list[str]:
-        """All sentences in their order, without the counts."""
+        """All sentences of the verdict in order, except `counts`."""
         return [sentence for sentence in self[:-1] if sentence is not None]
 
     @property
     def answers(self) -> dict[str, str]:
-        """All sentences but the first two, by the question that each answers."""
+        """Dict question → sentence that answers the question.
+
+        The sentences `use`, `result` and `counts` are not included.
+        """
         answers = {
             "Does it beat the baseline?": self.comparison,
             "Does the length matter?": self.lengths,
             "Does the guarantee hold?": self.guarantee,
             "Are the scores independent?": self.caution,
+            "Which rows trained it?": self.training,
             "What to do next?": None if self.next_step is None else capitalized(self.next_step.removeprefix(NEXT)),
         }
         return {question: answer for question, answer in answers.items() if answer is not None}
@@ -150,34 +166,67 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(result: RunResult) -> Verdict:
-    """Return the verdict on a model, which is judged by the metrics of the last split."""
+    """Return the verdict on a model from its metrics on the last split."""
     metrics, split, decision = result.metrics, result.split, result.decision
     of_model = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
     return Verdict(
-        use=_use(result.not_yet, result.baseline is None and result.no_baseline is not None),
+        use=_use(result.not_yet, result.baseline is None and result.no_baseline is not None, result.mix),
         result=of_model,
         lengths=length_result(metrics),
         caution=dependence(metrics, split),
         comparison=comparison_result(result.baseline, result.no_baseline),
         guarantee=guarantees(decision, metrics, split),
+        training=None if result.refit is None else refit_sentence(result, result.refit),
         next_step=None if result.next_step is None else NEXT + result.next_step,
         counts=row_counts(metrics, split),
     )
 
 
-def _use(not_yet: Sequence[str], uncompared: bool) -> str:
+def _use(not_yet: Sequence[str], uncompared: bool, mix: ShareChoice | None) -> str:
+    advice = "Use it: yes."
     if not_yet:
-        return f"Use it: not yet, because {'; '.join(not_yet)}."
-    return f"Use it: yes, though it was not compared with {IGNORES_ORDER}." if uncompared else "Use it: yes."
+        advice = f"Use it: not yet, because {'; '.join(not_yet)}."
+    elif uncompared:
+        advice = f"Use it: yes, though it was not compared with {IGNORES_ORDER}."
+    return advice if mix is None else f"{advice} {mix_sentence(mix)}"
+
+
+def mix_sentence(mix: ShareChoice) -> str:
+    """Return a sentence about the parts of a mixture, with their validation losses."""
+    simple, rows = f"order-aware simple model ({' and '.join(mix.paths)})", f"{mix.rows:,} validation rows"
+    network, wide = mix.point(0.0).loss, mix.point(1.0).loss
+    alone = f"validation loss {network:.3f} for the network alone, {wide:.3f} for the simple model alone"
+    if mix.share == 1:
+        return f"It is the {simple}: the network adds nothing that {rows} can show ({alone})."
+    if mix.share == 0:
+        return f"The {simple} adds nothing to the network that {rows} can show ({alone})."
+    return (
+        f"It mixes the network with an {simple}, {1 - mix.share:.1f} to {mix.share:.1f}, because {rows} show that both "
+        f"add something (validation loss {mix.point(mix.share).loss:.3f}; {network:.3f} for the network alone, "
+        f"{wide:.3f} for the simple model alone)."
+    )
+
+
+def refit_sentence(result: RunResult, refit: Refit) -> str:
+    """Return a sentence about the rows that trained a refitted model, and about what is known of another model."""
+    of_validation = ["validation figures"]
+    if not result.holdout_rows:  # held-out rows trained neither model, and set the threshold of the refitted one
+        of_validation += ["threshold"] if result.decision.rule != "argmax" else []
+        of_validation += ["temperature"] if result.decision.temperature != 1 else []
+    baseline = "" if result.baseline is None else ", as the order-blind model was"
+    return (
+        f"The exported model was trained on train and validation ({refit.rows:,} rows); its "
+        f"{' and '.join(of_validation)} are of the model before, which was trained on train alone{baseline}."
+    )
 
 
 def capitalized(sentence: str) -> str:
-    """Return a sentence with its first letter in upper case."""
+    """Return the sentence with an upper-case first letter."""
     return sentence[:1].upper() + sentence[1:]
 
 
 def dependence(metrics: SplitMetrics, split: str) -> str | None:
-    """A caution where the rows of a split also made choices about the model, None where they did not."""
+    """Return a warning if the rows of a split were also used to select the model, else `None`."""
     if not metrics.used_for:
         return None
     return (
@@ -187,7 +236,10 @@ def dependence(metrics: SplitMetrics, split: str) -> str | None:
 
 
 def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> str:
-    """The result for a positive label: its threshold, recall and precision out of 100."""
+    """Return the result for a positive label: threshold, recall and precision.
+
+    Recall and precision are written as counts, such as "86 of 100".
+    """
     positive = metrics.positive
     assert positive is not None
     label = shortened(positive.label, MAX_LABEL_CHARACTERS)
@@ -208,7 +260,10 @@ def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> st
 
 
 def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
-    """A sentence where the rows are too few to tell a good ranking from chance, "" where an alarm says so."""
+    """Return a sentence if there are too few rows to show that the AUROC is better than chance.
+
+    Return "" if there are enough rows, or if an alarm already reports that the ranking is no better than chance.
+    """
     if intervals is None or intervals.auroc is None or intervals.auroc[0] > 0.5:
         return ""
     if any(alarm.kind == CHANCE for alarm in metrics.alarms):
@@ -218,7 +273,10 @@ def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
 
 
 def class_result(metrics: SplitMetrics) -> str:
-    """The result for several classes: accuracy out of 100, macro recall and the lowest recall."""
+    """Return the result for several classes: accuracy, macro recall, and the lowest recall of a class.
+
+    Accuracy and the lowest recall are written as counts, such as "86 of 100".
+    """
     recalls = {label: value for label, value in metrics.recall_by_class.items() if value is not None}
     worst = min(recalls, key=lambda label: recalls[label])
     intervals = metrics.intervals
@@ -235,7 +293,7 @@ def class_result(metrics: SplitMetrics) -> str:
 
 
 def length_result(metrics: SplitMetrics) -> str | None:
-    """The range of long sequences whose recall is lower, None where the length is not shown to matter."""
+    """Return a sentence if recall is lower on long sequences than on shorter sequences, else `None`."""
     decline = metrics.length_decline
     if decline is None:
         return None
@@ -250,7 +308,7 @@ def length_result(metrics: SplitMetrics) -> str | None:
 
 
 def row_counts(metrics: SplitMetrics, split: str) -> str:
-    """The rows that the metrics rest on."""
+    """Return a sentence with the number of evaluated rows, groups, positive rows and alerts."""
     rows = f"The {split} split has {metrics.rows:,} sequences"
     if metrics.groups is not None and metrics.groups.unit == "group":
         rows += f" in {metrics.groups.count:,} groups"
@@ -262,10 +320,13 @@ def row_counts(metrics: SplitMetrics, split: str) -> str:
 
 
 def out_of(share: float, interval: Interval = None, rows: int | None = None) -> tuple[str, str]:
-    """Return a round number and a share as a count out of it, with its interval.
+    """Write a fraction as a count out of a round number, such as 86 out of 100.
 
-    `rows`: those that were counted. The number is at most as large, but at least 100, and larger than that only where
-    the interval is narrow, as more digits would be made up.
+    Return two texts: the round number, and the count with its interval.
+
+    `rows`: number of rows on which the fraction was measured. The round number is 100, 1,000 or 10,000. A number above
+    100 is used only if it is at most `rows` and if the interval is narrow. A wide interval does not support more
+    digits.
 
     >>> out_of(0.862, (0.79, 0.91)), out_of(0.9971), out_of(0.00003)
     (('100', '86 (between 79 and 91)'), ('1,000', '997'), ('10,000', 'fewer than 1'))
@@ -282,7 +343,7 @@ def out_of(share: float, interval: Interval = None, rows: int | None = None) -> 
 
 
 def _is_exact(share: float, scale: int) -> bool:
-    """True unless a share that is neither 0 nor 1 would be counted as none or all."""
+    """Return False if rounding turns a fraction strictly between 0 and 1 into a count of 0 or of `scale`."""
     return share in (0, 1) or 0 < round(share * scale) < scale
 
 
@@ -293,7 +354,10 @@ def _count(share: float, scale: int) -> str:
 
 
 def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None) -> str | None:
-    """Sentences about the model against the order-blind baseline, None where nothing is known of one."""
+    """Return sentences that compare the model with the order-blind baseline.
+
+    If no baseline was evaluated, return the reason `no_baseline` as a sentence, or `None` if there is no reason.
+    """
     if baseline is None:
         return None if no_baseline is None else f"It was not compared with {IGNORES_ORDER}: {no_baseline}."
     if not baseline.comparison:
@@ -322,7 +386,7 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
 
 
 def _candidates(baseline: BaselineMetrics) -> list[str]:
-    """A sentence about the order-blind models that were tried, with their scores, so that none is hidden."""
+    """Return a sentence with the scores of all order-blind models that were tried."""
     if len(baseline.candidates) < 2:
         return []
     chosen, *others = sorted(baseline.candidates, key=lambda entry: entry.model != baseline.model)
@@ -337,11 +401,15 @@ def _candidates(baseline: BaselineMetrics) -> list[str]:
 def _other_comparisons(
     first: MetricComparison, others: Sequence[MetricComparison], baseline: BaselineMetrics
 ) -> list[str]:
-    """Sentences about the metrics that do not decide: recall at equal alerts, and those that say otherwise."""
+    """Return sentences about further comparisons of the model with the baseline.
+
+    The sentences report recall at equal numbers of alerts, and each metric that contradicts the deciding metric
+    `first`.
+    """
     sentences = []
     for entry in others:
         if first.metric == "average_precision" and entry.metric == "accuracy":
-            continue  # a threshold gives accuracy up for recall, and each model has another threshold
+            continue  # thresholds trade accuracy for recall, and the two models have different thresholds
         if entry.metric == "recall_at_equal_alerts" and baseline.positive is not None:
             label = shortened(baseline.positive.label, MAX_LABEL_CHARACTERS)
             sentences.append(
@@ -358,11 +426,15 @@ def _other_comparisons(
     return sentences
 
 
-# Sentences about models that decide how many tokens they read.
+# Sentences about adaptive models, which decide how many tokens they read.
 
 
 def halting_sentence(curve: TokensCurve, split: str) -> str:
-    """Return the saving at the operating point on a split, and what it costs."""
+    """Return a sentence about the fraction of tokens that an adaptive model reads.
+
+    The operating point is the halting threshold in use. The sentence compares macro recall at the operating point with
+    macro recall after reading all tokens.
+    """
     point, everything = curve.point(split), curve.splits[split][-1]
     return (
         f"reads {percent(point.tokens)} of the tokens of {split}: macro recall {score(point.recall)}, "

@@ -1,33 +1,30 @@
-"""Evaluation of a trained task on every split: metrics.json, bundle, report and logs of a run."""
+"""Evaluation of a trained task on every split: writes metrics.json, bundle, report and logs of a run."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from seqclf.batching.datamodule import Batch, SequenceDataModule
+from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
-from seqclf.errors import InputError
-from seqclf.evaluation.baseline_scores import score_baseline
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.choose_decision import choose_decision, uses_holdout
-from seqclf.evaluation.comparison import RowPredictions, compare_models, deciding_metric
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.ladder import SHUFFLED, Contender
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarm, next_step
+from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import (
-    BaselineCandidate,
-    BaselineMetrics,
     Evaluation,
     SplitMetrics,
     SplitOutputs,
@@ -35,11 +32,14 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint, TokensCurve
+from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.models.network import as_network
 from seqclf.report.page import write_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
+from seqclf.runs.inference import predict_logits, tokens_curve
+from seqclf.runs.ladder import compare_with_simpler, mixed_contenders
+from seqclf.runs.mix import Mix
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.report import best_epoch, run_mistakes, run_report
 from seqclf.system import progress
@@ -48,55 +48,6 @@ from seqclf.system.run_folder import PREDICTIONS
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
-
-# Inference with a trained task over a split.
-
-MAX_LOGITS = 4_000_000  # of a curve that are kept at a time, over all thresholds
-
-
-@torch.inference_mode()
-def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels (N,) and logits (N, C) of all batches, in the order of the split.
-
-    Raises InputError for logits of another shape, and for those that are not finite: they have no largest one.
-    """
-    task = task.eval()
-    ids, labels, logits = [], [], []
-    for batch in batches:
-        fields = {name: values.to(task.device) for name, values in batch.fields.items()}
-        batch_logits = task.logits_of(batch._replace(fields=fields, lengths=batch.lengths.to(task.device)))
-        ids.append(batch.ids)
-        labels.append(batch.labels.numpy())
-        logits.append(batch_logits.cpu().numpy())
-        progress.advance("rows", len(batch.ids))
-    # Evaluation batches are sorted by length.
-    order = np.argsort(np.concatenate(ids), kind="stable")
-    ordered = np.concatenate(logits)[order]
-    if broken := int((~np.isfinite(ordered)).any(axis=1).sum()):
-        raise InputError(
-            "the network",
-            f"gives logits that are not finite for {broken} of {len(ordered)} rows",
-            "train with debug=nan, which names the module and the rows",
-        )
-    return np.concatenate(labels)[order], ordered
-
-
-@torch.inference_mode()
-def tokens_curve(task: SequenceTask, batches: Iterable[Batch]) -> list[CurvePoint]:
-    """Return the accuracy of an adaptive network at each of `THRESHOLDS`, in one pass over the batches."""
-    task = task.eval()
-    counts, thresholds = CurveCounts(len(task.classes)), torch.from_numpy(THRESHOLDS)
-    most_rows = max(1, MAX_LOGITS // (len(THRESHOLDS) * len(task.classes)))
-    for batch in batches:
-        for start in range(0, len(batch.ids), most_rows):
-            rows = slice(start, start + most_rows)
-            fields = {name: values[rows].to(task.device) for name, values in batch.fields.items()}
-            lengths, host_lengths = batch.lengths[rows].to(task.device), batch.host_lengths[rows]
-            logits, read = task.model.at_thresholds(fields, lengths, host_lengths, thresholds)
-            counts.update(logits.float().cpu().numpy(), read.cpu().numpy(), batch.labels[rows].numpy(), host_lengths)
-        progress.advance("rows", len(batch.ids))
-    return counts.points()
-
 
 THRESHOLD = "threshold"  # name of the split of held-out validation rows
 
@@ -111,37 +62,54 @@ def evaluate_and_export(
     logger: RunLogger | None,
     history: Sequence[Mapping[str, Any]],
     data_warnings: Sequence[str],
+    mix: Mix | None,
+    shuffled: Contender | None,
     *,
+    earlier: Mapping[str, SplitOutputs] | None = None,
+    refit: Refit | None = None,
     prints_verdict: bool,
 ) -> tuple[RunResult, Path | None, float | None]:
     """Evaluate a task, export it, and write metrics.json, predictions.parquet, report and logs.
 
-    `plain`: the config as config.yaml holds it. `prints_verdict`: print the scores and what they mean. Returns the
-    result, the bundle and the largest error of the exported model, which are None without an export.
+    `plain`: config as config.yaml holds it. `earlier`: outputs of the model before a refit, for the splits that trained
+    the refitted model, and for the held-out rows. `refit`: record of the refit, None without one. `prints_verdict`:
+    True to print the scores and their interpretation.
+    Returns the result, the path of the bundle, and the largest difference between the exported model and PyTorch. The
+    path and the difference are None without an export.
     """
-    halting = _set_halting(task, batches, dataset)
-    evaluation, held_out = _evaluate(config, dataset, batches, task)
+    halting = set_halting(task, batches, dataset)
+    evaluation, held_out = _evaluate(config, dataset, batches, task, earlier or {})
+    before = _before_refit(config, dataset, earlier or {})
     bundle = run / "bundle" if config.export else None
     training = Training(
         settings=plain,
         epochs=len(history),
-        best_epoch=best_epoch(history, task.trained_steps),
+        best_epoch=best_epoch(history, task.trained_steps if refit is None else refit.chosen_step),
         bundle=None if bundle is None else str(bundle),
         predictions=str(run / PREDICTIONS),
     )
     temperature = fit_temperature(held_out.logits, held_out.labels)
     no_baseline = _no_baseline(config, dataset)
+    decisions = {**dict.fromkeys(evaluation.outputs, evaluation.decision), **before.decisions}
+    metrics = _metrics(config, dataset, evaluation, decisions, len(history), halts=halting is not None)
+    others = mixed_contenders(config, mix) | ({} if shuffled is None else {SHUFFLED: shuffled})
+    compared = compare_with_simpler(
+        *(config, dataset, evaluation, metrics[evaluation.split], others), with_baseline=no_baseline is None
+    )
     result = RunResult(
-        splits=_metrics(config, dataset, evaluation, len(history), halts=halting is not None),
+        splits=metrics,
         decision=evaluation.decision,
-        calibration=calibration_of(evaluation.outputs, temperature, config.decision.calibrate),
-        baseline=None if no_baseline is not None else _baseline(config, dataset, evaluation),
+        calibration=calibration_of(evaluation.outputs, temperature, config.decision.calibrate, before.temperatures),
+        baseline=compared.baseline,
         no_baseline=no_baseline,
+        ladder=compared.ladder,
         data=dataset.report,
         leaks=dataset.leaks,
         holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
         trained_steps=task.trained_steps,
         halting=halting,
+        mix=None if mix is None else mix.choice,
+        refit=refit,
     )
     result = _with_baseline_alarm(result, training)
     step = next_step(result.metrics, result.split, result.decision, result.baseline, training)
@@ -157,7 +125,8 @@ def evaluate_and_export(
         evaluated = {name: rows for name, rows in evaluation.outputs.items() if name != "train"}
         evaluated |= {THRESHOLD: held_out} if THRESHOLD in batches.splits else {}
         labels = typed_labels(dataset.classes, dataset.schema.label_type)
-        write_predictions(run / PREDICTIONS, batches.splits, evaluated, evaluation.decision, dataset.classes, labels)
+        decisions[THRESHOLD] = evaluation.decision
+        write_predictions(run / PREDICTIONS, batches.splits, evaluated, decisions, dataset.classes, labels)
     with progress.stage("explaining the worst errors"):
         mistakes = run_mistakes(dataset, evaluation, bundle)
     report_file: Path | None = run / "report.html"
@@ -165,7 +134,7 @@ def evaluate_and_export(
         with progress.stage("writing the report"):
             report = run_report(plain, evaluation, result, history, data_warnings, mistakes)
             write_report(report, run / "report.html")
-    except Exception as error:  # a page must never cost a trained model
+    except Exception as error:  # an error in the report must not lose a trained model
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
         report_file = None
     if logger is not None:
@@ -185,8 +154,8 @@ def evaluate_and_export(
     return result, bundle, parity
 
 
-def _set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:
-    """Set the threshold at which a network halts, by its curve on validation. None for one that reads everything."""
+def set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:
+    """Set the halting threshold of a network by its validation curve. Returns None for a network that never halts."""
     if not as_network(task.model).halts:
         return None
     curves = {}
@@ -200,17 +169,28 @@ def _set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Datas
 
 
 def _evaluate(
-    config: TrainConfig, dataset: Dataset, batches: SequenceDataModule, task: SequenceTask
+    config: TrainConfig,
+    dataset: Dataset,
+    batches: SequenceDataModule,
+    task: SequenceTask,
+    earlier: Mapping[str, SplitOutputs],
 ) -> tuple[Evaluation, SplitOutputs]:
-    """Run a task on every split and choose its decision.
+    """Run a task on every split and choose its decision. `earlier`: dict split → outputs that are known already.
 
-    Returns the evaluation, and the outputs of the rows that set the threshold and the temperature.
+    Held-out rows set the threshold of a refitted task too, because it was not trained on them. The guarantee is about
+    the scores of the exported model. Without held-out rows, the threshold is that of the model before the refit.
+
+    Returns the evaluation, and the outputs for the rows that set the threshold and the temperature.
     """
-    outputs = {split: _outputs(task, batches, split) for split in dataset.splits}
-    # Without held-out rows validation sets the threshold and the temperature, which `used_for` then says.
-    held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
+    outputs = {split: earlier.get(split) or split_outputs(task, batches, split) for split in dataset.splits}
+    # Without held-out rows, the validation rows set the threshold and the temperature. `used_for` then reports this.
+    held_out = split_outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
+    return Evaluation(outputs, _choose(config, dataset, held_out)), held_out
+
+
+def _choose(config: TrainConfig, dataset: Dataset, held_out: SplitOutputs) -> Decision:
     with progress.stage("choosing the decision threshold"):
-        decision = choose_decision(
+        return choose_decision(
             config.decision,
             held_out.logits,
             held_out.labels,
@@ -219,11 +199,33 @@ def _evaluate(
             group_codes(held_out.groups),
             "sequence" if held_out.group_names is None else "group",
         )
-    return Evaluation(outputs, decision), held_out
+
+
+class _Before(NamedTuple):
+    """Decision and temperature by split of the model before a refit, where they are not those of the exported model."""
+
+    decisions: Mapping[str, Decision]
+    temperatures: Mapping[str, float]
+
+
+def _before_refit(config: TrainConfig, dataset: Dataset, earlier: Mapping[str, SplitOutputs]) -> _Before:
+    """Return what held-out rows choose for the model before a refit. Its splits are judged by its own decision."""
+    if THRESHOLD not in earlier:
+        return _Before({}, {})
+    splits, held_out = earlier.keys() - {THRESHOLD}, earlier[THRESHOLD]
+    return _Before(
+        dict.fromkeys(splits, _choose(config, dataset, held_out)),
+        dict.fromkeys(splits, fit_temperature(held_out.logits, held_out.labels)),
+    )
 
 
 def _metrics(
-    config: TrainConfig, dataset: Dataset, evaluation: Evaluation, epochs: int, halts: bool
+    config: TrainConfig,
+    dataset: Dataset,
+    evaluation: Evaluation,
+    decisions: Mapping[str, Decision],
+    epochs: int,
+    halts: bool,
 ) -> dict[str, SplitMetrics]:
     """Return the metrics of every split."""
     used = _used_for(config.decision, evaluation.decision.rule, epochs)
@@ -234,19 +236,19 @@ def _metrics(
             rows,
             dataset.classes,
             dataset.positive,
-            evaluation.decision,
-            with_intervals=split != "train",  # training rows say nothing of new data
+            decisions[split],
+            with_intervals=split != "train",  # training rows do not represent new data
             used_for=used_for.get(split),
         )
         for split, rows in progress.track(outputs.items(), "computing confidence intervals", total=len(outputs))
     }
 
 
-def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> SplitOutputs:
+def split_outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> SplitOutputs:
     """Run the model on a split."""
     rows = batches.splits[split]
     lengths = rows.lengths_before_truncation
-    if not len(rows.sequences):  # every class has too few validation rows to hold one out
+    if not len(rows.sequences):  # there are no held-out rows, because every class has too few validation rows
         classes = len(task.hparams["dataset"]["classes"])
         return SplitOutputs(np.empty((0, classes), np.float32), rows.labels, lengths, np.empty(0, bool))
     with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
@@ -256,7 +258,7 @@ def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> Spl
 
 
 def _used_for(options: DecisionOptions, rule: str, epochs: int) -> list[str]:
-    """Choices that the validation rows made about the model, so that their metrics flatter it."""
+    """Return the choices (epoch, threshold, temperature) that validation rows made about the model."""
     used = ["epoch"] if epochs > 1 else []
     if not uses_holdout(options, rule):
         used += ["threshold"] if rule != "argmax" else []
@@ -265,7 +267,7 @@ def _used_for(options: DecisionOptions, rule: str, epochs: int) -> list[str]:
 
 
 def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
-    """Return why the order-blind model is left out, None if it is not."""
+    """Return the reason why the order-blind model is left out, None if it is evaluated."""
     if not config.baseline:
         return "baseline=false"
     tokens = sum(counts.tokens for counts in dataset.report.values())
@@ -274,32 +276,8 @@ def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
     return None
 
 
-def _baseline(config: TrainConfig, dataset: Dataset, evaluation: Evaluation) -> BaselineMetrics:
-    """Return the metrics of the order-blind model on the last split, and the model compared with it."""
-    split, outputs = evaluation.split, evaluation.last
-    scores, (rows, predictions) = score_baseline(dataset)
-    positive = None if dataset.positive is None else dataset.classes.index(dataset.positive)
-    model = RowPredictions(evaluation.predicted[rows], evaluation.probabilities[rows])
-    group = group_codes(None if outputs.groups is None else outputs.groups[rows])
-    # Validation chooses, by the metric that decides: test would flatter the chosen model, another metric this one.
-    metric = deciding_metric(config.monitor)
-    chosen, on_validation, on_last = (
-        scores.best_model(metric),
-        *(scores.values(metric, name) for name in (scores.judge, split)),
-    )
-    return BaselineMetrics(
-        **vars(scores.models[chosen][split]),
-        model=chosen,
-        split=split,
-        candidates=[
-            BaselineCandidate(model=name, validation=on_validation[name], last=on_last[name]) for name in scores.models
-        ],
-        comparison=compare_models(outputs.labels[rows], model, predictions[chosen], positive, config.monitor, group),
-    )
-
-
 def _with_baseline_alarm(result: RunResult, training: Training) -> RunResult:
-    """Return the result with an alarm on the last split where the model does not beat the baseline."""
+    """Return the result, with an alarm on the last split if the model does not beat the baseline."""
     baseline, judged = result.baseline, result.metrics
     if baseline is None:
         return result

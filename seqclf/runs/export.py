@@ -1,4 +1,4 @@
-"""Export of a trained task as a bundle. The only module that needs both PyTorch and the bundle."""
+"""Export of a trained task as a bundle."""
 
 from __future__ import annotations
 
@@ -35,18 +35,20 @@ from seqclf.system.state_validation import error_context
 from seqclf.training.module import SequenceTask
 
 PARITY_SEED = 0
-NETWORK = "the network"  # of a checkpoint, in errors
+NETWORK = "the network"  # name of the network in error messages
 FINITE = "train with debug=nan, which names the module that they come from"
-ROUNDING = 1e-5  # of a halting score
-MAX_DRAWS = 20  # of inputs whose halting scores are not near the threshold
+ROUNDING = 1e-5  # rounding error of a halting score
+MAX_DRAWS = 20  # maximum number of draws of inputs, until no halting score is near the threshold
 
 
 def write_bundle(task: SequenceTask, folder: Path, run_metrics: RunResult | Mapping[str, Any]) -> Parity:
-    """Export a task to `folder` and compare it with PyTorch over the parity grid.
+    """Export a task to `folder`, and compare the logits of the exported model with the logits of PyTorch.
 
-    `run_metrics`: result of the run, or the content of its metrics.json. If that is empty, the bundle predicts the most
-    probable label and has no metrics. The folder appears only when it is complete. It replaces an earlier bundle, but
-    nothing else.
+    The inputs of this comparison are the parity grid: random batches of many shapes. `task`: trained task. `folder`:
+    folder of the bundle. `run_metrics`: result of the run, or content of the run's metrics.json. If `run_metrics` is
+    empty, the bundle predicts the most probable label and has no metrics. The folder appears only when the bundle is
+    complete. An existing bundle in the folder is replaced. InputError is raised if the folder has files but is not a
+    bundle.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
@@ -54,7 +56,7 @@ def write_bundle(task: SequenceTask, folder: Path, run_metrics: RunResult | Mapp
     if existing == folder and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
         raise InputError(f"bundle={folder}", "exists and is not a bundle", "name another folder")
     dataset = task.hparams["dataset"]
-    # Both may come from anywhere, and checking them is quick. The export is not.
+    # A checkpoint and metrics.json may be damaged. Check both before the export, because the export takes long.
     with error_context("the dataset that the checkpoint describes", "it is damaged or of another version; train again"):
         encoders = described_encoders(dataset)
     state = run_metrics.to_dict() if isinstance(run_metrics, RunResult) else run_metrics
@@ -90,16 +92,17 @@ def _write(
         measured = _check_parity(task, target, content)
         content["parity"] = {"max_error": measured.max_error, "tolerance": measured.tolerance}
         (target / "MODEL_CARD.md").write_text(model_card(content, result), encoding="utf-8")
-        # Last, because it holds the hash of every other file.
+        # The manifest is written last, because it holds the hash of every other file.
         manifest.write_manifest(target, content)
         _replace(target, folder, work / "earlier")
     return measured
 
 
 def _replace(target: Path, folder: Path, earlier: Path) -> None:
-    """Put `target` in the place of `folder`, which may exist. After an interruption `folder` is as it was.
+    """Move the folder `target` to the path `folder`, and replace an earlier folder there.
 
-    Where the system exchanges names in one step, there is a bundle in `folder` at any time.
+    If the move is interrupted, `folder` keeps its old content. If the operating system can swap two names atomically,
+    there is a complete bundle in `folder` at any time.
     """
     if folder.exists() and exchange(target, folder):
         return
@@ -114,10 +117,14 @@ def _replace(target: Path, folder: Path, earlier: Path) -> None:
 
 
 def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Parity:
-    """Write `parity.npz` and `parity.json`. Raises InputError if the exported model differs from PyTorch."""
+    """Compare the exported model with PyTorch, and write `parity.npz` and `parity.json`.
+
+    Raises InputError if the logits differ.
+    """
     generator = np.random.default_rng(PARITY_SEED)
     arrays: dict[str, np.ndarray] = {}
-    # On the CPU in float32, as the bundle is checked: a GPU or bf16 differs by more than the tolerance.
+    # The logits of PyTorch are computed on the CPU in float32, as in the check of a bundle. On a GPU or in bf16, they
+    # would differ by more than the tolerance.
     model = task.model.cpu().float().eval()
     cells = list(grid(generator))
     for cell, lengths, time in progress.track(cells, "running PyTorch for the parity check", total=len(cells)):
@@ -148,9 +155,10 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
 def _parity_cell(
     model: Any, specs: Sequence[FieldSpec], lengths: np.ndarray, time: int, generator: np.random.Generator
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return random inputs of one cell and PyTorch's logits."""
+    """Return random inputs for one batch of the parity grid, and the logits that PyTorch computes from these inputs."""
     drawn: list[tuple[float, dict[str, np.ndarray], np.ndarray]] = []
-    # Where rounding decides at which token a sequence halts, both tokens are right. Such inputs prove nothing.
+    # Rounding may decide at which of two tokens a sequence halts. Both tokens are then right. Such inputs cannot show
+    # an error of the export, so other inputs are drawn.
     while len(drawn) < MAX_DRAWS and not any(margin > ROUNDING for margin, *_ in drawn):
         inputs = example_inputs(specs, lengths, time, generator)
         fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
@@ -158,7 +166,7 @@ def _parity_cell(
         with torch.inference_mode():
             margin = float(as_network(model).halting_margin(*arguments).min())
             logits = model(*arguments).numpy()
-        if math.isnan(margin):  # which the comparison reports
+        if math.isnan(margin):  # the comparison with the exported model reports NaN
             return inputs, logits
         drawn.append((margin, inputs, logits))
     _, inputs, logits = max(drawn, key=lambda entry: entry[0])
@@ -170,7 +178,7 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
     inputs = {field["name"]: input_axes(field) for field in dataset["fields"]}
     halting = {}
     if as_network(task.model).halts:
-        # Without the metrics of its run it reads everything, and there is no curve for a budget.
+        # Without the metrics of its run, the bundle reads every sequence to the end and has no curve for a budget.
         halting["halting"] = run_metrics.get("halting", {"threshold": None, "splits": {}})
     return {
         "classes": dataset["classes"],

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -18,40 +20,65 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config, package_of, targets
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.store import Split
+from seqclf.data.storage.store import Split, subset
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
-from seqclf.evaluation.choose_decision import parse_rule
+from seqclf.evaluation.choose_decision import GUARANTEED_RULES, parse_rule
+from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
-from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
-from seqclf.runs.holdout import hold_out
-from seqclf.runs.hooks import Hooks, make_debugger
+from seqclf.evaluation.options import DecisionOptions
+from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
+from seqclf.runs.hooks import Hooks
 from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
+from seqclf.runs.mix import fit_wide, has_wide, mix_wide, path_kinds, save_mixture, without_mixture
+from seqclf.runs.order_ablation import ABLATION, check_one_process, shuffled_contender
 from seqclf.runs.ranks import launching_ranks
+from seqclf.runs.refit import Chosen, check_refit, refit_model
 from seqclf.runs.trainer import is_launched_rank, make_task, make_trainer, trainer_error
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
-from seqclf.training.callbacks import write_checkpoint
+from seqclf.training.callbacks import TrainingProgress, write_checkpoint
 from seqclf.training.custom_network_checks import check_foreign_network, check_reloaded
+from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import TrainConfig
-from seqclf.training.progress_bar import TrainingProgress
 from seqclf.training.resume import check_resumable, epochs_started, left_out
 from seqclf.training.step_memory import explained_memory
 from seqclf.training.structure_schedule import StructureSchedule
 
 
+def hold_out(dataset: Dataset, options: DecisionOptions, rule: str) -> tuple[Dataset, Split | None]:
+    """Return the dataset without held-out validation rows, and the split of held-out rows.
+
+    `rule`: the decision rule. The held-out rows are a stratified fraction of validation. Groups stay together, and a
+    class with only one row keeps this row in validation. The split is None if the rule has no guarantee or if the
+    fraction is 0. The split is also None for a `provisional` decision, but the same rows are left out of validation.
+    """
+    if rule not in GUARANTEED_RULES or not options.holdout:
+        return dataset, None
+    validation = dataset.splits["validation"]
+    held_out = holdout_rows(validation.labels, options.holdout, validation.groups)
+    remaining = subset(validation, np.flatnonzero(~held_out))
+    holdout = None if options.provisional else subset(validation, np.flatnonzero(held_out))
+    return replace(dataset, splits={**dataset.splits, "validation": remaining}), holdout
+
+
+# Error message of PyTorch under `trainer.detect_anomaly`. An earlier warning of PyTorch contains the traceback of the
+# operation.
+ANOMALY = re.compile(r"Function '(\w+)' returned nan values")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainResult(JsonResult):
-    """The JSON line of `train`.
+    """Result of `train`, printed as a JSON line.
 
-    `split`: the one that the model is judged by, with its main metrics. `independent`: its rows chose nothing about the
-    model, and share no group and no time with the splits before. `use`: nothing speaks against using it (the alarms,
-    the guarantee, the rows). `bundle` and `parity`, the largest error of the exported model, are None without an
-    export.
+    `split`: split that the model is judged by; the metrics are the main metrics of this split. `independent`: True if
+    the rows of this split chose nothing about the model and share no group and no time with earlier splits. `use`: True
+    if there is no reason against using the model (see `reasons_against`). `bundle`: path of the bundle. `parity`:
+    largest difference between the exported model and PyTorch. `bundle` and `parity` are None without an export.
     """
 
     run: str
@@ -72,7 +99,7 @@ class TrainResult(JsonResult):
 
 @dataclass(frozen=True)
 class FastDevRunResult(JsonResult):
-    """The JSON line of `train trainer.fast_dev_run=…`, which evaluates nothing."""
+    """Result of `train trainer.fast_dev_run=…`, printed as a JSON line. Such a run evaluates nothing."""
 
     run: str
     fast_dev_run: bool = True
@@ -88,30 +115,37 @@ def train(
 ) -> TrainResult | FastDevRunResult | None:
     """Train a model, evaluate its best epoch on every split, and export it.
 
-    Fills the folder `run`. Call it in `process_settings`. Returns None on ranks other than 0. `data_warnings`: those of
-    the survey, for the report, which adds those about the network. `prints_verdict`: see `evaluate_and_export`.
+    Writes all files of the run into the folder `run`. Call this function inside `process_settings`. Returns None on
+    ranks other than 0. `data_warnings`: warnings of the survey, which the report shows with warnings about the network.
+    `prints_verdict`: see `evaluate_and_export`.
     """
     started = time.perf_counter()
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
     rule, _ = parse_rule(config.decision, dataset.classes, dataset.positive)
-    # Before training, because the rows that set a threshold must not choose the epoch.
+    # Rows are held out before training, because the rows that set a threshold must not choose the epoch.
     dataset, held_out = hold_out(dataset, config.decision, rule)
     splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
     batches = SequenceDataModule(splits, config.batching, seed=config.seed)
     task = make_task(plain, dataset)
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
-    debugger = make_debugger(config.debug.name, splits)
-    hooks = Hooks.build(config, run, debugger, schedule, splits)
+    check = FiniteCheck(splits) if config.debug.name == "nan" else None
+    hooks = Hooks.build(config, run, check, schedule, splits)
     bar = TrainingProgress()
     signs = SignsOfLife()
-    trainer = make_trainer(plain["trainer"], [*hooks.all, bar, signs], run)
+    detecting = {"detect_anomaly": True} if config.debug.name == "anomaly" else {}
+    trainer = make_trainer({**plain["trainer"], **detecting}, [*hooks.all, bar, signs], run)
     schedule.check_trainer(trainer)
+    if config.order_ablation:
+        check_one_process(trainer)
+    if config.refit:
+        check_refit(config, dataset.splits, task, trainer)
     resumed = hooks.resumed
+    mixes = has_wide(config.model["wide"], task, dataset)
     if resumed is not None:
         if schedule.changes:
-            schedule.advance(task, epochs_started(resumed))  # of the structure of the checkpoint
-        batches.trainer = trainer  # knows how many devices share the batches
+            schedule.advance(task, epochs_started(resumed))  # apply structure changes that the checkpoint already has
+        batches.trainer = trainer  # tells the batches how many devices share them
         check_resumable(plain, task, batches)
         if trainer.is_global_zero and (settings := left_out(resumed, hooks.all)):
             show_note(f"resumed without {', '.join(settings)}, which the run of the checkpoint had")
@@ -123,41 +157,70 @@ def train(
     failed = True
     try:
         shown = bar.shown() if config.trainer["enable_progress_bar"] else nullcontext()
-        explained = debugger.explained() if debugger is not None else nullcontext()
         timeout_s = config.runtime.rank_timeout
-        if hasattr(trainer.strategy, "_timeout"):  # made by Lightning from its name, which takes no arguments
+        # Lightning builds the strategy from a name, which takes no arguments, so the timeout is set here.
+        if hasattr(trainer.strategy, "_timeout"):
             trainer.strategy._timeout = timedelta(seconds=timeout_s)
         lost = explained_loss(signs, trainer.global_rank, timeout_s, hooks.resume_advice)
         full = explained_memory(task, batches)
-        with launching_ranks(run), deferred_signals(), shown, explained, lost, full:
+        with launching_ranks(run), deferred_signals(), shown, lost, full:
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
-        if debugger is not None:
-            console.print(f"debug={config.debug.name}: {debugger.summary()}")
+        if check is not None:
+            console.print(f"debug=nan: {check.summary()}")
         if config.trainer["fast_dev_run"]:
             failed = False
             return FastDevRunResult(str(run))
+        wide = fit_wide(dataset, path_kinds(config.model["wide"], task)) if mixes else None
         trained_s = time.perf_counter() - started
-        checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed  # last: nothing was validated
+        # Without validation there is no best checkpoint, but a last checkpoint.
+        checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed
         if not checkpoint:
             raise InputError("trainer", "the limits leave no epoch to train", "raise max_epochs, max_steps or max_time")
-        if resumed is not None and not hooks.last_path.is_file():  # all epochs were trained in another folder
+        if resumed is not None and not hooks.last_path.is_file():  # all epochs were trained in another run folder
             write_checkpoint(hooks.last_path, resumed.read_bytes())
-        # Read back from its file: what is evaluated and exported is what anyone else will load.
+            if checkpoint == resumed:
+                checkpoint = hooks.last_path  # wide paths are written into it, and never into a file of another run
+        # Load the checkpoint from its file, so that the evaluated and exported model is the model that others load.
         trained, history = task, hooks.record.history
-        task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
+        # The checkpoint of a completed run may hold wide paths, which are mixed in anew below.
+        task = without_mixture(load_task(checkpoint, trust=_trusted_packages(plain))).to(trainer.strategy.root_device)
         if _validates_all_rows(plain["trainer"]):
             check_reloaded(task, trained, batches, hooks.record.validation_losses)
+        mix = None
+        if wide is not None:
+            mix = mix_wide(dataset, batches, task, wide)
+            if mix.choice.share:
+                save_mixture(Path(checkpoint), task)
+        shuffled = shuffled_contender(config, dataset, run, _trusted_packages(plain)) if config.order_ablation else None
+        earlier, record = None, None
+        if config.refit:
+            # What validation says about the model is only true of the model that was not trained on it.
+            others = [split for split in batches.splits if split != list(dataset.splits)[-1]]
+            earlier = {split: split_outputs(task, batches, split) for split in others}
+            chosen = Chosen(Path(checkpoint), task.trained_steps, wide, mix)
+            refitted = refit_model(config, dataset, batches, trainer, chosen, run, _trusted_packages(plain))
+            task, mix, record = refitted.task, refitted.mix, refitted.record
         result, bundle, parity = evaluate_and_export(
-            *(config, plain, dataset, batches, task, run, logger, history, data_warnings), prints_verdict=prints_verdict
+            *(config, plain, dataset, batches, task, run, logger, history, data_warnings, mix, shuffled),
+            earlier=earlier,
+            refit=record,
+            prints_verdict=prints_verdict,
         )
         failed = False
     except MisconfigurationException as error:  # a callback that needs a logger, for example
         raise trainer_error(error) from None
+    except RuntimeError as error:
+        if (found := ANOMALY.search(str(error))) is None:
+            raise
+        problem = f"the operation {found[1]} returned NaN as a gradient"
+        raise InputError(
+            f"step {trainer.global_step + 1}", problem, "debug=nan names the module and the rows"
+        ) from None
     except Terminated as end:
         if is_launched_rank(trainer):
-            end.code = 0  # the launcher kills rank 0, which may still be writing, if another rank fails
+            end.code = 0  # with another exit code, the launcher would kill rank 0, which may still be writing
         end.advice = hooks.resume_advice()
         raise
     finally:
@@ -196,10 +259,10 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
 
 
 def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
-    """Delete stale outputs of an earlier run, and write what is known before training."""
+    """Delete stale outputs of an earlier run, and write the files that are known before training."""
     resumed = is_resumed(run, config["checkpoint"])
     stale = RESULTS if resumed else run_outputs(run)
-    for name in ("quarantine.jsonl", *stale):
+    for name in ("quarantine.jsonl", ABLATION, *stale):
         if (run / name).is_dir():
             shutil.rmtree(run / name)
         else:
@@ -210,12 +273,12 @@ def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
 
 
 def _trusted_packages(config: Config) -> set[str]:
-    """Packages that the user's config names. Their code has run already."""
+    """Return the packages in the user's config. The packages are trusted, because their code has run already."""
     return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
 
 
 def _validates_all_rows(settings: Config) -> bool:
-    """Return True if the scores of a validation are of all validation rows."""
+    """Return True if each validation uses all validation rows."""
     keys = ("limit_val_batches", "overfit_batches")
-    # As text, because 1 is one batch and 1.0 all of them.
+    # The values are compared as text, because 1 means one batch and 1.0 means all batches.
     return {str(settings.get(key)) for key in keys} <= {"None", "0", "0.0", "1.0"}

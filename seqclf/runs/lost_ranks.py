@@ -1,4 +1,4 @@
-"""Ranks that are lost while several train one model: who is alive, and the line that names who is not."""
+"""Detection of lost ranks while several ranks train one model, and the error message that names the lost ranks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from seqclf.errors import InputError
 
-BEAT_S = 0.5  # seconds between two signs of life of a rank
-SILENCE_S = 1.5  # seconds without one, from which on a rank counts as lost
+BEAT_S = 0.5  # seconds between two heartbeats of a rank
+SILENCE_S = 1.5  # seconds without a heartbeat after which a rank counts as lost
 ANSWER_S = 5.0  # seconds that the store of the ranks may take to answer
 
 
 class SignsOfLife(Callback):
-    """Counts a sign of life of this rank in the store of the process group, and reads those of the others.
+    """Sends heartbeats of this rank to the store of the process group, and reads the heartbeats of the other ranks.
 
-    A rank that is stopped or dead counts no further, wherever it runs. The store answers as long as rank 0 lives, or
-    the agent of torchrun.
+    Each heartbeat increases a counter of its rank in the store. A rank that has stopped or died sends no heartbeats.
+    The store answers as long as rank 0 or the agent of torchrun is alive.
     """
 
     def __init__(self) -> None:
         self.rank, self.world_size = 0, 1
-        self.store: Any = None  # a `Store`, whose `clone` the types of PyTorch lack
-        self.processes: list[Any] = []  # those that Lightning has started here, of the ranks from 1 on
+        self.store: Any = None  # a `Store`; its method `clone` is missing in the type stubs of PyTorch
+        self.processes: list[Any] = []  # processes that Lightning has started on this machine for other ranks
         self.ended = threading.Event()
 
     def setup(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
@@ -40,12 +40,12 @@ class SignsOfLife(Callback):
         self.rank, self.world_size = trainer.global_rank, trainer.world_size
         self.processes = list(getattr(trainer.strategy.launcher, "procs", []))
         store: Any = _get_default_store()
-        self.store = store.clone()  # a connection of its own, as each serves one call at a time
+        self.store = store.clone()  # a separate connection, because a connection serves one call at a time
         self.store.set_timeout(timedelta(seconds=ANSWER_S))
         threading.Thread(target=self._beat, args=(self.store.clone(),), name="signs-of-life", daemon=True).start()
 
     def _beat(self, store: Any) -> None:
-        with suppress(RuntimeError):  # the store has gone
+        with suppress(RuntimeError):  # the store has ended
             while not self.ended.wait(BEAT_S):
                 store.add(self._key(self.rank), 1)
 
@@ -56,7 +56,10 @@ class SignsOfLife(Callback):
         self.ended.set()
 
     def lost(self) -> list[int]:
-        """Return the ranks that have ended or stand still. Takes up to `SILENCE_S`. Empty where this is not known."""
+        """Return the ranks that have ended or do not respond.
+
+        The call takes up to `SILENCE_S` seconds. The list is empty if the lost ranks are unknown.
+        """
         dead = [rank for rank, process in enumerate(self.processes, start=1) if process.poll() is not None]
         if dead or self.store is None:
             return dead
@@ -72,9 +75,10 @@ class SignsOfLife(Callback):
 
 @contextmanager
 def explained_loss(signs: SignsOfLife, rank: int, timeout_s: float, advice: Callable[[], str]) -> Iterator[None]:
-    """Raise InputError in place of an error of the process group, with the ranks that are lost.
+    """Convert an error of the process group to an InputError that names the lost ranks.
 
-    `rank`: of this process. `timeout_s`: seconds that it waits for others. `advice`: how to resume.
+    `rank`: rank of this process. `timeout_s`: seconds that this rank waits for other ranks. `advice`: function that
+    returns a sentence on how to resume the run.
     """
     try:
         yield

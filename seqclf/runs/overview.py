@@ -1,4 +1,4 @@
-"""Terminal output of a run about its dataset."""
+"""Terminal output about the dataset of a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ MAX_COLUMNS = 4
 
 
 def show_dataset(dataset: Dataset, fields: Mapping[Any, Any] | None) -> None:
-    """Print fields, classes and rows, with everything that was refused, truncated, dropped or unknown.
+    """Print fields, classes and row counts of a dataset.
 
-    `fields`: data.fields, None if the fields were inferred.
+    The output includes rejected, truncated and dropped rows, and unknown tokens. `fields`: value of `data.fields` in
+    the config, or `None` if the fields were inferred.
     """
     made = "from the cache" if dataset.reused else "prepared"
     console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)

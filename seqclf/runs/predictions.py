@@ -1,4 +1,4 @@
-"""predictions.parquet of a run: every evaluated row with its label, prediction and probabilities."""
+"""Writer of predictions.parquet: every evaluated row of a run with its label, prediction and probabilities."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 
-GROUP_PROBABILITIES = 2_000_000  # of a row group, over all classes: 16 MB
-GROUP_ROWS = 200_000  # at most, since ids and groups take memory too
-FEW_VALUES = ["group", "split", "label", "prediction"]  # columns that Parquet stores as a dictionary
+GROUP_PROBABILITIES = 2_000_000  # maximum number of probabilities in a row group (16 MB), over all classes
+GROUP_ROWS = 200_000  # maximum number of rows in a row group, because ids and group names take memory too
+FEW_VALUES = ["group", "split", "label", "prediction"]  # columns that Parquet stores with a dictionary of values
 
 
 def write_predictions(
     path: Path,
     splits: Mapping[str, Split],
     outputs: Mapping[str, SplitOutputs],
-    decision: Decision,
+    decisions: Mapping[str, Decision],
     classes: Sequence[str],
     labels: pa.Array,
 ) -> None:
-    """Write the rows of the splits in `outputs`, in order, to a Parquet file that appears when it is complete.
+    """Write the rows of all splits in `outputs` to a Parquet file, one split after the other.
 
-    The columns are `id`, `group` (null without `data.group`), `split`, `label`, and those of the predict command from
-    `prediction` on, then `alert` (null without a positive label) and `length`, the tokens before truncation. `classes`
-    and `labels`: (C,) as texts, and in their type. Raises InputError where the disk fails.
+    The file appears only when it is complete. The first columns are `id`, `group` (null without `data.group`), `split`
+    and `label`. The columns of the predict command follow, from `prediction` on. The last columns are `alert` (null
+    without a positive label) and `length` (tokens before truncation). `decisions`: dict split → decision of its
+    predictions. `classes`: (C,) labels as strings. `labels`: (C,) labels in their original type, such as integers.
+    Raises InputError for disk errors.
     """
     predicted = predictions_schema(list(classes), labels.type, pa.string())
     columns = [
@@ -51,14 +53,17 @@ def write_predictions(
         pq.ParquetWriter(unfinished, schema, use_dictionary=FEW_VALUES) as writer,
     ):
         for name, rows in outputs.items():
-            for arrays in _row_groups(name, splits[name], rows, decision, classes, labels):
+            for arrays in _row_groups(name, splits[name], rows, decisions[name], classes, labels):
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
 
 
 def _row_groups(
     name: str, split: Split, rows: SplitOutputs, decision: Decision, classes: Sequence[str], labels: pa.Array
 ) -> Iterator[list[pa.Array]]:
-    """Yield the columns of consecutive rows, few enough to fit in memory at any number of classes."""
+    """Yield the columns of each row group.
+
+    A row group is small enough for the memory, however many classes there are.
+    """
     size = max(1, min(GROUP_ROWS, GROUP_PROBABILITIES // len(classes)))
     for start in range(0, len(rows.labels), size):
         part = slice(start, start + size)

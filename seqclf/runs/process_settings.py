@@ -1,4 +1,7 @@
-"""Settings of the process that a training needs, put back at its end: seeds, threads, warnings, variables."""
+"""Settings of the process for a training run: seeds, threads, warnings and environment variables.
+
+The settings are restored at the end of the run.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ IGNORED_WARNINGS = (
     ".*The number of training batches.*",
     ".*dirpath has changed.*",
     ".*could not find the monitored key.*",
-    ".*callbacks used to create the checkpoint.*",  # named by the settings that add them, see `resume.left_out`
-    ".*It is recommended to use .*sync_dist=True.*",  # torchmetrics has synchronised the values
+    ".*callbacks used to create the checkpoint.*",  # `resume.left_out` names the settings that add these callbacks
+    ".*It is recommended to use .*sync_dist=True.*",  # torchmetrics has already synchronised the values
 )
 VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT")
 LOGGERS = ("lightning.pytorch", "lightning.fabric")
@@ -32,9 +35,10 @@ LOGGERS = ("lightning.pytorch", "lightning.fabric")
 
 @contextmanager
 def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
-    """Apply the settings of a training inside the block, and restore those of the caller after it.
+    """Apply the settings of a training run inside the block, and restore the caller's settings at the end.
 
-    They belong to the process, or for denormal numbers to the thread: trainings must not run side by side in one.
+    Most settings apply to the whole process, so do not run two trainings in one process at the same time. The setting
+    for denormal numbers applies only to the current thread.
     """
     threads, flushing = torch.get_num_threads(), flushes_denormal()
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -60,7 +64,10 @@ def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
 
 @contextmanager
 def _random_states() -> Iterator[None]:
-    """Restore all random generators at the end, after an error too, unlike Lightning's `isolate_rng`."""
+    """Restore the states of all random generators at the end of the block, even after an error.
+
+    Lightning's `isolate_rng` does not restore random states after an error.
+    """
     python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
@@ -79,11 +86,12 @@ def _apply(runtime: RuntimeOptions, seed: int) -> None:
         warnings.filterwarnings("ignore", pattern)
     if runtime.threads:
         torch.set_num_threads(runtime.threads)
-    # Back-propagation through 200 and more tokens makes denormal gradients, which CPUs compute 7 to 10 times as slowly.
+    # Backpropagation through 200 or more tokens produces denormal gradients. CPUs are 7 to 10 times slower on denormal
+    # numbers.
     torch.set_flush_denormal(runtime.flush_denormal)
     pl.seed_everything(seed, workers=True, verbose=False)
 
 
 def flushes_denormal() -> bool:
-    """Return True if this thread rounds denormal numbers to 0. PyTorch can set this, but not say it."""
+    """Return True if this thread rounds denormal numbers to 0. PyTorch can set this state, but cannot read it."""
     return float(torch.tensor(1e-310, dtype=torch.float64) * 0.5) == 0.0

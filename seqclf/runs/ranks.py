@@ -1,4 +1,4 @@
-"""Ranks that torchrun starts: they train one model together, with the trainer that fits their number."""
+"""Support for training one model on several ranks (processes), which torchrun or Lightning starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 
 class Ranks(NamedTuple):
-    """`rank`: of this process, from 0. `world_size`: all processes, `local_world_size` of them on each machine."""
+    """Rank of this process, and numbers of processes.
+
+    `rank`: rank of this process, from 0. `world_size`: number of processes on all machines. `local_world_size`: number
+    of processes on each machine.
+    """
 
     rank: int
     world_size: int
@@ -42,17 +46,21 @@ class Ranks(NamedTuple):
 
 
 def torchrun_ranks() -> Ranks | None:
-    """Return the ranks of which torchrun started this one, None for a process that is alone or that others started."""
-    # Lightning starts ranks too, without this variable and with the arguments that it was told.
+    """Return the rank and the numbers of processes that torchrun has set, or `None`.
+
+    The result is `None` if torchrun started no process, or only this process.
+    """
+    # Processes that Lightning starts lack the variable LOCAL_WORLD_SIZE. Lightning starts these processes with the
+    # arguments of rank 0.
     if "LOCAL_WORLD_SIZE" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return None
     return Ranks(*(int(os.environ[name.upper()]) for name in Ranks._fields))
 
 
 def join_ranks(config: TrainConfig, written: Collection[str]) -> TrainConfig:
-    """Return the config with the trainer's devices, machines and strategy that torchrun has decided.
+    """Return the config with the trainer's number of devices, number of machines and strategy set to match torchrun.
 
-    `written`: keys of the config that the user wrote. Raises InputError if one of them contradicts torchrun.
+    `written`: config keys that the user has set. Raises InputError if a key that the user has set contradicts torchrun.
     """
     ranks = torchrun_ranks()
     if ranks is None:
@@ -78,7 +86,7 @@ def join_ranks(config: TrainConfig, written: Collection[str]) -> TrainConfig:
 
 
 def _count(devices: Any) -> int | None:
-    """Return how many devices a value of `trainer.devices` stands for, None if all there are.
+    """Return the number of devices that `trainer.devices` requests, or `None` for all devices.
 
     >>> [_count(devices) for devices in (2, "2", [0, 3], "0, 3", "auto", -1)]
     [2, 2, 2, 2, None, None]
@@ -90,15 +98,18 @@ def _count(devices: Any) -> int | None:
     return None if devices is None or devices < 0 else devices
 
 
-# The run folder, whose name holds the time at which a rank started.
+# All ranks share one run folder. At first, each rank has its own run folder, named after the start time of the rank.
 
 POLL_S = 0.05
-FILE_OPTIONS = ("config_path", "config_name", "config_dir")  # of Hydra's command line
-_TRAININGS = itertools.count()  # of this process: a program may train several times
+FILE_OPTIONS = ("config_path", "config_name", "config_dir")  # options of the Hydra command line
+_TRAININGS = itertools.count()  # number of trainings so far in this process, because a program may train several times
 
 
 def shared_run_folder(run: Path) -> Path:
-    """Return the run folder of rank 0, on every rank of torchrun. Removes the empty one that another rank was given."""
+    """Return the run folder of rank 0.
+
+    Every rank that torchrun started gets this folder. Ranks other than 0 remove their own empty run folders.
+    """
     ranks = torchrun_ranks()
     if ranks is None:
         return run
@@ -106,7 +117,7 @@ def shared_run_folder(run: Path) -> Path:
     if ranks.rank == 0:
         store.set(key, str(run))
         return run
-    while not store.check([key]):  # `get` waits without handling signals
+    while not store.check([key]):  # `store.get` would wait without handling signals
         time.sleep(POLL_S)
     shared = Path(store.get(key).decode())
     if shared != run:
@@ -116,7 +127,7 @@ def shared_run_folder(run: Path) -> Path:
 
 @contextmanager
 def only_rank_zero_prints() -> Iterator[None]:
-    """Print nothing on the console of other ranks inside the block. Their errors are printed."""
+    """Disable console output inside the block on all ranks except rank 0. Errors are still printed."""
     before = console.quiet
     console.quiet = before or not is_first_rank()
     try:
@@ -127,27 +138,29 @@ def only_rank_zero_prints() -> Iterator[None]:
 
 @cache
 def _store() -> Store:
-    """Return the store through which torchrun's ranks meet."""
+    """Return the key-value store that all ranks of torchrun share."""
     from torch.distributed.rendezvous import rendezvous
 
     return next(rendezvous("env://"))[0]
 
 
-# Ranks that Lightning starts, by the command line of this process.
+# Ranks that Lightning starts with the command line of this process. For these ranks, Lightning sets the environment
+# variables LAUNCHED.
 
-LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # variables that Lightning sets
+LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
 
 
 @contextmanager
 def launching_ranks(run: Path) -> Iterator[None]:
-    """Let Lightning start the other ranks of one training inside the block, whatever the process trains later.
+    """Let Lightning start the other ranks of one training run inside the block.
 
-    Other ranks get the arguments of this job, instead of those of the multirun that it belongs to. At the end the ranks
-    part, so that the next training of this process starts ranks of its own.
+    In a Hydra multirun, the other ranks get the arguments of the current job instead of the arguments of the multirun.
+    At the end of the block, the process group is destroyed, so that the next training in this process can start new
+    ranks.
     """
     external = {name: os.environ[name] for name in (*LAUNCHED, LOG_LEVEL) if name in os.environ}
-    os.environ.setdefault(LOG_LEVEL, "ERROR")  # or other ranks print frames of C++ where rank 0 is gone
+    os.environ.setdefault(LOG_LEVEL, "ERROR")  # otherwise other ranks print C++ stack traces when rank 0 ends
     from torch import distributed
 
     try:
@@ -172,7 +185,7 @@ def _arguments_of_job(run: Path) -> Iterator[None]:
     options = [f"--{name.replace('_', '-')}={value}" for name in FILE_OPTIONS if (value := getattr(given, name))]
     searched = [text for text in config.overrides.hydra if text.lstrip("+").startswith("hydra.searchpath=")]
     with read_write(config):
-        config.run.dir = str(run)  # which Lightning hands to the other ranks
+        config.run.dir = str(run)  # Lightning passes this folder to the other ranks
     sys.argv = [argv[0], *options, *searched, *config.overrides.task]
     try:
         yield
@@ -182,15 +195,15 @@ def _arguments_of_job(run: Path) -> Iterator[None]:
             config.run.dir = folder
 
 
-# Ranks that end together with the process that started them.
+# Ranks that end when the process that launched them ends.
 
-WATCH_S = 1.0  # seconds between two looks at the parent process
+WATCH_S = 1.0  # seconds between two checks of the parent process
 
 
 @contextmanager
 def ending_with_parent() -> Iterator[None]:
-    """Send this process SIGTERM inside the block if the process that launched its rank ends: nobody else would."""
-    # Lightning's rank 0 was launched by the user.
+    """Send SIGTERM to this process if its parent process, which launched the rank, ends inside the block."""
+    # The user, not a launcher, has started rank 0 of Lightning.
     if torchrun_ranks() is None and os.environ.get("LOCAL_RANK", "0") == "0":
         yield
         return

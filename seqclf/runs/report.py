@@ -1,4 +1,4 @@
-"""Content of the report of a training run."""
+"""Content of the report on a training run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from seqclf.report.mistakes import Mistake, worst_mistakes
 from seqclf.report.page import Report
 from seqclf.system.environment import package_versions
 
-# Source of each split of a run, in words.
+# Description of the source of each split.
 
-HOW = {  # values of data.split.by
+HOW = {  # value of data.split.by → description of the split
     "random": "at random",
     "distinct": "equal sequences together",
     "group": "groups of {group} together",
@@ -30,9 +30,9 @@ HOW = {  # values of data.split.by
 
 
 def split_sources(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return where the rows of each split come from, and the label table, if there is one.
+    """Return dict split → description of the source of its rows.
 
-    `data`: the config of the data, as plain values.
+    If there is a label table, the key `labels` has its path. `data`: the config group `data` as plain values.
 
     >>> options = {"train": "cards.parquet", "validation": None, "test": "new.parquet"}
     >>> split_sources({**options, "split": {"by": "random", "validation": 0.2, "test": 0}})
@@ -55,7 +55,7 @@ def split_sources(data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) -> list[Mistake]:
-    """The worst mistakes on the last split, explained if there is a bundle."""
+    """Return the worst mistakes on the last split. If there is a bundle, add the contributions of the tokens."""
     explain = None if bundle is None else BriefExplainer(Classifier(bundle, device="cpu"))
     split, outputs = dataset.splits[evaluation.split], evaluation.last
 
@@ -80,7 +80,10 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) 
 
 
 def best_epoch(history: Sequence[Mapping[str, Any]], trained_steps: int | None) -> int | None:
-    """The epoch, from 0, after `trained_steps` optimizer steps. None if no epoch ended there."""
+    """Return the epoch that ended after `trained_steps` optimizer steps, counted from 0.
+
+    Return `None` if no epoch ended after this number of steps.
+    """
     return next((row["epoch"] for row in history if row["step"] == trained_steps), None)
 
 
@@ -92,14 +95,14 @@ def run_report(
     data_warnings: Sequence[str],
     mistakes: Sequence[Mistake],
 ) -> Report:
-    """The report of a run. `history`: the rows of metrics.csv. `data_warnings`: those of the survey."""
+    """Return the report on a run. `history`: rows of metrics.csv. `data_warnings`: warnings of the dataset survey."""
     return Report(
         title=data_title(config["data"]["name"], config["data"].get("train")),
         result=result,
         evaluation=evaluation,
         mistakes=mistakes,
         history=history,
-        best_epoch=best_epoch(history, result.trained_steps),
+        best_epoch=best_epoch(history, result.chosen_step),
         warnings=data_warnings,
         config=config,
         versions=package_versions(),

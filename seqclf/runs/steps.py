@@ -1,20 +1,22 @@
-"""One training: a checked config becomes a run folder. The train command and `seqclf.fit` both call it."""
+"""A complete training run, from a validated config to a run folder, for the train command and for `seqclf.fit`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import partial
+import os
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seqclf.data.prepare import prepare
 from seqclf.documents.terminal import console, show_note, show_warnings
 from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
-from seqclf.runs.submitted_job import submitted_job
 from seqclf.survey.survey import survey_dataset
-from seqclf.system import progress
+from seqclf.system import progress, signals
 from seqclf.system.run_folder import RESULTS, claim_run_folder, is_first_rank
 from seqclf.training.loggers.early_import import import_early
 from seqclf.training.options import AUTO
@@ -26,15 +28,53 @@ if TYPE_CHECKING:
 
     TrainingResult = TrainResult | FastDevRunResult | OverfitResult | ShapesResult | None
 
+REQUEUES = "checkpoint_and_try_requeue"  # submitit's handler of SIGUSR2, or of the signal in an environment variable
+
+
+@contextmanager
+def submitted_job() -> Iterator[None]:
+    """Make each task of a submitit job a rank of one training run.
+
+    Without this function, submitit ignores SIGTERM, and SIGUSR2 requeues the job without a checkpoint. Inside the
+    block, both signals end the run with a checkpoint. After SIGUSR2, the job is also requeued. Outside a submitit job,
+    this function changes nothing.
+    """
+    # Processes that Lightning starts for other ranks inherit the environment variables of submitit.
+    if "SUBMITIT_FOLDER" not in os.environ or "LOCAL_RANK" in os.environ:
+        yield
+        return
+    from submitit.helpers import JobEnvironment, TorchDistributedEnvironment
+
+    if JobEnvironment().num_tasks > 1:
+        TorchDistributedEnvironment().export(set_cuda_visible_devices=False)  # sets torchrun's environment variables
+    requeue = _requeueing_handlers()
+    for number in requeue:
+        signals.receive(number)
+    try:
+        with signals.ending_command():
+            yield
+    except SystemExit as end:
+        for number, handler in requeue.items():
+            if end.code == 128 + number:
+                handler(number, None)  # the handler ends only the process of the first task
+                sys.exit(0)
+        raise
+
+
+def _requeueing_handlers() -> dict[int, Callable[[int, Any], None]]:
+    """Return dict signal → submitit's handler, for the signals on which submitit requeues the job."""
+    handlers: Any = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2)}
+    return {number: handler for number, handler in handlers.items() if getattr(handler, "__name__", "") == REQUEUES}
+
 
 def run_training(
     config: TrainConfig, run: Path, written: Collection[str], *, prints_verdict: bool = True
 ) -> TrainingResult:
-    """Prepare the data, train, evaluate and export into the folder `run`.
+    """Prepare the data, train a model, evaluate the model, and export it into the folder `run`.
 
-    `written`: keys of the config that the user wrote (see `user_keys`). `prints_verdict`: end with the scores and
-    what they mean. Returns None on ranks other than 0. Raises
-    InputError if the folder holds another run, and for data or settings that cannot be used.
+    `written`: config keys that the user has set (see `user_keys`). `prints_verdict`: True to print the scores and their
+    interpretation at the end. Returns `None` on ranks other than 0. Raises InputError if the folder holds another run,
+    or if the data or settings cannot be used.
     """
     with submitted_job():
         config, run = join_ranks(config, written), shared_run_folder(run)
@@ -45,9 +85,11 @@ def run_training(
 
 
 def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]:
-    """Return the config with the file that `checkpoint=auto` stands for, and whether the run may replace its folder.
+    """Return the config with the checkpoint to resume from, and True if the run may replace its folder.
 
-    A start that was killed before its first checkpoint is replaced. A run whose results are complete is not.
+    For `checkpoint=auto`, the checkpoint is the newest one in the run folder. If the folder has no checkpoint, the
+    training starts from the beginning. A run with `checkpoint=auto` may replace a
+    folder without checkpoints, unless the folder has complete results.
     """
     if config.checkpoint != AUTO:
         return config, config.overwrite
@@ -63,7 +105,7 @@ def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]
 
 
 def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verdict: bool) -> TrainingResult:
-    # A wrong argument must not come up after hours of preparation.
+    # Check the arguments first, because preparing the data may take hours.
     if config.debug.ends_early and config.checkpoint is not None:
         raise InputError(
             f"checkpoint={config.checkpoint}",
@@ -73,17 +115,23 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
     with progress.stage("loading PyTorch"):
         if is_first_rank() and not config.debug.ends_early:
             import_early(config.logger.name)
-        from seqclf.runs.tree_fields import check_tree_fields
+        from seqclf.runs.tree_fields import Encoders, check_order_of_fields, check_tree_fields
         from seqclf.training.check_targets import resolve_targets
 
         config = resolve_targets(config, written)
-    dataset = prepare(config.data, partial(check_tree_fields, config.model, dataset=config.data.name))
+
+    def check_encoders(encoders: Encoders) -> None:
+        check_tree_fields(config.model, encoders, dataset=config.data.name)
+        if config.order_ablation:
+            check_order_of_fields(encoders)
+
+    dataset = prepare(config.data, check_encoders)
     show_dataset(dataset, config.data.fields)
     data_warnings = []
-    if is_first_rank():  # which alone reports them
+    if is_first_rank():  # only the first rank reports warnings
         data_warnings = survey_dataset(dataset, config.data, config.batching, baseline=False).warnings
         show_warnings(data_warnings)
-    with progress.stage("loading Lightning"):  # which only good data needs
+    with progress.stage("loading Lightning"):  # Lightning is imported only after the data has passed all checks
         from seqclf.runs import fit as pipeline
         from seqclf.runs.debug import debug_run
         from seqclf.runs.process_settings import process_settings

@@ -20,7 +20,10 @@ from seqclf.training.module import SequenceTask
 
 
 def make_task(config: Config, dataset: Dataset) -> SequenceTask:
-    """Return the task of a config, with the pretrained vectors of the dataset. Raises InputError on bad settings."""
+    """Return the task that a config describes.
+
+    Pretrained vectors of the dataset are loaded into its network. Raises InputError for invalid settings.
+    """
     task = SequenceTask(
         dataset.description(),
         config["model"],
@@ -31,16 +34,19 @@ def make_task(config: Config, dataset: Dataset) -> SequenceTask:
     )
     for name, vectors in dataset.vectors().items():
         as_network(task.model).load_vectors(name, vectors)
-    task.make_optimizer(steps=1)  # raises on impossible settings before anything is written
+    task.make_optimizer(steps=1)  # raises InputError for impossible settings before any file is written
     return task
 
 
 def make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trainer:
-    """Return a Trainer with the callbacks `hooks`. `settings`: the block trainer. Raises InputError on bad ones."""
+    """Return a Trainer with the given callbacks. Raises InputError for invalid settings.
+
+    `settings`: the config group `trainer`. `hooks`: callbacks.
+    """
     fixed = {
         "callbacks": hooks,
-        "enable_progress_bar": False,  # ours counts all epochs
-        # Opened later, on rank 0 alone, when the settings are known to be possible.
+        "enable_progress_bar": False,  # `TrainingProgress` shows a progress bar over all epochs
+        # Loggers are opened later, on rank 0 only, after the settings have been checked.
         "logger": False,
         "default_root_dir": run,
         "plugins": [AtomicCheckpointIO()],
@@ -48,7 +54,8 @@ def make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Train
     }
     try:
         trainer = pl.Trainer(**{**settings, **fixed})
-    except (MisconfigurationException, TypeError, ValueError, RuntimeError) as error:  # RuntimeError: alike callbacks
+        # Lightning raises RuntimeError for duplicate callbacks.
+    except (MisconfigurationException, TypeError, ValueError, RuntimeError) as error:
         raise trainer_error(error) from None
     if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
         raise InputError(
@@ -57,7 +64,7 @@ def make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Train
             "use trainer.strategy=ddp",
         )
     ranks = torchrun_ranks()
-    if ranks is not None and trainer.world_size != ranks.world_size:  # each rank would train by itself
+    if ranks is not None and trainer.world_size != ranks.world_size:  # each rank would train a model of its own
         raise InputError(
             f"trainer.strategy={settings['strategy']}",
             f"trains with {trainer.world_size} of the {ranks.world_size} ranks that torchrun started",
@@ -71,6 +78,9 @@ def trainer_error(error: Exception) -> InputError:
 
 
 def is_launched_rank(trainer: pl.Trainer) -> bool:
-    """Return True if Lightning's launcher started this process. It watches the exit code."""
+    """Return True if Lightning started this process as an additional rank.
+
+    Lightning watches the exit code of an additional rank.
+    """
     environment = getattr(trainer.strategy, "cluster_environment", None)
     return not trainer.is_global_zero and isinstance(environment, LightningEnvironment)

@@ -1,4 +1,4 @@
-"""Check that a model which reads trees has a field of trees, before its data is read."""
+"""Check that the data has a tree field if the model reads trees. The check runs before the data is read."""
 
 from __future__ import annotations
 
@@ -12,14 +12,26 @@ from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.errors import InputError
 from seqclf.models.encoder import reads_trees
 
+Encoders = Mapping[str, FieldEncoder | type[FieldEncoder]]  # dict field → its encoder, or the class of the encoder
 
-def check_tree_fields(
-    model: Mapping[str, Any], encoders: Mapping[str, FieldEncoder | type[FieldEncoder]], dataset: str | None = None
-) -> None:
-    """Raise InputError if a model reads trees and no field is one.
 
-    `model`: the config of the model. `encoders`: the encoders of the data by field, or their classes. `dataset`: the
-    name of the data. A choice of conf/data of the same name with `_trees` at its end has the same rows as trees.
+def check_order_of_fields(encoders: Encoders) -> None:
+    """Raise InputError if a field of trees is to be shuffled: its nodes name one another by their positions."""
+    trees = [name for name, encoder in encoders.items() if encoder.tags is not None]
+    if trees:
+        raise InputError(
+            "order_ablation=true",
+            f"shuffles tokens, and the field {trees[0]} holds trees, whose nodes have no free order",
+            "set order_ablation=false",
+        )
+
+
+def check_tree_fields(model: Mapping[str, Any], encoders: Encoders, dataset: str | None = None) -> None:
+    """Raise InputError if a model reads trees, but the data has no field of kind tree.
+
+    `model`: config of the model. `encoders`: dict field → encoder or encoder class of the field. `dataset`: name of the
+    dataset. If conf/data has a choice `{dataset}_trees`, this choice has the same rows in the form of trees, and the
+    error suggests it.
     """
     if not reads_trees(model) or any(encoder.tags is not None for encoder in encoders.values()):
         return
@@ -35,7 +47,9 @@ def check_tree_fields(
 
 
 def _as_written(model: Mapping[str, Any]) -> str:
-    """Return the choice of conf/model with the encoder of a model, as an argument, or "model" where none has it.
+    """Return the argument that selects a model on the command line, such as "model=lstm".
+
+    Return "model" if no choice of conf/model has the encoder of this model.
 
     >>> _as_written({"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}})
     'model=tree_lstm'

@@ -1,4 +1,4 @@
-"""`python -m seqclf.search`: hyperparameter search over training commands, one trial after the other."""
+"""`python -m seqclf.search`: hyperparameter search that runs one training command per trial."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @command("search", "seqclf.search.space.SearchConfig")
 def main(config: SearchConfig) -> SearchResult:
-    """Run trials, report each, write the best settings."""
+    """Run a search: run trials, print the result of each trial, and write the settings of the best trial."""
     from seqclf.config.hydra_command import run_folder
     from seqclf.system.run_folder import locked
 
@@ -41,13 +41,13 @@ def _search(config: SearchConfig) -> SearchResult:
     )
     from seqclf.training.check_targets import resolve_targets
 
-    # Before the first trial, which would be refused for the same reasons.
+    # Check the settings before the first trial, because a trial reports errors later.
     resolved = resolve_targets(config, written_keys())
     options, folder = (
         config.search.model_copy(update={"usual": known_keys(config.search.usual, resolved)}),
         run_folder(),
     )
-    # Every trial repeats what was typed for the training.
+    # Each trial gets the overrides that the user typed, except the overrides of the search.
     typed = [text for text in typed_overrides() if not text.lstrip("+").startswith(("search.", "hydra."))]
     overrides = [*config_folders(), *typed]
     study = open_study(folder, options, [*overrides, *options.trial_overrides])

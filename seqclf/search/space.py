@@ -1,4 +1,4 @@
-"""The search space: the values that each key may have."""
+"""The search space of a hyperparameter search: a list or range of values for each config key."""
 
 from __future__ import annotations
 
@@ -10,27 +10,31 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic import AfterValidator, model_validator
 
+from seqclf.config.hints import did_you_mean
 from seqclf.config.options import Count, Options, Seed
 from seqclf.config.override_text import hydra_value
-from seqclf.config.suggestions import did_you_mean
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.results import SplitMetrics
 from seqclf.training.options import TrainConfig
 
-TrialSettings = dict[str, Any]  # the values of a trial by dotted key, such as {"model.layers": 2}
+TrialSettings = dict[str, Any]  # settings of a trial: dict dotted key → value, such as {"model.layers": 2}
 RANGE_KEYS = {"low", "high", "log", "step"}
-SETTINGS = "settings"  # attribute of an Optuna trial: its parameters hold lists and mappings as text
-# What every trial is trained with: no bundle, no baseline, and the rows held out for a guarantee choose no settings.
-OF_TRIALS = {"export": False, "baseline": False, "decision.provisional": True}
-# Parts of a metric's name that say that lower is better.
+SETTINGS = "settings"  # user attribute with the settings of an Optuna trial (Optuna's own parameters cannot be lists)
+# Settings that are the same for all trials: no bundle, no baseline and no second training. With `provisional`, the
+# rows that are held out for a guarantee have no influence on the best settings.
+OF_TRIALS = {
+    **{"export": False, "baseline": False, "order_ablation": False, "refit": False},
+    "decision.provisional": True,
+}
+# Names of metrics for which a lower value is better.
 LOSSES = {"loss", "ece"}
-# Trials with another holdout would train on rows that other trials keep apart for a guarantee.
+# Keys that must be the same in all trials. Otherwise, a trial could train on rows that another trial holds out.
 NOT_SEARCHABLE = {"decision.holdout", "decision.provisional"}
 
 
 def check_space(space: Mapping[str, Any]) -> None:
-    """Raise InputError unless each key has a list of choices, or a range `{low, high, log, step}`.
+    """Raise InputError unless each key of a search space has a list of values or a range `{low, high, log, step}`.
 
     >>> check_space({"model.layers": [1, 2], "optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}})
     """
@@ -52,7 +56,9 @@ def check_space(space: Mapping[str, Any]) -> None:
 
 
 def known_keys(space: Mapping[str, Any], config: Options | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a search space whose dotted keys a config has. A network of another package may lack some.
+    """Return a search space without the keys that do not exist in a config.
+
+    The default search space may contain keys that the network of another package does not have.
 
     >>> known_keys({"model.layers": [1, 2], "model.dropout": [0.1, 0.2]}, {"model": {"dropout": 0.1}})
     {'model.dropout': [0.1, 0.2]}
@@ -71,14 +77,18 @@ def known_keys(space: Mapping[str, Any], config: Options | Mapping[str, Any]) ->
 
 
 def suggest(trial: Any, space: Mapping[str, Any]) -> TrialSettings:
-    """Return a value for each key, drawn by an Optuna `trial`, which keeps them as `SETTINGS`."""
+    """Draw a value for each key of the search space.
+
+    Return the settings as a dict key → value. The settings are also stored in the Optuna trial, as the user attribute
+    `SETTINGS`.
+    """
     settings = {key: _suggest_value(trial, key, values) for key, values in space.items()}
     trial.set_user_attr(SETTINGS, settings)
     return settings
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as arguments for Hydra's command line.
+    """Convert settings to overrides for Hydra's command line.
 
     >>> as_overrides({"model.pooling": "max", "patience": None})
     ['model.pooling=max', 'patience=null']
@@ -90,7 +100,7 @@ def _suggest_value(trial: Any, key: str, values: Any) -> Any:
     if isinstance(values, list):
         if all(choice is None or isinstance(choice, (bool, int, float, str)) for choice in values):
             return trial.suggest_categorical(key, values)
-        # Optuna stores scalars only.
+        # Optuna's parameters must be scalars, so a list or a dict is converted to JSON text.
         return json.loads(trial.suggest_categorical(key, [json.dumps(choice) for choice in values]))
     log, step = bool(values.get("log")), values.get("step")
     if all(isinstance(values[end], int) for end in ("low", "high")) and (step is None or isinstance(step, int)):
@@ -102,17 +112,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-# The config of `search`, checked without PyTorch.
+# Config model of the command `search`. The config is checked without importing PyTorch.
 
 
 def require_space(space: dict[str, Any]) -> dict[str, Any]:
-    """Refuse a search space with a range or a list that nothing can be drawn from."""
+    """Return the search space. Raises InputError if a range is invalid or a list is empty (see `check_space`)."""
     check_space(space)
     return space
 
 
 def require_trial_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Refuse settings that the search itself makes for its trials."""
+    """Return the settings. Raises InputError if the search itself sets a key for all trials (see `OF_TRIALS`)."""
     for key in settings:
         if key in OF_TRIALS:
             raise InputError(f"search.trial: {key}", "is the same for all trials", "remove it")
@@ -120,7 +130,7 @@ def require_trial_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_metric(name: str) -> str:
-    """Refuse a metric unless metrics.json can hold such a number.
+    """Return the name of a metric. Raises InputError if metrics.json has no number with this dotted key.
 
     >>> require_metric("validation.positive.average_precision")
     'validation.positive.average_precision'
@@ -136,7 +146,10 @@ def require_metric(name: str) -> str:
 
 
 def _is_number_at(kind: Any, parts: list[str]) -> bool:
-    """Return True if values of a type hold a number below the names `parts`. Labels may hold points."""
+    """Return True if a value of type `kind` contains a number at the nested keys `parts`.
+
+    A key may be a label with dots. Therefore, several parts may belong to one key.
+    """
     options = [option for option in get_args(kind) if option is not type(None)]
     origin = get_origin(kind)
     if origin in (Union, UnionType):
@@ -157,7 +170,10 @@ Space = Annotated[dict[str, Any], AfterValidator(require_space)]
 
 
 class SearchOptions(Options):
-    """The block search of conf/search.yaml, which explains each key and holds its default."""
+    """Keys `search.*` in the config of the command `search`.
+
+    See conf/search.yaml for the meaning and default of each key.
+    """
 
     space: Space | None
     usual: Space
@@ -169,24 +185,27 @@ class SearchOptions(Options):
 
     @property
     def goal(self) -> Literal["maximize", "minimize"]:
-        """The direction, by default the one in which the metric gets better."""
+        """Direction of the search. By default, a loss is minimized and any other metric is maximized."""
         is_loss = any(part in LOSSES for part in self.metric.split(".")[1:2])
         return self.direction or ("minimize" if is_loss else "maximize")
 
     @property
     def trial_overrides(self) -> list[str]:
-        """The settings that only the trials have, as arguments."""
+        """Overrides for the trials, from the key `search.trial`.
+
+        The command that `best_command` returns does not contain these overrides.
+        """
         return as_overrides(self.trial or {})
 
 
 class SearchConfig(TrainConfig):
-    """The config of every trial, and how to search."""
+    """Config of the command `search`. The config has all keys of the command `train`, and the keys `search.*`."""
 
     search: SearchOptions
 
     @model_validator(mode="after")
     def check_scores(self) -> SearchConfig:
-        """Refuse trials that score nothing."""
+        """Raise InputError for settings of debug runs, because trials with these settings give no metrics."""
         if self.debug.ends_early:
             raise InputError(
                 f"debug={self.debug.name}", "leaves no scores to compare", "remove it, or use seqclf train"

@@ -1,4 +1,7 @@
-"""Trials of a search: each is a training command in a separate process, with settings that Optuna proposes."""
+"""Run the trials of a hyperparameter search, and write the results.
+
+A trial is a training command in its own process. Optuna chooses the settings of each trial.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ if TYPE_CHECKING:
 
 
 DATABASE = "search.db"
-MAX_FAILURES = 5  # failed trials in a row that end a search
+MAX_FAILURES = 5  # number of failed trials in a row after which the search ends
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial that has ended. `settings`: value by dotted key. `value`: of the metric, None if the trial failed."""
+    """A finished trial. `settings`: dict dotted key → value. `value`: metric of the trial, None for a failed trial."""
 
     number: int
     settings: TrialSettings
@@ -42,16 +45,17 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """The value of a trial that did not fail."""
+        """Metric of a trial that did not fail."""
         assert self.value is not None, f"trial {self.number} failed"
         return self.value
 
 
 def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -> Any:
-    """Return the Optuna study in `folder`, a new one or that of an earlier search. An SQLite file holds its trials.
+    """Open the Optuna study (stored trials) in `folder`. If the folder has no study, create a new study.
 
-    `overrides`: of the training, the same for all trials. Trials of other data or another decision were scored on other
-    rows and cannot be compared. They may even have seen the rows that are held out for a guarantee.
+    A study is an SQLite file. `overrides`: the user's overrides, which are the same for all trials. Raises InputError
+    if the stored trials have other overrides, because metrics of trials with other data cannot be compared. The stored
+    trials could also have trained on rows that are held out for a guarantee.
     """
     try:
         import optuna
@@ -89,14 +93,14 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
 
 
 def completed_trials(study: Any) -> list[Trial]:
-    """Return the trials that did not fail, the best first."""
+    """Return all trials of a study that did not fail, sorted from best to worst."""
     trials = [_trial(trial) for trial in study.trials if trial.state.name == "COMPLETE"]
     sign = -1 if study.direction.name == "MAXIMIZE" else 1
     return sorted(trials, key=lambda trial: sign * trial.score)
 
 
 def _trial(frozen: Any) -> Trial:
-    """Return an Optuna trial as plain values."""
+    """Convert an Optuna trial to a `Trial`."""
     return Trial(
         frozen.number,
         frozen.user_attrs.get(SETTINGS) or dict(frozen.params),
@@ -108,16 +112,17 @@ def _trial(frozen: Any) -> Trial:
 def run_trials(
     study: Any, options: SearchOptions, overrides: Sequence[str], folder: Path, report: Callable[[Trial], None]
 ) -> None:
-    """Run trials until `options.trials` of the study did not fail. `report` gets each as it ends.
+    """Run trials until the study has `options.trials` trials that did not fail.
 
-    A trial that cannot be trained is recorded as failed. A first one that fails, or `MAX_FAILURES` in a row, end the
-    search with the error of the last one.
+    If the training command of a trial fails, the trial is stored as failed and the search goes on. Raises InputError if
+    the first trial fails, or if `MAX_FAILURES` trials in a row fail. `report`: function that is called with each
+    finished trial.
     """
     import optuna
 
     states = optuna.trial.TrialState
     space = options.space or options.usual
-    # A search that was killed left its trial running, which Optuna would wait for.
+    # If a search was killed, its last trial is still stored as running. Mark this trial as failed.
     for abandoned in study.get_trials(deepcopy=False, states=[states.RUNNING]):
         study.tell(abandoned.number, state=states.FAIL)
     ended = len(study.get_trials(deepcopy=False, states=[states.COMPLETE]))
@@ -142,8 +147,8 @@ def run_trials(
 
 
 def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | None, str]:
-    """Run a training command. Return its metric and no error, or None and the last line of its error."""
-    # Not in this process: a trial may run out of memory, and its settings of PyTorch must not reach the next one.
+    """Run the training command of a trial. Return the metric and "", or None and the last line of the error output."""
+    # Each trial runs in its own process, because training may run out of memory and changes PyTorch's global settings.
     command = [
         sys.executable,
         "-P",
@@ -161,7 +166,7 @@ def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | No
 
 
 def read_metric(metrics: Mapping[str, Any], name: str) -> float:
-    """Return a number of metrics.json by its dotted name. Raises InputError where there is none.
+    """Return the number in metrics.json that has the dotted key `name`. Raises InputError if there is no such number.
 
     >>> read_metric({"validation": {"positive": {"average_precision": 0.75}}}, "validation.positive.average_precision")
     0.75
@@ -173,25 +178,32 @@ def read_metric(metrics: Mapping[str, Any], name: str) -> float:
 
 
 def _below(metrics: Any, name: str) -> Any:
-    """Return the value of a dotted name, None if there is none. Keys such as labels and "0.01" may hold points."""
+    """Return the value at a dotted key in nested dicts, or None.
+
+    The keys of the dicts may also contain dots, such as "0.01".
+    """
     if not isinstance(metrics, Mapping):
         return None
     found = (_below(part, name[len(key) + 1 :]) for key, part in metrics.items() if name.startswith(f"{key}."))
     return metrics[name] if name in metrics else next((value for value in found if value is not None), None)
 
 
-# The outcome of a search: a table, a picture, and the best settings as a file.
+# Outputs of a search: a printed table of trials, a plot, and a file with the best settings.
 
 BEST = Path("experiment") / "best.yaml"
-MAX_ROWS = 15
-PANELS = 3  # settings in a row of the picture
-LOG_SCALE = 20  # largest over smallest value of a setting from which on its axis is logarithmic
+MAX_ROWS = 15  # maximum number of trials in the printed table
+PANELS = 3  # number of panels side by side in the plot; a panel shows one setting
+LOG_SCALE = 20  # the axis of a setting is logarithmic if largest value / smallest value exceeds this ratio
 BLUE, GREY = "#2f6db5", "#9aa5b1"
 
 
 @dataclass(frozen=True)
 class SearchResult(JsonResult):
-    """The JSON line of `search`. `search`: its folder. `value` and `best`: metric and settings of the best trial."""
+    """The JSON line of the command `search`.
+
+    `search`: folder of the search. `trials`: number of trials. `metric`: name of the metric. `value`: value of the
+    metric for the best trial. `best`: settings of the best trial.
+    """
 
     search: str
     trials: int
@@ -201,7 +213,7 @@ class SearchResult(JsonResult):
 
 
 def trial_line(trial: Trial) -> str:
-    """Return a trial as one line of text.
+    """Return one line of text about a trial: its number, its metric and its settings.
 
     >>> trial_line(Trial(3, {"model.layers": 2, "optimizer.lr": 0.00123456}, 0.91239, None))
     'trial 3: 0.9124  model.layers=2 optimizer.lr=0.001235'
@@ -212,7 +224,7 @@ def trial_line(trial: Trial) -> str:
 
 
 def trials_table(trials: Sequence[Trial], metric: str) -> Table:
-    """Return a table of the first `MAX_ROWS` trials, a column for each setting."""
+    """Return a table with the first `MAX_ROWS` trials. The table has a column for each setting."""
     keys = list(dict.fromkeys(key for trial in trials for key in trial.settings))
     table = Table(title=metric, title_justify="left")
     for heading in ("trial", "value", *keys):
@@ -223,7 +235,10 @@ def trials_table(trials: Sequence[Trial], metric: str) -> Table:
 
 
 def write_best(best: Trial, metric: str, path: Path) -> None:
-    """Write the settings of a trial as a Hydra experiment: `--config-dir FOLDER experiment=best`."""
+    """Write the settings of a trial to a YAML file.
+
+    A command reads the file with `--config-dir FOLDER experiment=best`.
+    """
     nested: dict[str, Any] = {}
     chosen = {key: value for key, value in best.settings.items() if (CONF / key).is_dir()}
     if chosen:
@@ -241,7 +256,7 @@ def write_best(best: Trial, metric: str, path: Path) -> None:
 
 
 def best_command(best: Trial, overrides: Sequence[str]) -> str:
-    """Return the command that trains with the settings of a trial. `overrides`: what was typed for the training.
+    """Return the command line that trains a model with the settings of a trial. `overrides`: the user's overrides.
 
     >>> print(best_command(Trial(0, {"optimizer.betas": [0.9, 0.99]}, 0.5, None), ["seed=1", "baseline=false"]))
     python -m seqclf.train seed=1 'optimizer.betas=[0.9, 0.99]'
@@ -251,7 +266,7 @@ def best_command(best: Trial, overrides: Sequence[str]) -> str:
 
 
 def draw_trials(trials: Sequence[Trial], options: SearchOptions, path: Path) -> None:
-    """Draw the value of each trial in the order they ran, and below it against each setting."""
+    """Plot the metric over the number of the trial. In further panels, plot the metric over each setting."""
     import numpy as np
     from matplotlib.figure import Figure
 
@@ -279,7 +294,10 @@ def draw_trials(trials: Sequence[Trial], options: SearchOptions, path: Path) -> 
 
 
 def _draw_setting(axes: Axes, key: str, settings: Sequence[Any], values: Any) -> None:
-    """Draw the value of each trial against one of its settings. Choices that are not numbers are shown as text."""
+    """Plot the metric over one setting, with one point per trial.
+
+    If a value of the setting is not a number, all values are shown as text.
+    """
     numeric = all(isinstance(setting, (int, float)) and not isinstance(setting, bool) for setting in settings)
     axes.plot(settings if numeric else [str(setting) for setting in settings], values, "o", markersize=4, color=BLUE)
     if numeric and min(settings) > 0 and max(settings) / min(settings) > LOG_SCALE:

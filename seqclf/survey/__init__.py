@@ -1,1 +1,4 @@
-"""Survey of a dataset before it is trusted: class counts, lengths, baseline, target leakage. Loads no PyTorch."""
+"""Statistics of a dataset before training, such as class counts, lengths, a baseline and target leakage.
+
+This package does not import PyTorch.
+"""

@@ -1,4 +1,4 @@
-"""Class counts by split."""
+"""Number of rows of each class in each split."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqclf.system.json_result import JsonObject
+from seqclf.system.json_result import JsonObject, JsonResult
 
 
 @dataclass(frozen=True)
-class ClassCounts:
-    """Rows of one class: `rows` by split, and their `share` of the rows of all splits."""
+class ClassCounts(JsonResult):
+    """Number of rows of one class in each split.
+
+    `rows`: dict split → number of rows of the class. `share`: fraction of all rows that belong to the class.
+    """
 
     label: str
     rows: dict[str, int]
     share: float
 
     def to_dict(self) -> JsonObject:
-        """Return plain values, with one key per split."""
+        """Return the counts as a flat dict, with one key for each split."""
         return {"label": self.label, **self.rows, "share": self.share}
 
 
 def count_classes(labels: Mapping[str, np.ndarray], classes: Sequence[str]) -> list[ClassCounts]:
     """Count the rows of each class in each split, in the order of `classes`.
 
-    `labels`: the (N,) class codes of each split.
+    `labels`: dict split → (N,) class codes.
 
     >>> labels = {"train": np.array([0, 0, 1]), "test": np.array([1])}
     >>> for counts in count_classes(labels, ["no", "yes"]):
@@ -34,7 +37,7 @@ def count_classes(labels: Mapping[str, np.ndarray], classes: Sequence[str]) -> l
     no {'train': 2, 'test': 0} 0.5
     yes {'train': 1, 'test': 1} 0.5
     """
-    # `minlength`, because a split may lack the last classes.
+    # `minlength` is needed, because a split may have no row of the last classes.
     counts = {split: np.bincount(codes, minlength=len(classes)) for split, codes in labels.items()}
     total_by_class = np.sum(list(counts.values()), axis=0)
     return [

@@ -1,4 +1,4 @@
-"""Field statistics: unknown, missing, constant and extreme values, and the spread of each channel."""
+"""Statistics of each field: unknown, missing, constant and extreme values, and the spread of each channel."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from seqclf.data.storage.store import sample_split
 from seqclf.evaluation.baseline import MAX_FITTED_TOKENS
 from seqclf.system.json_result import JsonResult
 
-# Spread of number fields: range, deviation within and between sequences, and sequences that one scale flattens.
+# Spread of number fields: range, standard deviation within and between sequences, and flat sequences. All sequences are
+# scaled by one mean and standard deviation. A sequence is flat if its scaled values vary little.
 
-MAX_SPREAD_VALUES = 2_000_000  # training values to measure; more are sampled by whole rows
-# Noise of model.number_noise (0.3 by default) has nine times the variance of a sequence whose scaled values deviate by
-# less than a tenth.
+MAX_SPREAD_VALUES = 2_000_000  # maximum number of values; if a field has more training values, whole rows are sampled
+# A sequence is flat if the standard deviation of its scaled values is below this number. The noise that training adds
+# (model.number_noise, 0.3 by default) has at least nine times the variance of a flat sequence.
 FLAT_DEVIATION = 0.1
-FLATTENED_SHARE = 0.1  # of the sequences, from which on it is worth a warning
-STANDARD_ERRORS = 3.0  # that the share must exceed the one by chance
-MIN_SEQUENCES = 20  # that vary; a tenth of fewer may be one odd sequence
+FLATTENED_SHARE = 0.1  # minimum fraction of flat sequences for a warning, beyond the fraction by chance
+STANDARD_ERRORS = 3.0  # the difference must also be at least this many standard errors
+MIN_SEQUENCES = 20  # minimum of varying sequences; a tenth of fewer sequences may be a single outlier
 
 
 @dataclass(frozen=True)
 class ChannelSpread(JsonResult):
-    """Spread of one channel in training, in units of the data. None where there is no value.
+    """Spread of one channel in the training rows, in units of the data.
 
-    `lowest`, `highest`: of all values. `between`: deviation between the means of the sequences. `within`, `within_p5`,
-    `within_p95`: median and quantiles of the deviations within sequences of two values or more.
+    If the channel has no values, all numbers are `None`. `lowest`, `highest`: smallest and largest value. `between`:
+    standard deviation of the mean values of the sequences. `within`, `within_p5`, `within_p95`: median, 5 % quantile
+    and 95 % quantile of the standard deviation within a sequence, over all sequences. These quantiles ignore sequences
+    with fewer than two values.
     """
 
     lowest: float | None = None
@@ -46,12 +49,15 @@ class ChannelSpread(JsonResult):
 
     @property
     def within_ratio(self) -> float | None:
-        """The 95 % quantile of the deviations within sequences over the 5 % quantile, None if that is 0."""
+        """Ratio of `within_p95` to `within_p5`, or `None` if `within_p5` is 0 or `None`."""
         return self.within_p95 / self.within_p5 if self.within_p5 and self.within_p95 is not None else None
 
 
 def measure_spread(values: np.ndarray, lengths: np.ndarray) -> ChannelSpread:
-    """Measure one channel. `values`: (S,) in units of the data, NaN where missing, rows end to end. `lengths`: (N,).
+    """Measure the spread of one channel.
+
+    `values`: (S,) values of all rows, one row after the other, in units of the data. Missing values are NaN. `lengths`:
+    (N,) number of tokens of each row.
 
     >>> measure_spread(np.array([1.0, 3.0, 11.0, 13.0]), np.array([2, 2])).to_dict()
     {'lowest': 1.0, 'highest': 13.0, 'between': 5.0, 'within': 1.0, 'within_p5': 1.0, 'within_p95': 1.0}
@@ -76,10 +82,13 @@ def measure_spread(values: np.ndarray, lengths: np.ndarray) -> ChannelSpread:
 
 @dataclass(frozen=True)
 class Flattening(JsonResult):
-    """Share of the sequences that vary, but by less than a tenth of the scale, over all channels of a field.
+    """Fraction of flat sequences in a number field.
 
-    `by_chance`: the share after the values changed places at random over all sequences. Heavy tails flatten sequences
-    too, but shuffled ones as much, and a scale for each sequence does not help them. `sequences`: the number that vary.
+    A sequence is flat in a channel if its scaled values vary, but their standard deviation is below `FLAT_DEVIATION`.
+    `share`: fraction of flat sequences among the sequences that vary, over all channels. `by_chance`: fraction of flat
+    sequences after all values were shuffled across sequences. If the distribution of the values has a heavy tail,
+    shuffled sequences are flat too. A separate scale for each sequence does not help data with a heavy tail.
+    `sequences`: number of varying sequences, averaged over the channels.
     """
 
     share: float
@@ -88,7 +97,7 @@ class Flattening(JsonResult):
 
     @property
     def is_notable(self) -> bool:
-        """True if the sequences differ in scale or offset so much that one scale for all flattens many of them."""
+        """True if the sequences differ so much in scale or offset that many sequences are flat on a shared scale."""
         if self.sequences < MIN_SEQUENCES:
             return False
         variance = self.share * (1 - self.share) + self.by_chance * (1 - self.by_chance)
@@ -97,10 +106,11 @@ class Flattening(JsonResult):
 
 
 def measure_flattening(scaled: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -> Flattening | None:
-    """Count the sequences that are flat in the channels as the model gets them.
+    """Measure the fraction of flat sequences in the scaled channels of a number field.
 
-    `scaled`: (S, W). `seen`: (S, W) mask of the values that are not filled. `lengths`: (N,). Channels of two values,
-    such as flags, do not count. None if no other channel varies within a sequence.
+    `scaled`: (S, W) scaled values of all rows, one row after the other. `seen`: (S, W) bool, True for values of the
+    data, False for filled gaps. `lengths`: (N,) number of tokens of each row. Channels with only two distinct values,
+    such as flags, are ignored. Return `None` if no other channel varies within a sequence.
 
     >>> waves = np.tile([1.0, 2.0, 1.5], 40) * np.repeat(np.geomspace(0.01, 100, 40), 3)
     >>> flattening = measure_flattening(waves[:, None] / waves.std(), np.ones((120, 1), bool), np.full(40, 3))
@@ -128,7 +138,7 @@ def _is_flag(values: np.ndarray) -> bool:
 
 
 def _flat_when_shuffled(values: np.ndarray, chosen: np.ndarray, lengths: np.ndarray) -> int:
-    """Count the sequences that are flat after the `chosen` values changed places at random."""
+    """Shuffle the `chosen` values across all sequences, and count the flat sequences after the shuffle."""
     shuffled = values.copy()
     shuffled[chosen] = np.random.default_rng(0).permutation(values[chosen])
     deviations = scale_sequences(shuffled[:, None], chosen[:, None], lengths).deviation[:, 0]
@@ -138,9 +148,9 @@ def _flat_when_shuffled(values: np.ndarray, chosen: np.ndarray, lengths: np.ndar
 def measure_number(
     encoder: FieldEncoder, sequences: Ragged, channels: Sequence[str]
 ) -> tuple[dict[str, ChannelSpread], Flattening | None]:
-    """Return the spread of each of the `channels` of a number field, and its flattening.
+    """Return the spread of each channel of a number field, and the fraction of flat sequences in the field.
 
-    The latter is None if the field has no single scale.
+    The fraction of flat sequences is `None` if the encoder does not scale the field by one mean and standard deviation.
     """
     field = encoder.field
     values, lengths = encoder.original_values(sequences.fields), np.asarray(sequences.lengths)
@@ -155,14 +165,14 @@ def measure_number(
 
 @dataclass(frozen=True)
 class FieldStatistics(JsonResult):
-    """Statistics of one field. Those that do not apply to its kind are None.
+    """Statistics of one field. A statistic is `None` if it does not apply to the kind of the field.
 
-    `describe`: the encoder's options in words. `size`: the number of category ids. `unknown`: by split, the share of
-    tokens whose value is not in the vocabulary. `missing`: by channel, the share of training tokens without a value.
-    `constant`: every training token has the same value. `constant_channels`: channels of a number field that never
-    change, while others do. `extremes`: warnings about outlying numbers. `spread`: by channel of a number field, on a
-    sample of at most `MAX_SPREAD_VALUES` values. `flattened`: None where numbers have no single
-    scale.
+    `describe`: description of the encoder's options. `size`: number of category ids. `unknown`: dict split → fraction
+    of tokens whose value is not in the vocabulary. `missing`: dict channel → fraction of training tokens without a
+    value. `constant`: True if every training token has the same value. `constant_channels`: channels of a number field
+    that are constant, if other channels of the field vary. `extremes`: warnings about outliers. `spread`: dict channel
+    of a number field → spread, measured on at most `MAX_SPREAD_VALUES` values. `flattened`: fraction of flat sequences,
+    or `None` if the field is not scaled by one mean and standard deviation.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
@@ -174,7 +184,7 @@ class FieldStatistics(JsonResult):
             "extremes",
             "spread",
             "flattened",
-        }  # that other kinds of fields have
+        }  # only some field kinds have these statistics
     )
 
     kind: str
@@ -191,7 +201,7 @@ class FieldStatistics(JsonResult):
 
 
 def measure_field(dataset: Dataset, name: str, encoder: FieldEncoder) -> FieldStatistics:
-    """Measure one field. Large splits are sampled by whole rows."""
+    """Measure the statistics of one field. Only a sample of the rows of a large split is measured."""
     spec = encoder.spec()
     values = {
         split_name: sample_split(split, MAX_FITTED_TOKENS, 0).sequences.fields[name]
@@ -207,7 +217,11 @@ def measure_field(dataset: Dataset, name: str, encoder: FieldEncoder) -> FieldSt
 
 
 def _id_statistics(encoder: FieldEncoder, ids: dict[str, np.ndarray], size: int, unknown: int) -> FieldStatistics:
-    """Measure (S,) ids, or (S, K) of which those below `unknown` stand for no value."""
+    """Measure the statistics of a field whose tokens are ids.
+
+    `ids`: dict split → (S,) ids, or (S, K) with K ids for each token. `unknown`: id of unknown values. Smaller ids
+    stand for tokens without a value.
+    """
     train = ids["train"]
     return FieldStatistics(
         kind=encoder.field.kind,
@@ -222,7 +236,11 @@ def _id_statistics(encoder: FieldEncoder, ids: dict[str, np.ndarray], size: int,
 
 
 def _number_statistics(encoder: FieldEncoder, train: np.ndarray) -> FieldStatistics:
-    """Measure (S, D) encoded training values: channels first, then one mask channel each where values may miss."""
+    """Measure a number field from its encoded training values (S, D).
+
+    The first columns of `train` are the channels of the field. If values can be missing, one mask column for each
+    channel follows.
+    """
     channels, mask_channels = encoder.channel_names(), encoder.mask_channels()
     missing = None
     if mask_channels is not None:
@@ -231,7 +249,7 @@ def _number_statistics(encoder: FieldEncoder, train: np.ndarray) -> FieldStatist
     is_constant = encoder.constant_channels(train)
     constant_channels = None
     if not is_constant.all():
-        # A channel that is sometimes missing is no constant: its presence carries information.
+        # A constant channel with missing values is not listed, because the presence of a value carries information.
         constant_channels = [
             channel
             for channel, constant in zip(channels, is_constant, strict=True)

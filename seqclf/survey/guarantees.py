@@ -1,4 +1,4 @@
-"""Guarantees that the rows can back: how many of each label training holds out, and how many a recall needs."""
+"""Evidence for recall guarantees: the held-out rows of each label, and the number of rows that a guarantee needs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from seqclf.evaluation.holdout import holdout_rows, units_by_class
 from seqclf.evaluation.thresholds import recall_holds, threshold_for_recall
 from seqclf.system.json_result import JsonResult
 
-RECALLS = (0.8, 0.9)  # values of decision.min_recall
+RECALLS = (0.8, 0.9)  # recalls (decision.min_recall) for which the survey checks whether a guarantee is possible
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelEvidence(JsonResult):
-    """Evidence for guarantees of one label. `held_out`: its units. `backed`: by recall, whether these are enough."""
+    """Evidence for recall guarantees of one label.
+
+    `held_out`: number of held-out units (rows, groups or distinct sequences) of the label. `backed`: dict recall → True
+    if the held-out units suffice to guarantee this recall.
+    """
 
     label: str
     held_out: int
@@ -26,11 +30,12 @@ class LabelEvidence(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class GuaranteeSurvey(JsonResult):
-    """Evidence for a guaranteed recall of each label, alone and with the `confidence`.
+    """Evidence for a guaranteed recall of each label.
 
-    `holdout`: the fraction of the validation rows that training holds out. `unit`: of what is counted: "row", or
-    "group" or "sequence" where one row is drawn from each group, or from each distinct sequence. `needed`: held-out
-    units by recall. `labels`: fewest units first.
+    Each guarantee is for a single label and has the given `confidence`. `holdout`: fraction of the validation rows that
+    training holds out. `unit`: unit that is counted: "row", "group" or "sequence". Only one row of each group counts,
+    and equal sequences count once. `needed`: dict recall → number of held-out units that are needed to guarantee this
+    recall. `labels`: evidence for each label, sorted by rising number of held-out units.
     """
 
     confidence: float
@@ -41,7 +46,11 @@ class GuaranteeSurvey(JsonResult):
 
 
 def survey_guarantees(dataset: Dataset, holdout: float, confidence: float) -> GuaranteeSurvey:
-    """Count what `train` would hold out of validation. `holdout`, `confidence`: of conf/decision."""
+    """Count the validation rows of each label that training would hold out.
+
+    Compare the counts with the numbers of rows that recall guarantees need. `holdout`, `confidence`: values of the
+    config group `decision`.
+    """
     validation = dataset.splits["validation"]
     held_out = holdout_rows(validation.labels, holdout, validation.groups)
     group = group_codes(None if validation.groups is None else validation.groups[held_out])

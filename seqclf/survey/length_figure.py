@@ -1,4 +1,4 @@
-"""Histogram of the lengths as inline SVG: all rows in the top panel, and one panel for each class below."""
+"""Histograms of sequence lengths as inline SVG: a top panel for all rows, and one panel below for each class."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from seqclf.documents.figures import FILL, INK, MARK, hide_axes, render_svg
 from seqclf.documents.formatting import number, shortened
 from seqclf.survey.lengths import LengthStatistics, LengthSummary
 
-MAX_PANELS = 10  # class panels; smaller classes share the last one
-# Margins, then heights of the panel of all rows and of a class. The left margin holds the titles.
+MAX_PANELS = 10  # maximum number of class panels; the smallest classes share the last panel
+# Four margins, the height of the panel of all rows, and the height of a class panel, in inches. The left margin holds
+# the panel titles.
 MARGIN_IN, RIGHT_IN, TOP_IN, BOTTOM_IN, ALL_IN, CLASS_IN = 1.0, 0.7, 0.5, 0.45, 1.1, 0.4
 
 
 class Panel(NamedTuple):
-    """One histogram: `counts` (B,) between the common edges, and the median length if it is known."""
+    """One histogram of lengths.
+
+    `counts`: number of rows in each of the B bins. `median`: median length, or `None` for a panel of several classes.
+    """
 
     title: str
     counts: np.ndarray
@@ -25,19 +29,19 @@ class Panel(NamedTuple):
 
 
 def length_picture(lengths: LengthStatistics, width_in: float) -> Markup:
-    """Draw the histograms at a width in inches."""
+    """Draw the length histograms of all rows and of each class. `width_in`: width of the figure in inches."""
     panels = _panels(lengths)
     height_in = TOP_IN + ALL_IN + CLASS_IN * (len(panels) - 1) + BOTTOM_IN
     return render_svg(lambda figure: _draw(figure, lengths, panels), width_in, height_in)
 
 
 def is_geometric(edges: list[float]) -> bool:
-    """Return whether the bins grow with the length, so that the axis has to be logarithmic."""
+    """Return True if the bins become wider with increasing length. The length axis of such bins is logarithmic."""
     return len(edges) > 2 and edges[0] > 0 and edges[-1] - edges[-2] > 2 * (edges[1] - edges[0])
 
 
 def _panels(lengths: LengthStatistics) -> list[Panel]:
-    """Return panels of all rows, of the largest classes, and one of all other classes together."""
+    """Return a panel for all rows, a panel for each of the largest classes, and one panel for the remaining classes."""
     counts = {label: np.asarray(row_counts) for label, row_counts in lengths.histogram.by_class.items()}
     labels = sorted(counts, key=lambda label: -counts[label].sum())
     panels = [Panel("all rows", np.sum(list(counts.values()), axis=0), lengths.all_rows.p50)]
@@ -91,13 +95,16 @@ def _draw_panel(axis: Any, panel: Panel, edges: list[float], title_x: float) -> 
 
 
 def _mark_percentiles(axis: Any, summary: LengthSummary) -> None:
-    """Mark the 5th, 50th and 95th percentile. The median's name stands a line higher, clear of the other two."""
+    """Mark the 5th, 50th and 95th percentile.
+
+    The text of the median is one line higher than the others, so that texts do not overlap.
+    """
     for name, length, side, line in (
         ("p5", summary.p5, "right", 0),
         ("median", summary.p50, "center", 1),
         ("p95", summary.p95, "left", 0),
     ):
-        if name != "median":  # which the panel has drawn
+        if name != "median":  # `_draw_panel` has drawn the median
             axis.axvline(length, color=MARK, linewidth=0.8, linestyle=(0, (3, 2)))
         offset = {"textcoords": "offset points", "xytext": (0, 2 + 11 * line)}
         position = {"xy": (length, 1), "xycoords": axis.get_xaxis_transform(), "ha": side}

@@ -1,23 +1,25 @@
-"""Length statistics before truncation, by class and split; padding of the batches; effects of truncation."""
+"""Sequence lengths by class and split, padding of training batches, and effects of truncation."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
 from seqclf.data.storage.dataset import Dataset
-from seqclf.system.json_result import JsonObject, JsonResult
+from seqclf.system.json_result import JsonResult
 
 HISTOGRAM_BINS = 40
-LONG_TAIL = 20.0  # longest length over the median from which the bins grow geometrically
+LONG_TAIL = 20.0  # bins are geometric if the longest length exceeds the median length by more than this factor
 
 
 @dataclass(frozen=True)
-class LengthSummary:
-    """Count, range, mean and percentiles of some lengths, in tokens."""
+class LengthSummary(JsonResult):
+    """Count, range, mean and percentiles of sequence lengths, in tokens."""
 
     rows: int
     min: int
@@ -33,34 +35,30 @@ class LengthSummary:
 
 
 @dataclass(frozen=True)
-class LengthHistogram:
-    """Row counts between `edges` (B + 1,), as lists of B counts by class."""
+class LengthHistogram(JsonResult):
+    """Histogram of lengths. `edges`: the B + 1 edges of B bins. `by_class`: dict label → number of rows in each bin."""
 
     edges: list[float]
     by_class: dict[str, list[int]]
 
 
 @dataclass(frozen=True)
-class LengthStatistics:
-    """Lengths before truncation: of all splits together, by class and by split. A class without rows has no summary."""
+class LengthStatistics(JsonResult):
+    """Statistics of the sequence lengths before truncation: of all rows, of each class and of each split.
+
+    Classes without rows are omitted.
+    """
+
+    JSON_NAMES: ClassVar[Mapping[str, str]] = {"all_rows": "all"}
 
     all_rows: LengthSummary
     by_class: dict[str, LengthSummary]
     by_split: dict[str, LengthSummary]
     histogram: LengthHistogram
 
-    def to_dict(self) -> JsonObject:
-        """Return plain values."""
-        return {
-            "all": asdict(self.all_rows),
-            "by_class": {label: asdict(summary) for label, summary in self.by_class.items()},
-            "by_split": {split: asdict(summary) for split, summary in self.by_split.items()},
-            "histogram": asdict(self.histogram),
-        }
-
 
 def measure_lengths(dataset: Dataset) -> LengthStatistics:
-    """Return summaries of all rows, of each class and of each split, and a histogram of all rows by class."""
+    """Return length summaries of all rows, of each class and of each split, and a length histogram of each class."""
     lengths = np.concatenate([split.lengths_before_truncation for split in dataset.splits.values()])
     labels = np.concatenate([split.labels for split in dataset.splits.values()])
     edges = histogram_edges(lengths)
@@ -77,7 +75,7 @@ def measure_lengths(dataset: Dataset) -> LengthStatistics:
 
 
 def summarize_lengths(lengths: np.ndarray) -> LengthSummary:
-    """Summarize (N,) lengths, N ≥ 1.
+    """Return count, range, mean and percentiles of `lengths` (N,), where N ≥ 1.
 
     >>> summary = summarize_lengths(np.array([1, 2, 3, 10]))
     >>> summary.rows, summary.mean, summary.p50, summary.max
@@ -94,24 +92,31 @@ def summarize_lengths(lengths: np.ndarray) -> LengthSummary:
 
 
 def histogram_edges(lengths: np.ndarray) -> np.ndarray:
-    """Return bin edges halfway between whole lengths: of equal width, or geometric for a long tail."""
+    """Return bin edges halfway between integer lengths. The bins have equal widths.
+
+    If the longest sequence is much longer than the median, the widths grow geometrically instead.
+    """
     shortest, longest = int(lengths.min()), int(lengths.max())
     if longest > LONG_TAIL * np.median(lengths):
-        # Equal bins would put nearly all rows into the first one.
+        # With equal bins, nearly all rows would be in the first bin.
         return np.unique(np.geomspace(shortest, longest + 1, HISTOGRAM_BINS + 1).round()) - 0.5
     width = -(-(longest - shortest + 1) // HISTOGRAM_BINS)
     return np.arange(shortest, longest + width + 1, width) - 0.5
 
 
-# Padding: the efficiency of the first epoch's batches, next to padding every row to the longest.
+# Padding: padding efficiency of the batches in the first epoch, compared with padding every row to the longest row.
 
-MAX_PLANNED_ROWS = 2_000_000  # the efficiency of more rows is that of the first ones
+MAX_PLANNED_ROWS = 2_000_000  # maximum number of rows; larger data is measured on its first rows
 
 
 @dataclass(frozen=True)
 class PaddingSurvey(JsonResult):
-    """Batches of the first epoch. `padding_efficiency`: tokens over computed tokens, padding included.
-    `padding_efficiency_static`: the same if every row were padded to the longest."""
+    """Padding of the batches in the first epoch.
+
+    The padding efficiency is the fraction of the batches that is not padding. `padding_efficiency`: padding efficiency
+    of the planned batches. `padding_efficiency_static`: padding efficiency if every row were padded to the longest row
+    of the data.
+    """
 
     batches: int
     rows_per_batch: float
@@ -120,7 +125,10 @@ class PaddingSurvey(JsonResult):
 
 
 def survey_padding(dataset: Dataset, batching: BatchingOptions) -> PaddingSurvey:
-    """Plan the first epoch of training with the `batching` of a config and measure its padding."""
+    """Plan the batches of the first training epoch and measure their padding.
+
+    `batching`: batching options of a config.
+    """
     train = dataset.splits["train"]
     lengths = train.sequences.lengths[:MAX_PLANNED_ROWS]
     plan = plan_arguments(batching, lengths, train.labels[:MAX_PLANNED_ROWS])
@@ -133,46 +141,43 @@ def survey_padding(dataset: Dataset, batching: BatchingOptions) -> PaddingSurvey
     )
 
 
-# Truncation: the limit that was applied, and the rows and tokens that other limits would cut.
+# Truncation: the applied length limit, and the rows and tokens that other limits would cut.
 
-# A limit below the 90th percentile would cut more rows than anyone accepts.
+# Percentiles of the lengths to try as limits. A limit below the 90th percentile would cut too many rows.
 TRIED_PERCENTILES = (90, 95, 99)
 
 
 @dataclass(frozen=True)
-class LimitTrial:
-    """Shares of the rows cut and of the tokens lost under a `max_length`."""
+class LimitTrial(JsonResult):
+    """Effect of a length limit.
+
+    `cut_rows`: fraction of rows that the limit cuts. `lost_tokens`: fraction of tokens that the limit removes.
+    """
+
+    JSON_NAMES: ClassVar[Mapping[str, str]] = {"lost_tokens": "lost_steps"}
 
     max_length: int
     cut_rows: float
     lost_tokens: float
 
-    def to_dict(self) -> JsonObject:
-        """Return plain values."""
-        return {"max_length": self.max_length, "cut_rows": self.cut_rows, "lost_steps": self.lost_tokens}
-
 
 @dataclass(frozen=True)
-class TruncationSurvey:
-    """The dataset's limit, the number of rows it cut in each split, and trials of other limits."""
+class TruncationSurvey(JsonResult):
+    """The length limit of a dataset, the number of rows that it cuts in each split, and the effects of other limits."""
+
+    JSON_NAMES: ClassVar[Mapping[str, str]] = {"trials": "if"}
 
     max_length: int | None
     truncate: str
     cut_rows: dict[str, int]
     trials: list[LimitTrial]
 
-    def to_dict(self) -> JsonObject:
-        """Return plain values. The trials are under `if`."""
-        return {
-            "max_length": self.max_length,
-            "truncate": self.truncate,
-            "cut_rows": self.cut_rows,
-            "if": [trial.to_dict() for trial in self.trials],
-        }
-
 
 def survey_truncation(dataset: Dataset) -> TruncationSurvey:
-    """Report the limit of a dataset and try others at high percentiles of its lengths before truncation."""
+    """Describe the length limit of a dataset, and measure the effects of other limits.
+
+    The other limits are high percentiles of the lengths before truncation.
+    """
     lengths = np.concatenate([split.lengths_before_truncation for split in dataset.splits.values()])
     limits = sorted({int(np.percentile(lengths, q)) for q in TRIED_PERCENTILES})
     return TruncationSurvey(
@@ -184,7 +189,9 @@ def survey_truncation(dataset: Dataset) -> TruncationSurvey:
 
 
 def try_limit(lengths: np.ndarray, max_length: int) -> LimitTrial:
-    """Measure what a limit would cut of sequences with these (N,) lengths.
+    """Measure the fractions of rows and tokens that the limit `max_length` would cut.
+
+    `lengths`: (N,) lengths before truncation.
 
     >>> try_limit(np.array([2, 2, 4, 8]), max_length=4)
     LimitTrial(max_length=4, cut_rows=0.25, lost_tokens=0.25)

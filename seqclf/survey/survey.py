@@ -1,4 +1,7 @@
-"""The survey of a dataset: classes, lengths, padding, fields, leaks, target leakage and an order-blind baseline."""
+"""The survey of a dataset: classes, lengths, padding, fields, leaks, target leakage and an order-blind baseline.
+
+The order-blind baseline is a model that sees the tokens of a sequence but not their order.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import shlex
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,19 +48,22 @@ from seqclf.survey.values import (
     measure_values,
 )
 from seqclf.system import progress
-from seqclf.system.json_result import JsonObject
+from seqclf.system.json_result import JsonObject, JsonResult
 
-# Warnings about a dataset, to be looked at before training.
+# Warnings about a dataset that a user should read before training.
 
 RARE_ROWS = 10
-IMBALANCE_RATIO = 10.0  # training rows of the largest class over those of the smallest
+IMBALANCE_RATIO = 10.0  # training rows of the largest class over the training rows of the smallest class
 SUSPICIOUS_RECALL = 0.99
 UNKNOWN_SHARE = 0.05
 MOSTLY_UNKNOWN = 0.5
 
 
 def dataset_warnings(survey: DatasetSurvey) -> list[str]:
-    """Return one line for each problem: leaks between splits, rare classes, odd fields, target leakage."""
+    """Return one line for each problem of a dataset.
+
+    Problems are leaks between splits, rare classes, suspicious fields and target leakage.
+    """
     lines = [*survey.leaks.warnings(), *_class_warnings(survey.classes)]
     lines += _label_warnings(counts.label for counts in survey.classes)
     for name, statistics in survey.fields.items():
@@ -91,7 +97,11 @@ def _class_warnings(classes: list[ClassCounts]) -> Iterator[str]:
 
 
 def _label_warnings(labels: Iterable[str]) -> Iterator[str]:
-    """Yield a line for classes that look alike, quoted to show their spaces, and for one named as a missing value."""
+    """Yield a warning for each set of labels that look alike.
+
+    Also yield a warning for each label that is a word for a missing value, such as "null". Labels that look alike are
+    quoted to show their spaces.
+    """
     alike: dict[str, list[str]] = {}
     for label in labels:
         alike.setdefault(unicodedata.normalize("NFC", label).strip(), []).append(label)
@@ -116,7 +126,8 @@ def _field_warnings(name: str, field: FieldStatistics) -> Iterator[str]:
     if field.constant_channels:
         yield f"field {name}: constant channels: {', '.join(field.constant_channels)}; leave them out"
     for split, share in (field.unknown or {}).items():
-        # Rare values are unknown in train too, so only a share well above that of train means different data.
+        # Rare values are unknown in the training split too. Only a much higher fraction than in the training split
+        # shows that the data differ.
         if split != "train" and share > UNKNOWN_SHARE and share > 2 * field.unknown["train"]:  # type: ignore[index]
             yield f"field {name}: {share:.1%} of the tokens of {split} are values unseen in training"
 
@@ -128,21 +139,23 @@ def _leakage_warning(leakage: ColumnLeakage) -> str:
     return f"column '{leakage.column}' gives the label away ({evidence}); it is not used, keep it out"
 
 
-# Advice on the kinds and options of fields, with the override that sets them.
+# Advice on field kinds and field options, with the command-line override that sets them.
 
-MAX_LINE_CHARACTERS = 400  # characters; the terminal and pages cut longer warnings
-SPECIAL = ("\\", "${")  # in names of columns; Hydra would interpret them
-TYPED_KEY = re.compile(r"(?!(?:null|true|false|nan|inf)$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)  # without quotes
-MAX_CODES = 20  # distinct whole numbers; so few are codes wherever they lie
-COVERED_RANGE = 0.5  # distinct whole numbers over the size of their range, from which on they may be quantities
+MAX_LINE_CHARACTERS = 400  # characters of a warning; the terminal and pages cut longer warnings
+SPECIAL = ("\\", "${")  # characters that Hydra would interpret in a column name
+TYPED_KEY = re.compile(r"(?!(?:null|true|false|nan|inf)$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)  # needs no quotes
+MAX_CODES = 20  # maximum number of distinct integers that are always treated as codes
+COVERED_RANGE = 0.5  # minimum ratio of the distinct integers of a quantity to the size of their range
 
 
 def scale_advice(
     statistics: Mapping[str, FieldStatistics], fields: Iterable[Field], configured: Mapping[Any, Any] | None
 ) -> list[str]:
-    """Return one line about the number fields that one scale for all sequences flattens, or none.
+    """Return advice on number fields in which a shared scale makes many sequences flat.
 
-    `fields`: of the schema. `configured`: data.fields, None if the fields were inferred.
+    The list has one line of advice, or is empty if there is no such field. `statistics`: dict field → statistics of the
+    field. `fields`: fields of the dataset's schema. `configured`: value of `data.fields` in the config, or `None` if
+    the fields were inferred.
     """
     flattened = {
         name: field.flattened.share
@@ -158,7 +171,7 @@ def scale_advice(
         "training (model.number_noise) drowns;"
     )
     fields = list(fields)
-    if configured:  # a kind alone or a mapping, into which Hydra merges this one
+    if configured:  # Hydra merges this mapping into the user's mapping of the field, or replaces a kind
         overrides = [f"++data.fields.{name}={{kind: number, scale: sequence}}" for name in flattened]
     else:
         scaled = {"scale": "sequence"}
@@ -168,9 +181,10 @@ def scale_advice(
 
 
 def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
-    """Return one line about the whole numbers that were inferred as categories and may be quantities, or none.
+    """Return advice on integer columns that were inferred as categories but may be quantities.
 
-    `configured`: data.fields, None if the fields were inferred.
+    The list has one line of advice, or is empty if there is no such column. `configured`: value of `data.fields` in the
+    config, or `None` if the fields were inferred.
     """
     if configured:
         return []
@@ -194,7 +208,7 @@ def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[An
 
 
 def _dense_range(values: pa.Array) -> tuple[int, int] | None:
-    """Return the lowest and the highest of distinct integers that may be quantities, None for codes.
+    """Return the lowest and the highest value if integers may be quantities, or `None` if they are codes.
 
     >>> _dense_range(pa.array([*range(18, 60), None])), _dense_range(pa.array(range(0, 3000, 100)))
     ((18, 59), None)
@@ -207,7 +221,10 @@ def _dense_range(values: pa.Array) -> tuple[int, int] | None:
 
 
 def _line_with(problem: str, overrides: list[str], fields: list[Field], setting: str) -> str:
-    """Return the problem with the overrides as they are typed in a shell, or with the `setting` where they are long."""
+    """Return the text `problem` followed by overrides, quoted for a shell.
+
+    If the overrides are too long, the text `setting` replaces them.
+    """
     line = f"{problem} set {' '.join(map(shlex.quote, overrides))}"
     if len(line) > MAX_LINE_CHARACTERS or not all(map(_is_typed, fields)):
         return f"{problem} set {setting} in data.fields"
@@ -220,18 +237,22 @@ def _first(names: Iterable[str]) -> str:
 
 
 def _is_typed(field: Field) -> bool:
-    """Return True if Hydra reads an override with the names of a field as they are."""
+    """Return True if the name and the column of a field need no quotes in a Hydra override."""
     return TYPED_KEY.fullmatch(field.name) is not None and not any(text in field.column for text in SPECIAL)
 
 
 def _override(fields: list[Field], changed: list[Field]) -> str:
-    """Return the override of all `fields`, because they are inferred all or none, with those that changed."""
+    """Return an override of `data.fields` that lists all `fields`.
+
+    A field in `changed` replaces the field of the same name. The override lists all fields, because an override of
+    `data.fields` turns off the inference of every field.
+    """
     by_name = {field.name: field for field in [*fields, *changed]}
     return f"data.fields={{{', '.join(f'{name}: {_spec(field)}' for name, field in by_name.items())}}}"
 
 
 def _spec(field: Field) -> str:
-    """Return kind, columns and options of an inferred field in the grammar of Hydra's overrides."""
+    """Return the kind, the columns and the options of a field in Hydra's override grammar."""
     spec = {"kind": field.kind}
     if field.columns != (field.name,):
         columns = ", ".join(map(_quoted, field.columns))
@@ -249,20 +270,25 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-MAX_WARNINGS, MAX_WARNING_CHARACTERS = 10, 200  # of the summary; the data file has all
+MAX_WARNINGS, MAX_WARNING_CHARACTERS = 10, 200  # limits of `summary`; the JSON file of the survey has all warnings
 
 
 @dataclass(frozen=True)
-class DatasetSurvey:
-    """Everything that `describe` shows of a dataset.
+class DatasetSurvey(JsonResult):
+    """Everything that the command `describe` shows about a dataset.
 
-    `rows`: counts by split. `groups`: number of different groups by split, None without `data.group`. `ignored`:
-    columns that no field reads. `leaks`: counts of what splits share. `columns`: target leakage of the ignored columns.
-    `tokens` and `values`: by field, rates of its values, or the distributions of its channels. `single_field_recall`:
-    the result of `score_single_fields`. `baseline` and `single_field_recall` are None, and `columns` is empty, in a
-    survey without a baseline. `guarantees`: None unless `describe` makes the survey. `warnings`: one line for each
-    problem.
+    `rows`: dict split → numbers of rows and tokens. `groups`: dict split → number of distinct groups, or `None` without
+    `data.group`. `ignored`: columns of the data that no field reads. `leaks`: numbers of rows and groups that occur in
+    several splits. `columns`: scores of the ignored columns as predictors of the label (target leakage). `tokens`: dict
+    field → frequencies of the field's values. `values`: dict field → dict channel → distribution of the channel's
+    values. `single_field_recall`: dict field → macro recall of a baseline model that reads only this field. In a survey
+    without a baseline, `baseline` and `single_field_recall` are `None`, and `columns` is empty. `guarantees`: evidence
+    for recall guarantees. Only the command `describe` sets this attribute. `warnings`: one line for each problem of the
+    dataset.
     """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"groups", "single_field_recall", "guarantees"})
+    JSON_NAMES: ClassVar[Mapping[str, str]] = {"single_field_recall": "alone"}
 
     name: str
     classes: list[ClassCounts]
@@ -285,7 +311,7 @@ class DatasetSurvey:
     values: dict[str, dict[str, ValueDistribution]] = field(default_factory=dict)
 
     def summary(self) -> JsonObject:
-        """Return the main counts and the warnings as plain values, in one short line whatever the data."""
+        """Return the main counts and the first warnings as plain values. The summary is short even for large data."""
         lengths = self.lengths.all_rows
         return {
             "name": self.name,
@@ -300,37 +326,9 @@ class DatasetSurvey:
             "warning_count": len(self.warnings),
         }
 
-    def to_dict(self) -> JsonObject:
-        """Return plain values that JSON can hold. The recalls of single fields are under `alone`."""
-        alone = {} if self.single_field_recall is None else {"alone": self.single_field_recall}
-        return {
-            "name": self.name,
-            "classes": [counts.to_dict() for counts in self.classes],
-            "positive": self.positive,
-            "rows": {split: counts.to_dict() for split, counts in self.rows.items()},
-            **({} if self.groups is None else {"groups": self.groups}),
-            "lengths": self.lengths.to_dict(),
-            "truncation": self.truncation.to_dict(),
-            "batches": self.batches.to_dict(),
-            "fields": {name: statistics.to_dict() for name, statistics in self.fields.items()},
-            "ignored": self.ignored,
-            "leaks": self.leaks.to_dict(),
-            "columns": [leakage.to_dict() for leakage in self.columns],
-            "baseline": None if self.baseline is None else self.baseline.to_dict(),
-            **alone,
-            **({} if self.guarantees is None else {"guarantees": self.guarantees.to_dict()}),
-            "warnings": self.warnings,
-            "examples": [row.to_dict() for row in self.examples],
-            "tokens": {name: rates.to_dict() for name, rates in self.tokens.items()},
-            "values": {
-                name: {channel: values.to_dict() for channel, values in channels.items()}
-                for name, channels in self.values.items()
-            },
-        }
-
 
 def survey_content(survey: DatasetSurvey, dataset: Dataset) -> DatasetSurvey:
-    """Add what the data looks like: example rows, frequent tokens and value distributions."""
+    """Return a copy of the survey with example rows, token frequencies and value distributions."""
     tokens, values = {}, {}
     for name, encoder in progress.track(
         dataset.encoders.items(), "counting values by class", total=len(dataset.encoders), unit="fields"
@@ -343,7 +341,7 @@ def survey_content(survey: DatasetSurvey, dataset: Dataset) -> DatasetSurvey:
 
 
 def count_groups(splits: Mapping[str, Split]) -> dict[str, int] | None:
-    """Return the number of different groups by split, None without `data.group`."""
+    """Return dict split → number of distinct groups, or `None` without `data.group`."""
     counts = {
         name: len(np.unique(split.groups))
         for name, split in splits.items()
@@ -355,9 +353,10 @@ def count_groups(splits: Mapping[str, Split]) -> dict[str, int] | None:
 def survey_dataset(
     dataset: Dataset, options: DataOptions, batching: BatchingOptions, *, baseline: bool
 ) -> DatasetSurvey:
-    """Survey a dataset with the `batching` of a config.
+    """Survey a dataset, without example rows, token frequencies and value distributions.
 
-    `baseline=False` leaves out everything that has to fit a model: the baseline and the search for target leakage.
+    `options`: data options of a config. `batching`: batching options of a config. `baseline`: False to skip everything
+    that fits a model: the baseline and the search for target leakage.
     """
     labels = {name: split.labels for name, split in dataset.splits.items()}
     survey = DatasetSurvey(
@@ -373,7 +372,7 @@ def survey_dataset(
         ignored=list(dataset.schema.ignored),
         leaks=dataset.leaks,
     )
-    # Each of these fits models or reads the source again, which takes longer than the rest of the survey.
+    # Each of these three functions fits models or reads the source again, so they take longer than the rest.
     if baseline:
         survey = replace(
             survey,
@@ -381,6 +380,6 @@ def survey_dataset(
             baseline=score_baseline(dataset).scores,
             single_field_recall=score_single_fields(dataset),
         )
-    # Last, because warnings are about everything above.
+    # Warnings come last, because they need all results above.
     advice = scale_advice(survey.fields, dataset.schema.fields, options.fields)
     return replace(survey, warnings=[*dataset_warnings(survey), *advice])

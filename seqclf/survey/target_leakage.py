@@ -1,9 +1,10 @@
-"""Target leakage: columns outside the fields that give the label away, such as outcomes and ratings."""
+"""Target leakage: unused columns that reveal the label, such as outcomes and ratings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,26 +17,30 @@ from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import quote_identifier
 from seqclf.data.storage.dataset import Dataset
 from seqclf.system import progress
-from seqclf.system.json_result import JsonObject
+from seqclf.system.json_result import JsonResult
 
 SAMPLED_ROWS = 50_000
-MAX_CELLS = 50 * SAMPLED_ROWS  # more columns are scored on fewer rows
-MIN_CLASS_ROWS = 20  # of a class whose own AUROC counts; that of fewer rows may be high by chance
-LARGEST = 1e30  # a tree takes NaN, but neither infinity nor values whose sum is beyond float32
+MAX_CELLS = 50 * SAMPLED_ROWS  # maximum number of cells to read; if there are many columns, fewer rows are sampled
+MIN_CLASS_ROWS = 20  # the AUROC of a single class with fewer rows is ignored, because it may be high by chance
+LARGEST = 1e30  # scikit-learn trees reject infinity and values whose sum exceeds float32
 MIN_ROWS_PER_CLASS = 4
 MAX_FOLDS = 4
 LEAKING_AUROC = 0.95
-# A second column also leaks if, next to the first, it leaves less than this share of the first one's error (1 - AUROC).
+# A pair of columns also leaks if its error (1 - AUROC) is below this fraction of the error of the best leaking column.
 PAIR_ERROR_RATIO = 0.7
 
 
 @dataclass(frozen=True)
-class ColumnLeakage:
-    """Prediction of the label from one column.
+class ColumnLeakage(JsonResult):
+    """Score of one column as a predictor of the label.
 
-    `auroc`: area under the ROC curve of a small tree, cross-validated, 0.5 by chance. `revealing`: the column gives the
-    label away, alone or together with the column `paired_with`, in which case `auroc_together` is the AUROC of both.
+    `auroc`: cross-validated area under the ROC curve of a small decision tree on this column; chance level is 0.5.
+    `revealing`: True if the column reveals the label, alone or together with the column `paired_with`.
+    `auroc_together`: AUROC of a tree on both this column and `paired_with`.
     """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"paired_with", "auroc_together"})
+    JSON_NAMES: ClassVar[Mapping[str, str]] = {"paired_with": "beside"}
 
     column: str
     auroc: float
@@ -43,18 +48,13 @@ class ColumnLeakage:
     paired_with: str | None = None
     auroc_together: float | None = None
 
-    def to_dict(self) -> JsonObject:
-        """Return plain values, those of a pair only where there is one."""
-        values: JsonObject = {"column": self.column, "auroc": self.auroc, "revealing": self.revealing}
-        if self.paired_with is not None:
-            values |= {"beside": self.paired_with, "auroc_together": self.auroc_together}
-        return values
-
 
 def find_target_leakage(dataset: Dataset, options: DataOptions) -> list[ColumnLeakage]:
-    """Score the columns that no field reads, in the file that holds the labels, the highest AUROC first.
+    """Score the columns that no field reads.
 
-    Empty for long event tables without a label table, where a column has no single value for a sequence.
+    The score shows how well a column predicts the label. The columns come from the file with the labels. The list is
+    sorted by falling AUROC. Return an empty list for event tables (one row per token) without a label table, because
+    their columns have several values for each sequence.
     """
     label_table = options.source("labels")
     source = label_table or options.source("train")
@@ -66,9 +66,10 @@ def find_target_leakage(dataset: Dataset, options: DataOptions) -> list[ColumnLe
 
 
 def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[ColumnLeakage]:
-    """Score the columns that may predict the column `label`, and the parts of structs, the highest AUROC first.
+    """Score each column as a predictor of the column `label`. The column with the highest AUROC comes first.
 
-    `skip`: columns to leave out, such as ids. Empty if fewer than two classes have enough rows to cross-validate.
+    Each part of a struct column is scored as a separate column. `skip`: columns to leave out, such as ids. Return an
+    empty list if fewer than two classes have enough rows for cross-validation.
     """
     rows = _sample_rows(source, label, skip)
     if rows is None:
@@ -88,7 +89,11 @@ def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[Col
 
 
 def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | None:
-    """Sample the label and maps, as text, and the other columns, structs by part. None if there is no column."""
+    """Read a sample of rows with the column `label` and all columns that are not in `skip`.
+
+    Return `None` if `skip` leaves no other columns. The label column and map columns are read as text. Each part of a
+    struct column becomes a column.
+    """
     with SourceReader(source) as reader:
         types = reader.column_types
         columns = [name for name in types if name not in {label, *skip}]
@@ -106,7 +111,10 @@ def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | 
 
 
 def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[ColumnLeakage]:
-    """Score each column alone, and next to the best one if that one leaks."""
+    """Score each column alone.
+
+    If the best column reveals the label, also score each other column together with the best column.
+    """
     aurocs = {
         name: _cross_validated_auroc(values, codes)
         for name, values in progress.track(
@@ -120,7 +128,7 @@ def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[Co
         leakage = ColumnLeakage(name, round(auroc, 4), revealing=auroc >= LEAKING_AUROC)
         best = ranked[0]
         if not leakage.revealing and aurocs[best] >= LEAKING_AUROC:
-            # An outcome may take two columns, such as days of survival and days of the stay.
+            # Two columns together may form an outcome, such as days of survival and days of the hospital stay.
             pair = np.concatenate([features[best], features[name]], axis=1)
             together = _cross_validated_auroc(pair, codes)
             if 1 - together < PAIR_ERROR_RATIO * (1 - aurocs[best]):
@@ -130,9 +138,10 @@ def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[Co
 
 
 def _as_feature(cells: pa.Array) -> np.ndarray | None:
-    """Return (N, F) numbers: the values of a column, lengths of lists, and 1 where a cell has a value.
+    """Return (N, F) features of a column.
 
-    None for a column that says nothing: ids, notes and times that every row has.
+    The features are the values as numbers, the lengths of lists, and 1 for each cell with a value. Return `None` for a
+    column without usable features, such as a column of ids or notes.
     """
     is_present = cells.is_valid().to_numpy(zero_copy_only=False).astype(np.float64)
     columns = [] if is_present.all() or not is_present.any() else [is_present]
@@ -146,13 +155,16 @@ def _as_feature(cells: pa.Array) -> np.ndarray | None:
 
 
 def _values(cells: pa.Array) -> np.ndarray | None:
-    """Return (N,) numbers: numeric values as they are, texts as category codes. None for ids and times."""
+    """Return (N,) numbers: numeric values are unchanged, and texts become category codes.
+
+    Return `None` for ids and times.
+    """
     if pa.types.is_boolean(cells.type) or pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
         return cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if pa.types.is_decimal(cells.type):
         return cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
     if pa.types.is_temporal(cells.type):
-        return None  # a date of the row itself is known when predicting
+        return None  # the date of a row is assumed to be known at prediction time
     try:
         texts = cells.cast(pa.string())
     except pa.ArrowException:
@@ -162,7 +174,7 @@ def _values(cells: pa.Array) -> np.ndarray | None:
         return numbers
     encoded = texts.dictionary_encode()
     if len(encoded.dictionary) > len(cells) / 4:
-        return None  # mostly unique texts are ids or notes
+        return None  # texts that are mostly unique are ids or notes
     return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.float64)
 
 
@@ -174,25 +186,29 @@ def _parse_numbers(texts: pa.Array) -> np.ndarray | None:
 
 
 def _cross_validated_auroc(features: np.ndarray, codes: np.ndarray) -> float:
-    """AUROC of a small decision tree on (N, F) features. With several classes, the mean of one against the rest."""
+    """Return the cross-validated AUROC of a small decision tree on the features (N, F).
+
+    With several classes, the result is the mean of the one-against-rest AUROCs. If a single class has an AUROC of at
+    least `LEAKING_AUROC`, the result is the AUROC of this class.
+    """
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.tree import DecisionTreeClassifier
 
     tree = DecisionTreeClassifier(
-        # Leaves of one row would memorise ids and times.
+        # Leaves with a single row would memorise ids and times.
         min_samples_leaf=max(2, min(10, len(codes) // 100)),
         max_leaf_nodes=64,
         random_state=0,
     )
-    # A fold without a row of some class has no AUROC.
+    # The AUROC is undefined on a fold without a row of some class.
     rarest = int(np.bincount(codes)[np.unique(codes)].min())
     folds = StratifiedKFold(min(MAX_FOLDS, rarest), shuffle=True, random_state=0)
     classes, targets = np.unique(codes, return_inverse=True)
-    # Of rows that the tree has not seen: any column of unique values tells seen rows apart.
+    # The tree predicts held-out rows only, because a column of unique values identifies every training row.
     probabilities = cross_val_predict(tree, features, targets, cv=folds, method="predict_proba")
     scores = [roc_auc_score(targets == code, probabilities[:, code]) for code in range(len(classes))]
-    # A column may give away one class of many, which the mean hides.
+    # A column may reveal a single class of many. The mean over all classes hides such a leak.
     has_enough = np.bincount(targets) >= MIN_CLASS_ROWS
     single = max(np.array(scores)[has_enough], default=0.0)
     return float(single if single >= LEAKING_AUROC else np.mean(scores))

@@ -1,4 +1,4 @@
-"""Values of fields by class: distributions of numbers, rates of tokens, and example rows."""
+"""Values of each field by class: distributions of numbers, frequencies of tokens, and example rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from seqclf.evaluation.baseline import MAX_FITTED_TOKENS
 from seqclf.survey.fields import MAX_SPREAD_VALUES
 from seqclf.system.json_result import JsonResult
 
-# The classes that a survey looks at one by one.
+# The largest classes, which get their own statistics in a survey.
 
 
 def largest_classes(dataset: Dataset, most: int) -> list[int]:
-    """Return the codes of the classes with the most training rows, the largest first, the positive one included."""
+    """Return the codes of at most `most` classes. The class with the most training rows comes first.
+
+    The positive class is always included if it has a training row.
+    """
     counts = np.bincount(dataset.splits["train"].labels, minlength=len(dataset.classes))
     order = [int(code) for code in np.argsort(-counts, kind="stable") if counts[code]]
     positive = None if dataset.positive is None else dataset.classes.index(dataset.positive)
@@ -33,12 +36,15 @@ def largest_classes(dataset: Dataset, most: int) -> list[int]:
 MAX_CLASSES = 10
 BINS = 24
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-TAILS = (0.005, 0.995)  # quantiles between which the histogram lies, so that one outlier does not flatten it
+TAILS = (0.005, 0.995)  # the histogram ends at these quantiles, so that outliers do not widen it
 
 
 @dataclass(frozen=True)
 class ValueQuantiles(JsonResult):
-    """Quantiles of some values, in units of the data, None without values. `values`: their number."""
+    """Quantiles of numbers in units of the data.
+
+    `values`: number of values. If there are no values, all quantiles are `None`.
+    """
 
     values: int
     p5: float | None = None
@@ -52,8 +58,10 @@ class ValueQuantiles(JsonResult):
 class ValueDistribution(JsonResult):
     """Distribution of one channel in a sample of the training rows.
 
-    `unit`: s for the gaps of a time field, else "". `edges` (B + 1,) and `counts` (B,) of a histogram, whose outer bins
-    hold the values beyond them too; empty without two different values. `by_class`: by label, the largest classes.
+    `unit`: "s" for the time gaps of a time field, else "". `all_rows`: quantiles over all sampled rows. `by_class`:
+    dict label → quantiles, for the largest classes. `edges`: the B + 1 edges of the B bins of a histogram. `counts`:
+    number of values in each bin. The two outer bins also count the values beyond the outer edges. `edges` and `counts`
+    are empty if all values are equal.
     """
 
     unit: str
@@ -64,7 +72,10 @@ class ValueDistribution(JsonResult):
 
 
 def measure_values(dataset: Dataset, name: str, encoder: FieldEncoder) -> dict[str, ValueDistribution] | None:
-    """Measure the channels of a field by name. None for a field without numbers. Large splits are sampled by rows."""
+    """Return dict channel → distribution of the channel's training values.
+
+    Return `None` for a field without numbers. Only a sample of the rows of a large training split is measured.
+    """
     if encoder.spec()["kind"] != "number":
         return None
     channels = encoder.channel_names()
@@ -82,7 +93,10 @@ def measure_values(dataset: Dataset, name: str, encoder: FieldEncoder) -> dict[s
 
 
 def measure_channel(values: np.ndarray, masks: dict[str, np.ndarray], unit: str = "") -> ValueDistribution:
-    """Measure one channel. `values`: (S,), NaN where missing. `masks`: (S,) by label.
+    """Measure the distribution of one channel.
+
+    `values`: (S,) values of all tokens. Missing values are NaN. `masks`: dict label → (S,) bool, True for the tokens of
+    rows with this label.
 
     >>> both = {"a": np.array([True, True, False]), "b": np.array([False, False, True])}
     >>> distribution = measure_channel(np.array([1.0, 3.0, np.nan]), both)
@@ -107,7 +121,11 @@ def _quantiles(values: np.ndarray) -> ValueQuantiles:
 
 
 def _histogram(values: np.ndarray) -> tuple[list[float], list[int]]:
-    """Return edges and counts: one bin for each of a few whole numbers, else equal bins between the tails."""
+    """Return the edges and counts of a histogram.
+
+    If the values are integers in a small range, each integer has a bin. All other values are counted in bins of
+    equal width between the quantiles `TAILS`.
+    """
     if not len(values):
         return [], []
     low, high = np.quantile(values, TAILS).tolist()
@@ -123,16 +141,19 @@ def _histogram(values: np.ndarray) -> tuple[list[float], list[int]]:
     return edges.tolist(), counts.tolist()
 
 
-# Example rows: a few training sequences of each class as readable text.
+# Example rows: a few training rows of each class as readable text.
 
 ROWS_PER_CLASS = 3
-USUAL_ROWS, MAX_ROWS = 9, 20  # over all classes; of many classes, one row each
-MAX_TOKENS = 60  # of a row, the first and the last ones
+USUAL_ROWS, MAX_ROWS = 9, 20  # maximum number of example rows of all classes; with many classes, one row for each class
+MAX_TOKENS = 60  # shown tokens of an example row: the first and the last tokens
 
 
 @dataclass(frozen=True)
 class ExampleRow(JsonResult):
-    """A training row. `length`: tokens before truncation. `text`: its tokens, of a long row the first and last."""
+    """An example row of the training split.
+
+    `length`: number of tokens before truncation. `text`: first and last tokens of the row.
+    """
 
     label: str
     id: str
@@ -141,9 +162,9 @@ class ExampleRow(JsonResult):
 
 
 def example_rows(dataset: Dataset) -> list[ExampleRow]:
-    """Draw rows of the largest classes, and of the positive one, at random: the same ones in every survey.
+    """Draw random training rows of the largest classes and of the positive class. The random seed is fixed.
 
-    Reads only the rows that it returns.
+    The function reads only the rows that it draws.
     """
     split = dataset.splits["train"]
     codes = largest_classes(dataset, MAX_ROWS)
@@ -162,7 +183,7 @@ def example_rows(dataset: Dataset) -> list[ExampleRow]:
 
 
 def readable(text: str) -> str:
-    """Join words and punctuation as people write them.
+    """Remove the spaces that tokenization put around punctuation.
 
     >>> readable("it ' s a good film ( really ) , i think .")
     "it's a good film (really), i think."
@@ -172,17 +193,22 @@ def readable(text: str) -> str:
     return re.sub(r"(\w) ' (s|t|d|m|re|ve|ll)\b", r"\1'\2", text)
 
 
-# Token rates: how often each class uses the most frequent values of a field, and those that are typical of it.
+# Token rates: the fraction of the tokens of a class that have a given value. Rates are measured for frequent values and
+# for typical values. A value is typical of a class if it is clearly more frequent in the class than in other classes.
 
-FREQUENT = 20  # values
-TYPICAL = 10  # values of each class
-MIN_Z = 3.0  # standard errors by which the log odds of a typical value differ from those of the other classes
-PRIOR_TOKENS = 500.0  # weight of the rates over all classes
+FREQUENT = 20  # shown frequent values of a field
+TYPICAL = 10  # shown typical values of each class
+MIN_Z = 3.0  # minimum z-score of a typical value, from its log odds in the class and in the other classes
+PRIOR_TOKENS = 500.0  # weight of the Dirichlet prior, in tokens
 
 
 @dataclass(frozen=True)
 class TokenRate(JsonResult):
-    """A value of a field. `rates`: its share of the tokens of each class, by label."""
+    """Frequency of one value of a field.
+
+    `share`: fraction of all tokens that have the value. `rates`: dict label → fraction of the label's tokens that have
+    the value.
+    """
 
     value: str
     share: float
@@ -191,9 +217,10 @@ class TokenRate(JsonResult):
 
 @dataclass(frozen=True)
 class TokenRates(JsonResult):
-    """Rates in a sample of the training rows.
+    """Frequencies of the values of one field in a sample of the training rows.
 
-    `frequent`: the most frequent values. `typical`: by label, values that the class uses more often than the others.
+    `frequent`: the most frequent values of the field. `typical`: dict label → values that are more frequent in rows of
+    the label than in other rows.
     """
 
     frequent: list[TokenRate]
@@ -201,14 +228,15 @@ class TokenRates(JsonResult):
 
 
 def measure_token_rates(dataset: Dataset, name: str, encoder: FieldEncoder) -> TokenRates | None:
-    """Count the values of a field by class. None for a field of numbers.
+    """Measure how frequent the values of a field are in each class. Return `None` for a field of numbers.
 
-    Large splits are sampled by whole rows. Of many classes, the largest are counted one by one and the others together.
+    Only a sample of the rows of a large training split is measured. If there are many classes, each of the largest
+    classes is counted separately. All other classes are counted together as one group.
     """
     spec: Any = encoder.spec()
     if spec["kind"] == "number":
         return None
-    # A bag has room for its largest set in every token.
+    # In a bag field, every token is padded to the largest set of values.
     width = 1 if spec["kind"] == "category" else dataset.splits["train"].sequences.fields[name].shape[1]
     sample = sample_split(dataset.splits["train"], MAX_FITTED_TOKENS // width, 0)
     codes = largest_classes(dataset, MAX_CLASSES)
@@ -217,13 +245,15 @@ def measure_token_rates(dataset: Dataset, name: str, encoder: FieldEncoder) -> T
     groups = np.repeat(group_of_class[sample.labels], sample.sequences.lengths)
     ids = np.asarray(sample.sequences.fields[name])
     counts = count_ids(ids, groups, len(codes) + 1, spec["size"])
-    counts[:, : UNKNOWN_IDS[spec["kind"]] + 1] = 0  # unknown values, and the lack of one, say nothing
+    counts[:, : UNKNOWN_IDS[spec["kind"]] + 1] = 0  # leave out unknown and missing values
     labels = [dataset.classes[code] for code in codes]
     return _rates(counts, labels, lambda chosen: _texts(encoder, name, ids.ndim, chosen))
 
 
 def count_ids(ids: np.ndarray, groups: np.ndarray, num_groups: int, size: int) -> np.ndarray:
-    """Return the (G, V) counts of ids (S,) or (S, K) by the group (S,) of their token.
+    """Return (G, V) counts: the number of occurrences of each id in each group.
+
+    `ids`: (S,) ids, or (S, K) with K ids for each token. `groups`: (S,) group of each token.
 
     >>> count_ids(np.array([1, 2, 2]), np.array([0, 0, 1]), num_groups=2, size=3).tolist()
     [[0, 1, 1], [0, 0, 1]]
@@ -234,10 +264,12 @@ def count_ids(ids: np.ndarray, groups: np.ndarray, num_groups: int, size: int) -
 
 
 def typical_scores(counts: np.ndarray) -> np.ndarray:
-    """Return the (G, V) z-scores of the log odds of each value in a group against all other groups.
+    """Return (G, V) z-scores that show how typical each value is of each group.
 
-    With a Dirichlet prior from the rates over all groups, so that rare values need evidence (Monroe, Colaresi and
-    Quinn 2008, https://doi.org/10.1093/pan/mpn018, equations 16 and 22).
+    A score is the difference between the log odds of the value inside and outside the group, divided by the standard
+    error of this difference. `counts`: (G, V) number of occurrences of each value in each group. A Dirichlet prior,
+    proportional to the frequencies over all groups, shrinks the scores of rare values (Monroe, Colaresi and Quinn 2008,
+    https://doi.org/10.1093/pan/mpn018, equations 16 and 22).
     """
     total = counts.sum(axis=0)
     prior = PRIOR_TOKENS * total / max(1, total.sum()) + 1e-9
@@ -263,7 +295,7 @@ def _rates(counts: np.ndarray, labels: list[str], texts: Any) -> TokenRates:
     frequent = np.argsort(-total, kind="stable")[:FREQUENT]
     typical = {}
     if len(labels) > 1 and total.any():
-        with np.errstate(divide="ignore", invalid="ignore"):  # a field of one value has no odds
+        with np.errstate(divide="ignore", invalid="ignore"):  # the odds of a field with a single value are undefined
             scores = np.nan_to_num(typical_scores(counts))
         for group, label in enumerate(labels):
             best = np.argsort(-scores[group], kind="stable")[:TYPICAL]
@@ -272,6 +304,6 @@ def _rates(counts: np.ndarray, labels: list[str], texts: Any) -> TokenRates:
 
 
 def _texts(encoder: FieldEncoder, name: str, dimensions: int, ids: np.ndarray) -> list[str]:
-    """Return the texts of single ids."""
+    """Return the text of each id."""
     tokens = encoder.decode({name: ids[:, None] if dimensions == 2 else ids})
-    return [token[1:-1] for token in tokens] if dimensions == 2 else tokens  # a set is written in braces
+    return [token[1:-1] for token in tokens] if dimensions == 2 else tokens  # strip the braces around a set

@@ -1,1 +1,1 @@
-"""Operating-system services: atomic files, locks, signals, memory and versions."""
+"""Functions close to the operating system: atomic file writes, file locks, signals, memory use and package versions."""

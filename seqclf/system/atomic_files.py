@@ -1,10 +1,14 @@
-"""Files and folders that appear under their name only when they are complete.
+"""Atomic writes: a file appears under its final name only when the file is complete.
 
-A temporary file is in the folder of its target, so that the final rename never crosses file systems. Its name begins
-with `.seqclf-`, so that it is told from the files of others. Its writer holds an exclusive lock (`flock`) on it, which
-ends with the process: a temporary file without a lock was left by a run that was killed. This also works across
-containers, where process ids mean nothing. Windows has no such lock, and renames no open file: nothing is held there,
-and nothing is swept.
+The content is written to a temporary file, which is then renamed. The temporary file is created in the folder of the
+final file, so that both are on one file system. The name of a temporary file begins with `.seqclf-`, so that other
+programs do not use the same name.
+
+A process holds an exclusive lock (`flock`) on each temporary file that it writes. The operating system releases the
+lock when the process ends. A temporary file without a lock was therefore left by a killed process, and can be deleted.
+Locks are used instead of process ids, because two containers may use the same process id. Windows has no `flock` and
+cannot rename an open file. On Windows, temporary files are therefore not locked, and temporary files of killed
+processes are not deleted.
 """
 
 from __future__ import annotations
@@ -25,17 +29,19 @@ from seqclf.errors import InputError
 from seqclf.system.file_locks import NO_LINK, has_locks, is_at, lock
 
 PREFIX, SUFFIX = ".seqclf-", ".part"
-UNFINISHED = f"{PREFIX}*{SUFFIX}"  # names of temporary files
-# A disk that is full, read-only, over its quota or not ours: errors that only the user can fix, wherever they occur.
+UNFINISHED = f"{PREFIX}*{SUFFIX}"  # glob pattern for the names of temporary files
+# Error numbers of disk errors that only the user can fix, such as a full disk or a missing permission.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG}
 REMEDY = "free space there, or name another folder"
 
 
 @contextmanager
 def atomic_replace(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; it replaces `path` at the end, after its content is on the disk.
+    """Yield the path of a new temporary file, and rename the file to `path` at the end of the `with` block.
 
-    If anything fails, the earlier file stays as it is and the temporary one is removed. Raises OSError.
+    The temporary file is in the folder of `path`. The content is flushed to disk before the rename. If the `with` block
+    raises an error, the temporary file is removed, and a file that already exists at `path` is unchanged. Raises
+    OSError if the disk cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent, f"{PREFIX}{glob.escape(path.name)}.*{SUFFIX}")
@@ -51,13 +57,13 @@ def atomic_replace(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Replace `path` with a file that holds `content`. Raises OSError."""
+    """Write `content` to the file `path` atomically. Raises OSError if the file cannot be written."""
     with atomic_replace(path) as unfinished, unfinished.open("wb") as file:
         file.write(content)
 
 
 def write_output(path: Path, text: str) -> None:
-    """Replace `path` with a UTF-8 file that holds `text`. Raises InputError, which names the file, on disk errors.
+    """Write `text` to the file `path` atomically, in UTF-8. Raises InputError if the file cannot be written.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_output(Path(folder) / "new" / "metrics.json", "{}")
@@ -70,7 +76,7 @@ def write_output(path: Path, text: str) -> None:
 
 @contextmanager
 def explain_disk_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError into one line that names the file that was written."""
+    """Convert an OSError in the `with` block into an InputError that names the file `path`."""
     try:
         yield
     except OSError as error:
@@ -79,10 +85,10 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Yield a new folder in `parent` and remove it at the end. Those of killed processes are removed first.
+    """Yield a new temporary folder in `parent`, and remove the folder at the end of the `with` block.
 
-    `prefix`: tells folders of one purpose from others; all names begin with PREFIX. Raises OSError if the folder cannot
-    be created.
+    `prefix`: start of the folder name, after PREFIX. Each purpose needs its own `prefix`, because folders with the same
+    `prefix` that a killed process left in `parent` are removed first. Raises OSError if the folder cannot be created.
     """
     prefix = PREFIX + prefix.lstrip(".")
     parent.mkdir(parents=True, exist_ok=True)
@@ -96,27 +102,27 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchange the names of two files or folders in one step. False, and nothing done, on systems that cannot.
+    """Swap the names of two files or folders atomically. Return False if the swap is not possible.
 
-    Linux can (renameat2), on most of its file systems.
+    The swap needs the Linux system call renameat2, which works on most Linux file systems.
     """
     rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    here, exchanging = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of the system's headers
+    here, exchanging = -100, 2  # constants AT_FDCWD and RENAME_EXCHANGE from the Linux headers
     return rename is not None and rename(here, os.fsencode(first), here, os.fsencode(second), exchanging) == 0
 
 
 def sweep(folder: Path, pattern: str) -> None:
-    """Delete the temporary files and folders in `folder` that no live process holds."""
+    """Delete all unlocked files and folders in `folder` whose names match `pattern`."""
     if not has_locks():
         return
-    with suppress(OSError):  # a folder that cannot be read is reported by the code that writes to it
+    with suppress(OSError):  # ignore an unreadable folder here, because the later write reports it
         for path in list(folder.glob(pattern)):
             with suppress(OSError):
                 _delete_unlocked(path)
 
 
 def _delete_unlocked(path: Path) -> None:
-    """Delete a file or folder, unless a live process holds its lock."""
+    """Delete a file or folder, unless a running process has locked that file or folder."""
     handle = os.open(path, os.O_RDONLY | NO_LINK)
     try:
         if not lock(handle) or not is_at(handle, path):
@@ -136,7 +142,11 @@ def _release(handle: int | None) -> None:
 
 
 def _create_locked(path: Path) -> tuple[Path, int | None]:
-    """Create a temporary file for `path`. Return it and the handle that locks it, None on a system without locks."""
+    """Create and lock a temporary file for the final file `path`.
+
+    Returns the path of the temporary file and its open file descriptor, which holds the lock. On a system without
+    locks, the file is closed and `None` is returned as the file descriptor.
+    """
     while True:
         unfinished = path.with_name(f"{PREFIX}{path.name}.{os.urandom(4).hex()}{SUFFIX}")
         handle = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
@@ -144,7 +154,7 @@ def _create_locked(path: Path) -> tuple[Path, int | None]:
             os.close(handle)
             return unfinished, None
         try:
-            if lock(handle) is not False and unfinished.exists():  # otherwise another process is deleting it
+            if lock(handle) is not False and unfinished.exists():  # otherwise another process deletes the file
                 return unfinished, handle
         except BaseException:
             os.close(handle)
@@ -153,7 +163,11 @@ def _create_locked(path: Path) -> tuple[Path, int | None]:
 
 
 def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
-    """Create a folder. Return it and the handle that locks it, None on a system without locks."""
+    """Create and lock a temporary folder in `parent`.
+
+    Returns the path of the folder and its open file descriptor, which holds the lock. On a system without locks, `None`
+    is returned as the file descriptor.
+    """
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
         if not has_locks():
@@ -161,21 +175,21 @@ def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
         try:
             handle = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # another process deleted it before it was locked
+            continue  # another process deleted the folder before this process locked it
         if lock(handle) is not False and folder.exists():
             return folder, handle
         os.close(handle)
 
 
 def _flush(path: Path) -> None:
-    """Wait until the content of a file, or the list of a folder, is on the disk."""
+    """Flush the content of a file to disk, or the list of entries of a folder."""
     is_folder = path.is_dir()
     try:
-        handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows syncs no file opened for reading
+        handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows cannot sync a read-only file
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
     except OSError:
-        if not is_folder:  # some file systems cannot sync folders, and Windows opens none
+        if not is_folder:  # some file systems cannot sync a folder, and Windows cannot open a folder
             raise

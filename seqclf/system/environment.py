@@ -1,4 +1,4 @@
-"""Versions of the packages that a model is made with, and the memory of this process."""
+"""Versions of the packages that a model's outputs depend on, and the memory use of this process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from seqclf.system.version import __version__
 
 
 def package_versions() -> dict[str, str]:
-    """Return package → version, of this package and of those whose versions may change a model's outputs."""
+    """Return a dict package name → installed version, for seqclf, torch, onnx and onnxruntime.
+
+    With other versions of these packages, a model may compute different outputs.
+    """
     return {"seqclf": __version__, **{name: _version(name) for name in ("torch", "onnx", "onnxruntime")}}
 
 
 def _version(name: str) -> str:
-    for package in (name, f"{name}-gpu"):  # ONNX Runtime is installed as one or the other
+    for package in (name, f"{name}-gpu"):  # the package of ONNX Runtime is either onnxruntime or onnxruntime-gpu
         try:
             return version(package)
         except PackageNotFoundError:
@@ -25,20 +28,21 @@ def _version(name: str) -> str:
     return "unknown"
 
 
-# Memory of this process.
+# Memory use of this process.
 
 STATUS = Path("/proc/self/status")
 
 
 def resident_mb() -> float:
-    """Return the memory that this process holds now, in MB (1e6 bytes)."""
+    """Return the current resident memory of this process in MB (1e6 bytes)."""
     return psutil.Process().memory_info().rss / 1e6
 
 
 def peak_mb() -> float:
-    """Return the most memory that this process has held, in MB (1e6 bytes).
+    """Return the peak resident memory of this process in MB (1e6 bytes).
 
-    On Linux psutil knows no peak, and `getrusage` starts with that of the parent process, so VmHWM is read instead.
+    On Linux, the peak is the entry VmHWM of /proc/self/status. The package psutil does not report a peak on Linux. The
+    function `getrusage` is not used on Linux, because its peak is at least the memory of the parent process.
     """
     if STATUS.exists():
         line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
@@ -47,5 +51,5 @@ def peak_mb() -> float:
         return psutil.Process().memory_info().peak_wset / 1e6
     import resource
 
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes in one unit of ru_maxrss
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

@@ -1,7 +1,7 @@
-"""Locks on open files and folders, which end with the process that holds them.
+"""File locks (POSIX `flock`) on files and folders. A lock is released when the process that holds the lock ends.
 
-The locks are POSIX `flock` locks. Windows has none, so nothing is locked there: two runs in one folder go unnoticed,
-and temporary files of killed runs stay.
+Windows has no `flock`, so no file is locked on Windows. On Windows, two training runs in one folder are therefore not
+detected, and the temporary files of killed processes are not deleted.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# Flags that open no link of somebody else and wait for no writer of a FIFO. Windows has neither of them.
+# Flags for `os.open`. With these flags, opening a symbolic link fails, and opening a FIFO does not wait. Windows has
+# neither flag.
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def has_locks() -> bool:
-    """Return whether the system has locks. A file system may still lack them."""
+    """Return True if the operating system has file locks. Some file systems do not support locks even then."""
     return fcntl is not None
 
 
 def lock(handle: int, wait: bool = False) -> bool | None:
-    """Lock a file or folder for this process alone.
+    """Take the exclusive lock of an open file or folder.
 
-    Returns False if another process holds the lock and `wait` is false, None if the system or the file system has no
-    locks.
+    `handle`: file descriptor. `wait`: True to wait while another process holds the lock. Returns True if the lock was
+    taken. Returns False if another process holds the lock and `wait` is false. Returns `None` if the operating system
+    or the file system does not support locks.
     """
     if fcntl is None:
         return None
@@ -43,7 +45,7 @@ def lock(handle: int, wait: bool = False) -> bool | None:
 
 
 def is_at(handle: int, path: Path) -> bool:
-    """Return True if `path` is the open file or folder itself, and not a link, another one or nothing."""
+    """Return True if the path still leads to the file or folder that is open as `handle`. Return False for a link."""
     try:
         return path.lstat().st_ino == os.fstat(handle).st_ino
     except FileNotFoundError:
@@ -52,9 +54,10 @@ def is_at(handle: int, path: Path) -> bool:
 
 @contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """Let one process at a time run the block. The others wait at the lock file `path`, which is removed at the end.
+    """Ensure that only one process at a time runs the `with` block.
 
-    Where it cannot be created or locked, nothing is held.
+    `path`: lock file, which is created at the start of the block and removed at the end. A process waits at the start
+    while another process holds the lock. If the lock file cannot be created or locked, the block runs without a lock.
     """
     handle = _lock_file(path)
     try:
@@ -62,12 +65,12 @@ def one_at_a_time(path: Path) -> Iterator[None]:
     finally:
         if handle is not None:
             with suppress(OSError):
-                path.unlink()  # before the lock ends, so that those who waited see that it is gone
+                path.unlink()  # delete before unlocking, so that a waiting process finds the file deleted
             os.close(handle)
 
 
 def _lock_file(path: Path) -> int | None:
-    """Create and lock a file, and return its handle, None where that cannot be done."""
+    """Create and lock a file. Return the file descriptor, or `None` if the file cannot be created or locked."""
     while has_locks():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +81,7 @@ def _lock_file(path: Path) -> int | None:
             held = lock(handle, wait=True)
             if held and is_at(handle, path):
                 return handle
-        except BaseException:  # of a signal, which ends the wait
+        except BaseException:  # for example, a signal handler raises an exception while this process waits
             os.close(handle)
             raise
         os.close(handle)
@@ -88,6 +91,6 @@ def _lock_file(path: Path) -> int | None:
 
 
 def call_in_child(function: Callable[[], None]) -> None:
-    """Call a function in every process that is forked from this one. Windows forks none."""
+    """Register a function that is called in every process forked from this process. Windows has no fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)

@@ -1,4 +1,4 @@
-"""Base class of results that travel between modules and are written as JSON: metrics, counts, scores, summaries."""
+"""Base class of dataclasses that are written as JSON, such as metrics and summaries."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any, ClassVar, Self
 
 from seqclf.errors import InputError
 
-JsonObject = dict[str, Any]  # plain values by key, as `json.dumps` takes them and `json.loads` returns them
+JsonObject = dict[str, Any]  # a JSON object in Python: dict key → plain value
 
 
 class JsonResult:
-    """A dataclass with a JSON form.
+    """Base class of dataclasses that can be converted to JSON and back.
 
-    Fields named in `OMIT_NONE` are left out of the JSON when they are None. All other fields are always written, so
-    that a reader can tell "not defined" (null) from "not computed" (absent).
+    `OMIT_NONE`: names of fields that are left out of the JSON if their value is `None`. Fields that are not in
+    `OMIT_NONE` are always written. In the JSON, null means "not defined", and a missing key means "not computed".
+    `JSON_NAMES`: dict field name → JSON key, for fields whose JSON key differs from the field name.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -27,19 +28,29 @@ class JsonResult:
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset()
+    JSON_NAMES: ClassVar[Mapping[str, str]] = {}
 
     def to_dict(self) -> JsonObject:
-        """Plain values for `json.dumps`. Lists of plain values are shared, not copied."""
-        # Not `dataclasses.asdict`, which copies every list: a confusion matrix of 1,000 classes has a million numbers.
+        """Return the fields as a dict that `json.dumps` accepts.
+
+        A list of plain values is not copied: the dict holds the list of the dataclass itself.
+        """
+        # Do not use `dataclasses.asdict`, because it copies every list. A confusion matrix of 1,000 classes has a
+        # million numbers.
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {
-            name: _to_json(value) for name, value in values.items() if value is not None or name not in self.OMIT_NONE
+            self.JSON_NAMES.get(name, name): _to_json(value)
+            for name, value in values.items()
+            if value is not None or name not in self.OMIT_NONE
         }
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Inverse of `to_dict`. Unknown keys are ignored. Raises InputError that names the first wrong key."""
-        # Imported here: prediction uses these classes but never reads them back, and pydantic takes 0.1 s.
+        """Build an instance from a dict that `to_dict` returned. Unknown keys are ignored.
+
+        Raises an InputError that names the first invalid key.
+        """
+        # Import pydantic only here, because the import takes 0.1 s, and prediction never calls `from_dict`.
         from pydantic import TypeAdapter, ValidationError
 
         try:
@@ -54,9 +65,11 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, JsonResult):
         return value.to_dict()
     if isinstance(value, Mapping):
-        # A label may be a date, which is no key of a JSON object.
+        # A key may be a label, and a label may be a date. A date cannot be a key in JSON, so convert the date to a
+        # string.
         return {key if isinstance(key, (str, int, float)) else str(key): _to_json(part) for key, part in value.items()}
-    # A confusion matrix is a list of lists of ints, so only lists that begin with a result are walked through.
+    # Convert a list only if its first entry is a JsonResult, so that a confusion matrix (a list of lists of integers)
+    # is not copied.
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], JsonResult):
         return [entry.to_dict() for entry in value]
     return list(value) if isinstance(value, tuple) else value

@@ -1,19 +1,21 @@
-"""Errors of a memory that is full, which each library reports in its own way."""
+"""Detection of out-of-memory errors. The libraries raise different exceptions when the memory is full."""
 
 from __future__ import annotations
 
 import re
 
-# PyTorch's and DuckDB's classes, by name so that neither is imported. NumPy's is a MemoryError.
+# Class names of the out-of-memory errors of PyTorch and DuckDB. The names are compared instead of the classes, so that
+# this module imports neither library. NumPy raises a MemoryError.
 CLASSES = ("OutOfMemoryError", "OutOfMemoryException")
-# PyTorch on a CPU, cuBLAS, ONNX Runtime and C++ raise general errors with these texts.
+# PyTorch on a CPU, cuBLAS, ONNX Runtime and C++ code raise general exceptions, whose message contains one of these
+# texts.
 TEXT = re.compile(
     r"DefaultCPUAllocator|not enough memory|CUBLAS_STATUS_ALLOC_FAILED|Failed to allocate memory|bad_?\s?alloc", re.I
 )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return True for an error about memory, of PyTorch, NumPy, DuckDB or ONNX Runtime.
+    """Return True if `error` is an out-of-memory error of PyTorch, NumPy, DuckDB or ONNX Runtime.
 
     >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("size mismatch"))
     (True, False)

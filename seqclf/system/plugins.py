@@ -1,13 +1,14 @@
-"""Extension points: the modules of a folder of this package, and entry points of other installed packages.
+"""Loading of extensions: modules of this package, and plugins from other installed packages.
 
-A new field kind, file format or report section is one module in its folder. Another package declares its own in
-`pyproject.toml`:
+Field kinds, file formats and report sections are extensible. Each field kind, file format and report section of this
+package is one module. Another package declares its extensions as entry points in its `pyproject.toml`:
 
     [project.entry-points."seqclf.field_kinds"]
     point = "mypackage.points:PointEncoder"
 
-Code of another package is loaded only if that package is installed and declares it, so a bundle or a checkpoint cannot
-name anything else. A package whose metadata lie in the working folder is not installed: that folder may be a bundle.
+Only code that an installed package declares as an entry point is loaded as a plugin. A bundle or a checkpoint can
+therefore not make this package load any other code. Packages in the working folder are ignored, because the working
+folder may be a bundle from an untrusted source.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FIELD_KINDS, FORMATS, REPORT_SECTIONS = "seqclf.field_kinds", "seqclf.formats", 
 
 
 def module_names(package: str) -> list[str]:
-    """Return the sorted names of the modules in a package. None of them is imported.
+    """Return the sorted names of the modules in a package. The modules are not imported.
 
     >>> "plugins" in module_names("seqclf.system")
     True
@@ -35,7 +36,10 @@ def module_names(package: str) -> list[str]:
 
 
 def defined_class(module: ModuleType, base: type) -> type:
-    """Return the only public subclass of `base` that a module defines."""
+    """Return the public subclass of `base` that a module defines.
+
+    The module must define exactly one public subclass of `base`.
+    """
     classes = [
         value
         for name, value in vars(module).items()
@@ -49,19 +53,19 @@ def defined_class(module: ModuleType, base: type) -> type:
 
 
 def installed_plugins(group: str) -> dict[str, EntryPoint]:
-    """Return the entry points of a group by name, those of all installed packages."""
+    """Return a dict name → entry point, for the entry points in `group` of all installed packages."""
     entries: dict[str, EntryPoint] = {}
     for package in distributions(path=[folder for folder in sys.path if not is_working_folder(folder)]):
         for entry in package.entry_points.select(group=group):
-            entries.setdefault(entry.name, entry)  # as Python's imports, which take the first on the path
+            entries.setdefault(entry.name, entry)  # if two packages use one name, keep the first package on `sys.path`
     return dict(sorted(entries.items()))
 
 
 def load_plugin(entry: EntryPoint) -> Any:
-    """Return the object that an entry point names. Raises InputError if it cannot be imported."""
+    """Import and return the object that an entry point names. Raises InputError if the import fails."""
     try:
         return entry.load()
-    except Exception as error:  # code of somebody else, which may raise anything
+    except Exception as error:  # third-party code may raise any exception
         package = f" of {entry.dist.name} {entry.dist.version}" if entry.dist is not None else ""
         problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
         raise InputError(entry.name, f"the plugin {entry.value}{package} cannot be imported ({problem})") from error

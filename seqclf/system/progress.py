@@ -1,60 +1,149 @@
-"""Progress of long stages: one line on stderr with a bar, the rate and the time left.
+"""Display of the progress of long-running work: one line on stderr with a bar, the speed and the remaining time.
 
-A stage costs nothing that could be measured: `advance` adds a number, and a thread draws the line five times a second,
-once the stage has taken longer than `DELAY_S`. There is no line unless stderr is a terminal or the process a notebook.
-`SEQCLF_PROGRESS=0` turns it off there too.
-
-While the line is shown, stdout and stderr erase it before they write, so that it never mixes with other output.
+The display costs almost no time, because `advance` only adds a number, and a thread of the library rich draws the line.
+The line appears if the work takes longer than `DELAY_S` seconds, and only in a terminal or a notebook. The environment
+variable `SEQCLF_PROGRESS=0` turns the display off.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from seqclf.system.durations import duration_text
 from seqclf.system.file_locks import call_in_child
-from seqclf.system.progress_line import notebook_width, progress_line, summary_line
 
 Item = TypeVar("Item")
-DELAY_S = 1.5  # stages that end sooner show nothing
-INTERVAL_S = 0.2
-ERASE = "\r\x1b[K"
-USUAL_WIDTH = 80
-NOTEBOOK_LINE = "seqclf-progress"  # begins the name of an output of a notebook
+DELAY_S = 1.5  # seconds; shorter work shows no progress line
 
 
+class Estimate(int):
+    """An estimated number of units. Formatted as text, the number is rounded and preceded by "about"."""
+
+    def __format__(self, spec: str) -> str:
+        return f"about {format(float(f'{int(self):.3g}'), spec)}"
+
+
+@dataclass(eq=False)
 class Stage:
-    """A stage of the work: `completed` of `total` units, and a `note` such as the present loss.
+    """A stage of work, such as reading a file, whose progress is displayed.
 
-    `total`: None if it is unknown. `share`: returns the completed share where another library counts, else None.
+    `total`: number of units of work, or `None` if the number is unknown. `share`: function that returns the completed
+    fraction of the work. `share` is for stages that do not count units, such as stages with a time limit. If `share`
+    returns 0 or less, the fraction is unknown. `completed`: number of completed units. `note`: further text, such as
+    the current loss.
     """
 
-    __slots__ = ("completed", "ended", "note", "share", "shown", "started", "title", "total", "unit")
-
-    def __init__(self, title: str, total: float | None, unit: str, share: Callable[[], float | None] | None):
-        self.title = title
-        self.total = total
-        self.unit = unit
-        self.share = share
-        self.completed = 0.0
-        self.note = ""
-        self.shown = False
-        self.ended = False
-        self.started = time.monotonic()
+    title: str
+    total: float | None = None
+    unit: str = ""
+    share: Callable[[], float] = lambda: 0.0
+    completed: float = 0.0
+    note: str = ""
+    started: float = field(default_factory=time.monotonic)
 
     def advance(self, amount: float = 1) -> None:
-        """Count `amount` more units as completed."""
+        """Add `amount` to the number of completed units."""
         self.completed += amount
 
     @property
     def seconds(self) -> float:
-        """Seconds since the stage began."""
+        """Number of seconds since the stage began."""
         return time.monotonic() - self.started
+
+    @property
+    def is_long(self) -> bool:
+        """True if the stage began at least `DELAY_S` seconds ago."""
+        return self.seconds >= DELAY_S
+
+    def row(self) -> tuple[str, float | None, str]:
+        """Return the three parts of the progress line: the title, the completed fraction and a text.
+
+        The text has the percentage, the remaining or elapsed time, the number of completed units, the speed and the
+        note. The completed fraction is `None` if it is unknown.
+
+        >>> stage = Stage("reading", total=1000, unit="rows", completed=250, started=time.monotonic() - 5)
+        >>> stage.row()
+        ('reading', 0.25, '25%  15 s left  250 of 1,000 rows  50 rows/s')
+        """
+        share = max(self.completed / (self.total or math.inf), self.share())
+        # Ignore a fraction outside 0 to 1. A fraction above 1 means that an estimated total was too low. A library may
+        # report a negative fraction before its work begins.
+        fraction = share if 0 < share <= 1 else None
+        seconds = round(self.seconds / fraction - self.seconds if fraction else self.seconds)
+        figures = [
+            f"{fraction:.0%}  {duration_text(seconds)} left" if fraction else duration_text(seconds),
+            *self.counts(f" of {self.total:,.0f}" if self.total and fraction else ""),
+            self.note,  # put the note last, because a narrow terminal cuts off the end of the line
+        ]
+        return self.title, fraction, "  ".join(filter(None, figures))
+
+    def summary(self) -> str:
+        """Return the line that is printed when the stage has ended."""
+        return f"{self.title}: {', '.join([*self.counts(), duration_text(self.seconds)])}"
+
+    def counts(self, of: str = "") -> list[str]:
+        """Return two texts, the number of completed units and the speed.
+
+        A speed below 0.5 units per second is given in seconds per unit, and any other speed in units per second. `of`:
+        text that follows the number of completed units, such as " of 1,000". If no unit is completed or the stage has
+        no unit, the list is empty.
+        """
+        if not self.completed or not self.unit:
+            return []
+        rate = self.completed / max(self.seconds, 1e-9)
+        per_second = f"{rate:,.{0 if rate >= 10 else 1}f} {self.unit}/s"
+        per_unit = f"{1 / rate:.0f} s per {self.unit.removesuffix('s')}"
+        return [f"{self.completed:,.0f}{of} {self.unit}", per_second if rate >= 0.5 else per_unit]
+
+
+class Display:
+    """Display of one progress line.
+
+    Stages may be nested. The line shows the innermost stage that has run for at least `DELAY_S` seconds.
+    """
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self.lock = threading.Lock()
+        self.line: Any = None  # TerminalLine or NotebookLine, or None if no line is shown
+        self.hidden = 0  # number of `with hidden()` blocks that are running
+
+    def begin(self) -> None:
+        """Show the progress line, unless a line is shown already or no long stage is running."""
+        from seqclf.system.progress_line import NotebookLine, TerminalLine
+
+        with self.lock:
+            if self.line is None and self.row():
+                self.line = NotebookLine(self.row) if in_notebook() else TerminalLine(self.row)
+                self.line.start(refresh=True)
+
+    def row(self) -> tuple[str, float | None, str] | None:
+        """Return `Stage.row()` of the innermost long stage, or `None` if no long stage is running."""
+        return next((stage.row() for stage in reversed(self.stages) if stage.is_long), None)
+
+    def end(self, ended: Stage, summary: bool) -> None:
+        """End a stage. Remove the progress line, unless another long stage is running.
+
+        `summary`: True to print a line with the duration if the stage was long.
+        """
+        self.stages.remove(ended)
+        with self.lock, suppress(OSError, ValueError):  # ignore a closed terminal, so that the work continues
+            if self.line is not None and summary and ended.is_long:
+                self.line.console.print(ended.summary())
+            if self.line is not None and not self.row():
+                line, self.line = self.line, None
+                line.stop()
+
+
+DISPLAY = Display()
 
 
 @contextmanager
@@ -63,10 +152,13 @@ def stage(
     *,
     total: float | None = None,
     unit: str = "",
-    share: Callable[[], float | None] | None = None,
+    share: Callable[[], float] = lambda: 0.0,
     summary: bool = True,
 ) -> Iterator[Stage]:
-    """Show the progress of the block. `summary`: leave a line with its duration, if it was shown at all.
+    """Show the progress of the `with` block.
+
+    The arguments are the fields of `Stage`. `summary`: True to print a line with the duration at the end of a long
+    stage.
 
     >>> with stage("reading train.csv", total=3, unit="rows") as reading:
     ...     for row in range(3):
@@ -78,12 +170,16 @@ def stage(
     if not is_shown():
         yield current
         return
-    DISPLAY.begin(current)
+    DISPLAY.stages.append(current)
+    delay = threading.Timer(DELAY_S, DISPLAY.begin)
+    delay.daemon = True
+    delay.start()
     finished = False
     try:
         yield current
         finished = True
     finally:
+        delay.cancel()
         DISPLAY.end(current, summary and finished)
 
 
@@ -93,9 +189,11 @@ def track(
     *,
     total: float | None = None,
     unit: str = "",
-    size: Callable[[Item], float] | None = None,
+    size: Callable[[Item], float] = lambda item: 1,
 ) -> Iterator[Item]:
-    """Yield the same items and show the progress. `size`: units of an item, which is one unit without it.
+    """Yield the items of an iterable, and show the progress of the loop over the items.
+
+    `size`: function that returns the number of units that an item stands for. By default, each item is one unit.
 
     >>> list(track("abc", "reading", total=3))
     ['a', 'b', 'c']
@@ -103,27 +201,38 @@ def track(
     with stage(title, total=total, unit=unit) as current:
         for item in items:
             yield item
-            current.advance(1 if size is None else size(item))
+            current.advance(size(item))
 
 
 def advance(unit: str, amount: float) -> None:
-    """Count units of the innermost stage, if it counts the same `unit`: for code that does not know its stage."""
-    stages = DISPLAY.stages
-    current = stages[-1] if stages else None
-    if current is not None and current.unit == unit:
-        current.advance(amount)
+    """Add `amount` completed units to the innermost stage, if the unit of that stage is `unit`.
+
+    This function is for code that has no access to its `Stage` object.
+    """
+    for current in DISPLAY.stages[-1:]:
+        if current.unit == unit:
+            current.advance(amount)
 
 
 def is_shown() -> bool:
-    """Return whether progress is shown: on a terminal or in a notebook, by the first process of a training run."""
+    """Return True if this process shows progress.
+
+    Progress is shown in a terminal or a notebook. In distributed training, only one process on each machine shows
+    progress.
+    """
     if DISPLAY.hidden or os.environ.get("SEQCLF_PROGRESS") == "0" or os.environ.get("LOCAL_RANK", "0") != "0":
         return False
-    return in_notebook() or (os.environ.get("TERM") != "dumb" and _is_terminal(sys.stderr))
+    with suppress(AttributeError, ValueError):  # stderr may be None or closed
+        return in_notebook() or (os.environ.get("TERM") != "dumb" and sys.stderr.isatty())
+    return False
 
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Show no progress of the stages that begin inside the block, in any thread."""
+    """Do not show progress while the `with` block runs.
+
+    Stages in all threads are hidden. Only a stage that began before the block is still shown.
+    """
     DISPLAY.hidden += 1
     try:
         yield
@@ -132,183 +241,19 @@ def hidden() -> Iterator[None]:
 
 
 def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook."""
+    """Return True if this process is the kernel of a notebook."""
     kernel = sys.modules.get("IPython")
-    shell = kernel.get_ipython() if kernel is not None else None
-    return shell is not None and hasattr(shell, "kernel")
-
-
-def _is_terminal(stream: Any) -> bool:
-    try:
-        return stream.isatty()
-    except (AttributeError, ValueError):  # no stream, or a closed one
-        return False
-
-
-class Display:
-    """The line of the innermost stage that has been running for `DELAY_S`, drawn by a thread while there are stages."""
-
-    def __init__(self) -> None:
-        self.stages: list[Stage] = []
-        self.lock = threading.RLock()
-        self.wake = threading.Event()
-        self.thread: threading.Thread | None = None
-        self.stream: Any = None  # the terminal, even while a library has redirected stderr
-        self.drawn = ""  # the text that stands in the line
-        self.guards: list[Guard] = []
-        self.hidden = 0  # blocks of `hidden`
-        self.outputs = 0  # of a notebook, each of which holds the line of one cell's stages
-        self.has_output = False
-
-    def begin(self, current: Stage) -> None:
-        """Add a stage. The thread starts with the first one."""
-        with self.lock:
-            if not self.stages:
-                self.stream = sys.stderr.stream if isinstance(sys.stderr, Guard) else sys.stderr
-            self.stages.append(current)
-            if self.thread is None:
-                self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
-                self.thread.start()
-
-    def end(self, current: Stage, summary: bool) -> None:
-        """Remove a stage and its line, and leave a summary of a stage that was shown."""
-        with self.lock:
-            current.ended = True
-            self.stages.remove(current)
-            if current.shown:
-                self.erase()
-                if summary and not in_notebook():
-                    self._write(summary_line(current.title, current.completed, current.unit, current.seconds) + "\n")
-            if not self.stages:
-                self._release()
-
-    def erase(self) -> None:
-        """Remove the line, until the thread draws it again."""
-        with self.lock:
-            if self.drawn:
-                self._replace("")
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(INTERVAL_S)
-            with self.lock:
-                if not self.stages:
-                    self.thread = None
-                    return
-                self._draw()
-
-    def _draw(self) -> None:
-        visible = [stage for stage in self.stages if stage.seconds >= DELAY_S]
-        if not visible or any(guard.in_line for guard in self.guards):
-            return
-        current = visible[-1]
-        if not self.guards:
-            self._guard()
-        current.shown = True
-        share = _share(current)
-        text = progress_line(
-            current.title,
-            current.completed,
-            current.total,
-            current.unit,
-            current.seconds,
-            share,
-            current.note,
-            self._width(),
-        )
-        self._replace(text)
-
-    def _replace(self, text: str) -> None:
-        """Show `text` in place of the line."""
-        self.drawn = text
-        if not in_notebook():
-            self._write(f"\r{text}\x1b[K" if text else ERASE)
-            return
-        # An output that is replaced. A notebook would save every line that was written to a stream.
-        from IPython.display import display
-
-        if not self.has_output:
-            self.outputs += 1
-        display(
-            {"text/plain": text},
-            raw=True,
-            display_id=f"{NOTEBOOK_LINE}-{os.getpid()}-{self.outputs}",
-            update=self.has_output,
-        )
-        self.has_output = True
-
-    def _write(self, text: str) -> None:
-        # A broken pipe or a closed terminal must not stop the work.
-        with suppress(OSError, ValueError):
-            self.stream.flush()
-            # Not `stream.write`, which a logger may have wrapped to record the output.
-            os.write(self.stream.fileno(), text.encode(self.stream.encoding or "utf-8", "replace"))
-
-    def _width(self) -> int:
-        if in_notebook():
-            return notebook_width()
-        try:
-            columns = os.get_terminal_size(self.stream.fileno()).columns
-        except (OSError, ValueError):
-            columns = 0
-        return columns or USUAL_WIDTH  # a terminal without a size says 0
-
-    def _guard(self) -> None:
-        """Let stderr, and stdout if it is the same terminal, erase the line before they write."""
-        if in_notebook():  # its line is an output of its own
-            return
-        for name in ("stderr", "stdout"):
-            stream = getattr(sys, name)
-            if _is_terminal(stream):
-                self.guards.append(Guard(stream, self))
-                setattr(sys, name, self.guards[-1])
-
-    def _release(self) -> None:
-        for name in ("stderr", "stdout"):
-            guard = getattr(sys, name)
-            if isinstance(guard, Guard) and guard in self.guards:
-                setattr(sys, name, guard.stream)
-        self.guards = []
-        self.has_output = False
-
-
-class Guard:
-    """A stream that erases the progress line before it writes. `in_line`: the last text did not end its line."""
-
-    def __init__(self, stream: TextIO, display: Display):
-        self.stream = stream
-        self.display = display
-        self.in_line = False
-
-    def write(self, text: str) -> int:
-        with self.display.lock:
-            self.display.erase()
-            if text:
-                self.in_line = not text.endswith("\n")
-            return self.stream.write(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-def _share(current: Stage) -> float | None:
-    if current.share is None:
-        return None
-    try:
-        return current.share()
-    except Exception:  # of any library, and no reason to stop the work that it counts
-        return None
+    return kernel is not None and hasattr(kernel.get_ipython(), "kernel")
 
 
 def _forget_parent() -> None:
-    """Start anew in a fork, which has no drawing thread and may have inherited a held lock."""
-    DISPLAY._release()
+    """Reset the display in a forked process.
+
+    The forked process has no drawing thread, and may have inherited a lock that is never released.
+    """
+    if DISPLAY.line is not None:
+        DISPLAY.line.redirects.close()
     DISPLAY.__init__()  # type: ignore[misc]
 
 
-DISPLAY = Display()
 call_in_child(_forget_parent)

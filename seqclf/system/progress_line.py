@@ -1,128 +1,101 @@
-"""Text of a progress line, which fits into the width of a terminal."""
+"""The progress line in a terminal or a notebook, drawn by a thread of the library rich.
+
+Importing rich is slow, so `seqclf.system.progress` imports this module only when the first line is drawn.
+"""
 
 from __future__ import annotations
 
-import unicodedata
+import io
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from typing import Any
 
-BAR_WIDTHS = (6, 30)  # cells of the narrowest bar that is shown, and of the widest
-NOTEBOOK_WIDTH = 100
+from rich.console import Console
+from rich.file_proxy import FileProxy
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+
+Row = tuple[str, float | None, str]  # title, completed fraction (None if unknown) and further text
+MAX_BAR_WIDTH = 30  # characters
+NOTEBOOK_WIDTH = 100  # character cells; fixed, because the width of a notebook is unknown
 
 
-class Estimate(int):
-    """A total that is only about right. Lines round it and say so."""
+def line_of(row: Row | None) -> Table | str:
+    """Return the progress line for the parts that `Stage.row` returned.
 
-
-def notebook_width() -> int:
-    """Return the width of a line in the output of a notebook, which has no terminal to ask."""
-    return NOTEBOOK_WIDTH
-
-
-def progress_line(
-    title: str,
-    completed: float,
-    total: float | None,
-    unit: str,
-    seconds: float,
-    share: float | None,
-    note: str,
-    width: int,
-) -> str:
-    """Return title, bar, share, count, rate, note and time left, shortened to less than `width` cells.
-
-    `share`: of the work, where `completed` and `total` do not tell it. Without a total, the line has the time so far.
-
-    >>> progress_line("reading", 250, 1000, "rows", 5.0, None, "", width=80)
-    'reading  ━━━━━━──────────────────  25%  250 of 1,000 rows  50 rows/s  0:15 left'
-    >>> progress_line("reading", 250, None, "rows", 5.0, None, "", width=80)
-    'reading  250 rows  50 rows/s  0:05'
-    >>> progress_line("reading", 103_379, Estimate(206_758), "rows", 5.0, None, "", width=60)
-    'reading  50%  103,379 of about 207,000 rows  0:05 left'
+    If the terminal is narrow, the library rich first narrows the bar and then cuts off the texts.
     """
-    if share is None and total:
-        share = completed / total
-    # An estimated total may be exceeded, and a library may report a negative share before it begins.
-    known = share is not None and 0 < share <= 1
-    parts = [f"{100 * share:.0f}%"] if known and share is not None else []
-    if unit:
-        of = f" of {_total_text(total)}" if total and known else ""
-        parts += [f"{completed:,.0f}{of} {unit}"] if completed else []
-        parts += [rate_text(completed, unit, seconds)] if completed else []
-    parts += [note] if note else []
-    parts.append(f"{clock(seconds / share - seconds)} left" if known and share else clock(seconds))
-    title = _printable(title)
-    free = max(0, width - 1)
-    # The parts in the middle go first, then the end of the title.
-    while len(parts) > 2 and _cells(title) + sum(2 + _cells(part) for part in parts) > free:
-        del parts[-2]
-    room = free - _cells(title) - sum(2 + _cells(part) for part in parts)
-    line = title
-    if known and share is not None and room >= 2 + BAR_WIDTHS[0]:
-        cells = min(BAR_WIDTHS[1], room - 2)
-        full = int(share * cells)
-        line += "  " + "━" * full + "─" * (cells - full)
-    return _cut("  ".join([line, *parts]), free)
+    if row is None:
+        return ""
+    title, fraction, figures = row
+    grid = Table.grid(Column(no_wrap=True), Column(max_width=MAX_BAR_WIDTH), Column(no_wrap=True), padding=(0, 2, 0, 0))
+    title = "".join(character if character.isprintable() else " " for character in title)
+    grid.add_row(title, ProgressBar(1, fraction) if fraction else "", figures)
+    return grid
 
 
-def _total_text(total: float) -> str:
-    if not isinstance(total, Estimate):
-        return f"{total:,.0f}"
-    return f"about {float(f'{total:.3g}'):,.0f}"
+class TerminalLine(Live):
+    """The progress line at the bottom of a terminal. Text that the program prints appears above the line."""
+
+    def __init__(self, row: Callable[[], Row | None]):
+        # Write to `sys.__stderr__`, because a library may have redirected sys.stderr. With soft_wrap=True, rich does
+        # not break long lines.
+        console = Console(file=sys.__stderr__, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        # Do not hide the cursor, because a killed process could not show the cursor again.
+        console.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+        super().__init__(
+            get_renderable=lambda: line_of(row()),
+            console=console,
+            transient=True,
+            redirect_stdout=False,  # the method `start` redirects streams that are terminals
+            redirect_stderr=False,
+        )
+        self.redirects = ExitStack()
+
+    def start(self, refresh: bool = False) -> None:
+        super().start(refresh)
+        for redirect, stream in ((redirect_stdout, sys.stdout), (redirect_stderr, sys.stderr)):
+            if getattr(stream, "isatty", bool)():
+                self.redirects.enter_context(redirect(_Above(self.console, stream)))
+
+    def stop(self) -> None:
+        self.redirects.close()
+        super().stop()
 
 
-def summary_line(title: str, completed: float, unit: str, seconds: float) -> str:
-    """Return what is left of a stage that has ended.
+class _Above(FileProxy):
+    """A stream that prints its text above the progress line."""
 
-    >>> summary_line("reading train.csv", 1000, "rows", 5.0)
-    'reading train.csv: 1,000 rows in 5.0 s (200 rows/s)'
-    >>> summary_line("loading PyTorch", 0, "", 75.0)
-    'loading PyTorch: 1:15 min'
+    @property
+    def rich_proxied_file(self) -> Any:
+        """The stream that other rich consoles write to, so that these consoles also print above the progress line.
+
+        In the base class, `rich_proxied_file` is the terminal, and text written to the terminal would damage the line.
+        """
+        return self
+
+
+class NotebookLine(Live):
+    """The progress line in a notebook, as a single output that is updated in place.
+
+    The line is not written to stderr, because the notebook file would then save every version of the line.
     """
-    duration = f"{clock(seconds)} min" if seconds >= 60 else f"{seconds:.1f} s"
-    if seconds >= 3600:
-        duration = f"{clock(seconds)} h"
-    if not completed or not unit:
-        return f"{_printable(title)}: {duration}"
-    return f"{_printable(title)}: {completed:,.0f} {unit} in {duration} ({rate_text(completed, unit, seconds)})"
 
+    def __init__(self, row: Callable[[], Row | None]):
+        console = Console(file=io.StringIO(), width=NOTEBOOK_WIDTH, force_jupyter=False)
+        super().__init__(get_renderable=lambda: line_of(row()), console=console, transient=True)
+        self.output: Any = None
+        self.redirects = ExitStack()  # always empty, because no stream is redirected in a notebook
 
-def rate_text(completed: float, unit: str, seconds: float) -> str:
-    """Return units per second, or seconds per unit where that is the larger number.
+    def refresh(self) -> None:
+        from IPython.display import display
 
-    >>> rate_text(1000, "rows", 2.0), rate_text(3, "trials", 60.0)
-    ('500 rows/s', '20 s per trial')
-    """
-    rate = completed / max(seconds, 1e-9)
-    if rate < 0.5:
-        return f"{1 / rate:.0f} s per {unit.removesuffix('s')}"
-    return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.1f} {unit}/s"
-
-
-def clock(seconds: float) -> str:
-    """Format a duration.
-
-    >>> clock(5), clock(75), clock(3675)
-    ('0:05', '1:15', '1:01:15')
-    """
-    minutes, second = divmod(int(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
-def _cells(text: str) -> int:
-    """Return the number of terminal cells, of which wide characters take two."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
-        for character in text
-    )
-
-
-def _cut(text: str, most: int) -> str:
-    while text and _cells(text) > most:
-        text = text[:-1]
-    return text
+        with self.console.capture() as captured:
+            self.console.print(self.get_renderable() if self.is_started else "")
+        data = {"text/plain": captured.get().rstrip()}
+        if self.output is None:
+            self.output = display(data, raw=True, display_id=True)
+        else:
+            self.output.update(data, raw=True)

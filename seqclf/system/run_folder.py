@@ -1,4 +1,4 @@
-"""One run per folder: a lock that ends with the process, and no run overwritten by accident."""
+"""Protection of the folder of a training run: only one run at a time, and no overwriting of earlier results."""
 
 from __future__ import annotations
 
@@ -13,40 +13,44 @@ from seqclf.errors import InputError
 from seqclf.system.atomic_files import UNFINISHED, sweep
 from seqclf.system.file_locks import NO_LINK, call_in_child, is_at, lock
 
-LOCK = ".seqclf.lock"  # not a name that another program has in its folder
-MAX_HOLDER_BYTES = 512  # of the line in a lock that names its process
-BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # the files of a run folder before its first epoch
-DEBUG_RESULT = "debug.json"  # of a run that only looked at a model
-PREDICTIONS = "predictions.parquet"  # of the evaluated rows
-RESULTS = ("metrics.json", PREDICTIONS, "report.html", "bundle")  # of the checkpoint that a run evaluated last
+LOCK = ".seqclf.lock"  # lock file; no other program uses this name
+MAX_HOLDER_BYTES = 512  # maximum bytes to read; a lock file holds the id and host of the process that locked the file
+BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # files that a run writes before its first epoch
+DEBUG_RESULT = "debug.json"  # result of a debug run
+PREDICTIONS = "predictions.parquet"  # predictions for the evaluated rows
+RESULTS = ("metrics.json", PREDICTIONS, "report.html", "bundle")  # results of evaluating a checkpoint
 OUTPUTS = (*RESULTS, "metrics.csv", "walkthrough.html", "tensorboard", DEBUG_RESULT)
-# Set by the launchers of distributed runs: torchrun, Lightning, SLURM, LSF and MPI.
+# Environment variables that hold the rank of a process in distributed training. The launchers torchrun, Lightning,
+# SLURM, LSF and MPI set these variables.
 RANKS = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK", "OMPI_COMM_WORLD_RANK")
 
 
 def is_first_rank() -> bool:
-    """Return whether this process leads its run. Other ranks belong to the run of the first, on any machine."""
+    """Return True if this process has rank 0 in a distributed run, or if the run is not distributed."""
     names = ["RANK"] if os.environ.get("RANK") else RANKS
     return all(os.environ.get(name, "0") in ("", "0") for name in names)
 
 
 def run_outputs(run: Path) -> list[str]:
-    """Return the names of the results that a run folder holds."""
+    """Return the names of the results and checkpoints that exist in a run folder."""
     names = [name for name in OUTPUTS if (run / name).exists()]
     return names + sorted(f"checkpoints/{path.name}" for path in (run / "checkpoints").glob("*.ckpt"))
 
 
 def is_resumed(run: Path, checkpoint: str | None) -> bool:
-    """Return whether a checkpoint is in the folder of this run."""
+    """Return True if `checkpoint` is a checkpoint file in the run folder `run`."""
     return checkpoint is not None and Path(checkpoint).resolve().parent.parent == run.resolve()
 
 
 def remove_empty_folder(run: Path) -> None:
-    """Remove the folder of a failed run if it is empty, and those above in the working folder that it was alone in."""
+    """Remove the folder of a failed run if the folder is empty.
+
+    Empty parent folders of the run folder are also removed, but only inside the working folder.
+    """
     working_folder = Path.cwd()
     if run.resolve() == working_folder:
         return
-    with suppress(OSError):  # another failing run in the same folder was quicker, or the disk is read-only
+    with suppress(OSError):  # another failed run may have removed the folder, and the disk may be read-only
         for folder in (run, *run.parents):
             inside = working_folder in folder.resolve().parents or folder == run
             if inside and folder.is_dir() and not any(folder.iterdir()):
@@ -55,10 +59,11 @@ def remove_empty_folder(run: Path) -> None:
 
 @contextmanager
 def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iterator[None]:
-    """Hold the folder of a training run while the block runs.
+    """Lock the folder of a training run while the `with` block runs.
 
-    Raises InputError if another live run holds it, or if it has results that `checkpoint` does not continue and
-    `overwrite` does not replace. If the block ends before anything was trained, the files written so far are removed.
+    If the run fails before its first epoch, the files that the run wrote are removed, unless the folder had results
+    before. Raises InputError if another run has locked the folder. `checkpoint`: checkpoint to resume from, or `None`.
+    If the folder has results, InputError is raised, unless `overwrite` is true or `checkpoint` is in the folder.
     """
     if not is_first_rank():
         yield
@@ -86,9 +91,9 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder while the block runs.
+    """Hold the lock of a run folder while the `with` block runs.
 
-    Raises InputError if another process holds it, or if the path of the lock is a link or no file.
+    Raises InputError if another process holds the lock, or if the lock file is not a regular file.
     """
     path = folder / LOCK
     try:
@@ -106,19 +111,22 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            path.unlink()  # before the lock ends, so that a process that opened the file earlier sees that it is gone
+            path.unlink()  # delete before unlocking, so that a waiting process finds the file deleted
         _HELD.discard(handle)
         os.close(handle)
 
 
 def _lock(path: Path) -> int:
-    """Create and lock a file, and return its handle. Raises BlockingIOError if it is locked already."""
+    """Create and lock a file, and return its file descriptor.
+
+    Raises BlockingIOError if another process has locked the file.
+    """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         _require_own_file(path)
         handle = os.open(path, os.O_CREAT | os.O_RDWR | NO_LINK, 0o666)
         try:
-            # Without locks, two runs in one folder go unnoticed.
+            # On a system without locks, `lock` returns None, and two runs in one folder are not detected.
             if lock(handle) is False:
                 raise BlockingIOError
             if is_at(handle, path):
@@ -128,11 +136,15 @@ def _lock(path: Path) -> int:
         except BaseException:
             os.close(handle)
             raise
-        os.close(handle)  # another run ended, and removed the file, after we opened and before we locked it
+        os.close(handle)  # another run deleted the file before this process locked it, so try again
 
 
 def _require_own_file(path: Path) -> None:
-    """Raise InputError if the file of a lock is a link: the lock empties it, and with it the file of somebody else."""
+    """Raise InputError if the lock file is not a regular file, or is a link to another file.
+
+    The function `_lock` overwrites the lock file. If the lock file were a link, `_lock` would overwrite the linked
+    file.
+    """
     with suppress(FileNotFoundError):
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
@@ -159,7 +171,11 @@ _HELD: set[int] = set()
 
 
 def _close_in_child() -> None:
-    """Close the locks in a forked loader process, which would keep them after its run was killed."""
+    """Close the lock files that a forked process inherited, such as a data loader worker.
+
+    If the training run is killed, a worker may continue. A worker with an open lock file would keep the run folder
+    locked.
+    """
     for handle in _HELD:
         os.close(handle)
     _HELD.clear()

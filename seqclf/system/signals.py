@@ -1,8 +1,10 @@
-"""Signals that ask a command to end: SIGTERM, SIGINT (Ctrl-C) and SIGHUP.
+"""Handling of the signals SIGTERM, SIGINT (Ctrl-C) and SIGHUP, which end a command.
 
-A signal raises `Terminated` in the main thread, so that temporary files are removed on the way out. The exit code is
-128 + its number. Training runs in `deferred_signals()`: the signal is only recorded, and the training loop asks
-`requested()` after each optimizer step, where it can write a checkpoint to resume from.
+The handler of these signals raises the exception `Terminated` in the main thread, so that temporary files are removed
+before the process ends. The exit code of the process is 128 + the signal number.
+
+During training, the handler only records a signal (see `deferred_signals`). After each batch, the training loop calls
+`requested()`. If a signal was recorded, the training loop writes a checkpoint and ends.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP"
 
 
 class Terminated(SystemExit):
-    """Ends the process with exit code 128 + the number of the signal."""
+    """Exception that a signal raises, which ends the process with the exit code 128 + the signal number."""
 
     def __init__(self, received: int):
         super().__init__(128 + received)
         self.name = signal.Signals(received).name
-        self.advice = ""  # how to resume, for the line that the command prints
+        self.advice = ""  # text for the user, such as how to resume; printed when the command ends
 
 
 class _State:
@@ -34,7 +36,11 @@ class _State:
 
 
 def install() -> None:
-    """Handle the signals from now on, except those that the parent process ignores (as nohup does)."""
+    """Install the handler `_receive` for all `SIGNALS`.
+
+    If the process ignores a signal, the signal is still ignored. For example, a process that the command nohup started
+    ignores SIGHUP.
+    """
     _State.received, _State.deferred = None, False
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
@@ -43,17 +49,18 @@ def install() -> None:
 
 
 def receive(number: int) -> None:
-    """Handle another signal like these from now on."""
+    """Install the handler `_receive` for one more signal."""
     signal.signal(number, _receive)
 
 
 @contextmanager
 def ending_command() -> Iterator[None]:
-    """Handle the signals in a command: one that ends the block becomes a line on stderr and the exit code.
+    """Handle signals while the `with` block runs a command.
 
-    Blocks may be nested, as `seqclf` runs the module of a command. The innermost one ends the process.
+    If a signal ends the block, a message is printed on stderr, and the process ends with the exit code of the signal.
+    Blocks may be nested, because the command `seqclf` runs other commands. The innermost block handles the signal.
     """
-    if not _is_installed():  # or a signal that an outer block has recorded would be lost
+    if not _is_installed():  # `install` would forget a signal that an outer block recorded
         install()
     try:
         with raised():
@@ -61,16 +68,18 @@ def ending_command() -> Iterator[None]:
     except Terminated as end:
         if end.code:
             print("; ".join(filter(None, (f"stopped by {end.name}", end.advice))), file=sys.stderr)
-        _State.received = None  # it is reported
+        _State.received = None  # the message about the signal is printed
         sys.exit(end.code)
 
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Handle the signals inside the block only, for a function that runs in the process of somebody else.
+    """Handle signals while the `with` block runs, and then restore the previous handlers.
 
-    A signal ends the block as it ends a command. Then the handlers of before are back, and get the signal. Raises
-    KeyboardInterrupt, with the advice how to resume, if they go on. Other threads than the main one handle no signals.
+    Library functions use this context manager, because they run in the process of another program. If a signal ends the
+    block, the previous handler is restored and gets the signal. If the previous handler does not end the process, a
+    KeyboardInterrupt is raised, with a message about how to resume. In threads other than the main thread, the block
+    runs without signal handling.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -85,7 +94,7 @@ def handled() -> Iterator[None]:
         ended = end
     finally:
         for number, handler in before.items():
-            if handler is not None:  # None: it was not set by Python, which cannot set it again
+            if handler is not None:  # None stands for a handler that was not set in Python and cannot be restored
                 signal.signal(number, handler)
         _State.received, _State.deferred = None, False
     if ended is not None:
@@ -95,46 +104,54 @@ def handled() -> Iterator[None]:
 
 
 def reinstall() -> None:
-    """Handle SIGTERM again if `install` did, because Lightning replaces its handler in `fit`."""
+    """Install the handler of SIGTERM again, because Lightning replaces this handler in `fit`."""
     if _is_installed():
         signal.signal(signal.SIGTERM, _receive)
 
 
 def _is_installed() -> bool:
-    # Lightning replaces the handler of SIGTERM.
+    # Do not check SIGTERM, because Lightning replaces the handler of SIGTERM.
     return any(signal.getsignal(number) is _receive for number in SIGNALS if number != signal.SIGTERM)
 
 
 def _receive(number: int, frame: Any) -> None:
     repeated = _State.received is not None
     _State.received = _State.received or number
-    # A supervisor may repeat SIGTERM while a checkpoint is written for the first one. A second Ctrl-C does not wait.
+    # While signals are deferred, a second SIGTERM is deferred too, because a cluster may repeat SIGTERM while a
+    # checkpoint is written. A second Ctrl-C ends the process at once.
     if not _State.deferred or (repeated and number == signal.SIGINT):
         raise Terminated(_State.received)
 
 
 def requested() -> bool:
-    """Return whether a signal was received."""
+    """Return True if the handler received a signal."""
     return _State.received is not None
 
 
 def raise_lost() -> None:
-    """Raise `Terminated` if a signal was received that is not deferred: DuckDB may drop what it raised in a query."""
+    """Raise `Terminated` if a signal was received, unless signals are deferred.
+
+    Call this function after a DuckDB query, because DuckDB may drop the `Terminated` that the signal handler raised.
+    """
     if requested() and not _State.deferred:
         end()
 
 
 def end() -> NoReturn:
-    """Raise `Terminated` for the signal that this process, or another rank of its run, received."""
+    """Raise `Terminated` for the received signal.
+
+    In distributed training, another process may have received the signal. `Terminated` is then raised for SIGTERM.
+    """
     _State.received = _State.received or signal.SIGTERM
     raise Terminated(_State.received)
 
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Raise `Terminated` at the end of the block if a signal was received, instead of what the block raised.
+    """Raise `Terminated` at the end of the `with` block if a signal was received.
 
-    DuckDB reports a query that a signal interrupted as a separate error, and an exception in a finalizer is lost.
+    The `Terminated` that the signal handler raises may get lost. DuckDB replaces `Terminated` by another error if the
+    signal interrupts a query. Python drops every exception that is raised in a finalizer.
     """
     try:
         yield
@@ -149,9 +166,10 @@ def raised() -> Iterator[None]:
 
 @contextmanager
 def reported_outputs(*paths: str | Path | None) -> Iterator[None]:
-    """Let the line of a signal that ends the block tell what became of the files that the block writes.
+    """If a signal ends the `with` block, tell the user which output files were written.
 
-    A file is written completely or not at all (see `atomic_files`), so its state before and after tells.
+    For each file in `paths`, the attribute `advice` of the raised `Terminated` says: was written, is unchanged, or was
+    not written. Output files are written atomically (see `atomic_files`), so a changed file is a complete file.
     """
     outputs = [Path(path) for path in paths if path is not None]
     before = [_written_at(path) for path in outputs]
@@ -175,7 +193,7 @@ def _written_at(path: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Only record signals, and raise `Terminated` at the end of the block if there was one."""
+    """Record signals while the `with` block runs. Raise `Terminated` at the end of the block if there was a signal."""
     _State.deferred = True
     try:
         with raised():

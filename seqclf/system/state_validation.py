@@ -1,15 +1,16 @@
-"""Shapes of state that is read from a file, such as a manifest, and errors that name what does not fit.
+"""Validation of nested values that were read from a JSON file, such as the manifest of a bundle.
 
-A shape is a type, or
+A shape describes the values that are valid. A shape is one of the following:
 
-- `[shape]`: a list of such values,
+- a type, such as `int`: a value of that type,
+- `[shape]`: a list of values of that shape,
 - `{"key": shape, …}`: a mapping with at least these keys,
-- `Each(shape)`: a mapping of texts to such values,
-- `(shape, None, …)`: any of these,
-- `Where(shape, check, text)`: such a value for which `check` is true.
+- `Each(shape)`: a mapping of strings to values of that shape,
+- `(shape, None, …)`: a value of any of these shapes,
+- `Where(shape, check, text)`: a value of that shape for which `check` returns True.
 
-Not pydantic: a service that loads a bundle would import it for these checks alone, which takes as long as a quarter of
-everything else that it imports.
+The validation does not use pydantic, because importing pydantic takes time. With pydantic, all imports of a prediction
+service would take a quarter longer, and the service needs pydantic for nothing else.
 """
 
 from __future__ import annotations
@@ -31,19 +32,22 @@ TYPES = {
     dict: "a mapping",
     list: "a list",
 }
-LARGEST = 1e300  # larger numbers overflow in the first calculation
+LARGEST = 1e300  # limit of the absolute value of a number, because calculations with larger numbers may overflow
 
 
 @dataclass(frozen=True)
 class Each:
-    """A mapping of texts to values of `shape`."""
+    """The shape of a mapping from strings to values with the shape `shape`."""
 
     shape: Any
 
 
 @dataclass(frozen=True)
 class Where:
-    """A value of `shape` for which `check` is true. `text` completes "must be …" in the error."""
+    """The shape of a value that has the shape `shape` and for which `check` returns True.
+
+    `text`: description of the valid values. The error message is "must be" followed by `text`.
+    """
 
     shape: Any
     check: Callable[[Any], bool]
@@ -56,12 +60,12 @@ POSITIVE = Where(float, lambda value: value > 0, "a number above 0")
 
 
 def one_of(*values: str) -> Where:
-    """Return the shape of a text that is one of `values`."""
+    """Return the shape of a string that must be one of `values`."""
     return Where(str, lambda value: value in values, f"one of {', '.join(values)}")
 
 
 def require(value: Any, shape: Any, key: str = "") -> None:
-    """Raise InputError, which names the key inside `value`, unless it is of the shape.
+    """Raise InputError if `value` is not valid for the shape `shape`. The error names the invalid key.
 
     >>> require({"name": "a", "sizes": [1, 2]}, {"name": str, "sizes": [SIZE]})
     >>> require({"name": "a", "sizes": [1, 0]}, {"name": str, "sizes": [SIZE]})
@@ -86,7 +90,7 @@ def require(value: Any, shape: Any, key: str = "") -> None:
     elif isinstance(shape, list):
         require(value, list, key)
         if shape[0] is str and all(type(entry) is str for entry in value):
-            return  # the quick way for vocabularies, which are long
+            return  # shortcut for vocabularies, which are long lists of strings
         for index, entry in enumerate(value):
             require(entry, shape[0], f"{key}[{index}]")
     elif isinstance(shape, tuple):
@@ -105,7 +109,7 @@ def _fits(value: Any, shape: Any) -> bool:
 
 
 def _is_instance(value: Any, kind: Any) -> bool:
-    """Return whether a value is of a type, where neither a boolean is a number nor infinity a finite one."""
+    """Return True if a value has the type `kind`. Booleans, NaN and infinity do not count as numbers."""
     if kind is None:
         return value is None
     if kind is float:
@@ -124,7 +128,7 @@ def _below(key: str, name: str) -> str:
 
 @contextmanager
 def error_context(where: object, remedy: str) -> Iterator[None]:
-    """Add the file and the remedy to an InputError that is raised inside."""
+    """Add the location `where` and the remedy to an InputError that is raised in the `with` block."""
     try:
         yield
     except InputError as error:
@@ -132,7 +136,7 @@ def error_context(where: object, remedy: str) -> Iterator[None]:
 
 
 def parse_json(content: bytes) -> Any:
-    """Return the content of a JSON file. Raises InputError where it is no JSON in UTF-8, or nested too deeply."""
+    """Parse the content of a JSON file. Raises InputError if the content is not UTF-8 JSON, or is nested too deeply."""
     try:
         return json.loads(content.decode())
     except (ValueError, RecursionError) as error:

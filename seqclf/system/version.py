@@ -1,3 +1,3 @@
-"""The version of this package, read by the build too."""
+"""Version number of this package. The build of the package also reads the version from this file."""
 
 __version__ = "0.3.0"

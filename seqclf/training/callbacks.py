@@ -1,10 +1,13 @@
-"""Callbacks of a training: checkpoints of the best and of the latest epoch, early stopping, and a stop on signals."""
+"""Callbacks of a training run: best and latest checkpoint, early stopping, and a clean stop on signals."""
 
 from __future__ import annotations
 
 import io
+import math
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,29 +15,33 @@ from typing import Any, NoReturn
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, Checkpoint, ModelCheckpoint, Timer
 from lightning.pytorch.utilities import rank_zero_only
 from torch import distributed
 
+from seqclf.batching.datamodule import Batch
 from seqclf.errors import InputError
-from seqclf.system import signals
+from seqclf.system import progress, signals
 from seqclf.system.atomic_files import REMEDY, write_bytes
 from seqclf.training.module import MONITORED
 
-# Writing of checkpoint files, each replaced at once or not at all.
+# Atomic writing of checkpoint files.
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint next to its target and renames it, so the earlier one stays until the new one is complete.
+    """Writes a checkpoint to a temporary file in the same folder, then renames the file to its final name.
 
-    Lightning's default writes to $TMPDIR and moves: across file systems that is a copy, which a kill truncates.
+    The previous checkpoint therefore stays in place until the new checkpoint is complete. By default, Lightning writes
+    a checkpoint to $TMPDIR and then moves the file. Between two file systems such a move is a copy, and a killed
+    process leaves a truncated copy.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        buffer = io.BytesIO()  # torch's writer does not pass on the error of a full disk
+        # Write to a buffer first, because torch.save does not report a full disk when it writes to a file.
+        buffer = io.BytesIO()
         try:
             torch.save(checkpoint, buffer)
-        except Exception as error:  # whatever the state of a callback raises; a buffer in memory raises nothing
+        except Exception as error:  # pickling the state of a callback may raise any exception
             raise InputError(
                 None,
                 f"a callback puts into checkpoints what cannot be saved ({error})",
@@ -45,9 +52,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def _require_plain(content: io.BytesIO, checkpoint: Mapping[str, Any]) -> None:
-    """Raise InputError unless a checkpoint can be read with `weights_only=True`.
+    """Raise InputError unless `torch.load` can read the checkpoint with `weights_only=True`.
 
-    Only classes of another package can spoil that, and the run would notice it after its last epoch.
+    Only third-party callbacks can store objects that such a load rejects. Without this check, the error would occur
+    only when the checkpoint is loaded after the last epoch.
     """
     if not _objects(content):
         return
@@ -68,25 +76,33 @@ def _require_plain(content: io.BytesIO, checkpoint: Mapping[str, Any]) -> None:
 
 
 def _objects(content: io.BytesIO) -> list[str]:
-    """Return the names of the classes and functions that unpickling would have to call."""
+    """Return the names of the classes and functions that unpickling a checkpoint would call."""
     content.seek(0)
     return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(content))
 
 
 def write_checkpoint(path: Path, content: bytes | memoryview) -> None:
-    """Replace a checkpoint file by `content`. Raises InputError, with the file to resume from, if the disk refuses."""
+    """Replace a checkpoint file by a file with the bytes `content`.
+
+    Raises InputError if the file cannot be written. The error names the last complete checkpoint to resume from.
+    """
     try:
         write_bytes(path, content)
     except OSError as error:
-        last = path.with_name("last.ckpt")  # not the best one, which may be many epochs behind
+        last = path.with_name("last.ckpt")  # do not suggest best.ckpt, which may be many epochs old
         advice = f"; the one before is complete: resume with checkpoint={last}" if last.is_file() else ""
         raise InputError(path, f"cannot be written ({error.strerror or error})", f"{REMEDY}{advice}") from None
 
 
-class BestCheckpoint(ModelCheckpoint):
-    """`ModelCheckpoint` of the best epoch, which a run resumed in another folder brings along.
+BEFORE_REFIT = "before_refit.ckpt"  # best checkpoint of the training with validation, if a refit has replaced best.ckpt
 
-    `resumed`: the checkpoint file that the run resumes. Its folder may have been moved since it was written.
+
+class BestCheckpoint(ModelCheckpoint):
+    """Callback that saves the checkpoint of the best epoch.
+
+    If a run is resumed in another folder, the callback copies the best checkpoint to that folder. `resumed`: the
+    checkpoint file that the run resumes from. The folder of this checkpoint may have been moved since the checkpoint
+    was written.
     """
 
     def __init__(self, resumed: Path | None, **options: Any):
@@ -95,13 +111,15 @@ class BestCheckpoint(ModelCheckpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         best = Path(state_dict["best_model_path"])
-        if self.resumed is not None and (self.resumed.parent / best.name).is_file():
-            best = self.resumed.parent.resolve() / best.name
         target = str(Path(str(self.dirpath)) / best.name)
+        for name in (BEFORE_REFIT, best.name) if self.resumed is not None and best.name else ():
+            if (self.resumed.parent / name).is_file():  # type: ignore[union-attr]
+                best = self.resumed.parent.resolve() / name  # type: ignore[union-attr]
+                break
         if state_dict["best_model_path"] and not best.is_file():
             warnings.warn(f"{best}: is missing; the best epoch is chosen among those to come", stacklevel=2)
             return
-        if best.is_file() and state_dict["best_model_path"] != target:
+        if best.is_file() and (state_dict["best_model_path"] != target or best.name == BEFORE_REFIT):
             _copy(best, Path(target))
             paths = {"dirpath": self.dirpath, "best_model_path": target, "kth_best_model_path": target}
             state_dict = {**state_dict, **paths, "best_k_models": {target: state_dict["best_model_score"]}}
@@ -109,9 +127,10 @@ class BestCheckpoint(ModelCheckpoint):
 
 
 class LastCheckpoint(ModelCheckpoint):
-    """`ModelCheckpoint` of the latest state, which in another folder starts anew.
+    """Callback that saves the latest checkpoint.
 
-    The files in its state belong to the run that is resumed, and must not be deleted.
+    If a run is resumed in another folder, the callback forgets the files that its saved state lists. These files belong
+    to the earlier run and must not be deleted.
     """
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -125,19 +144,23 @@ class LastCheckpoint(ModelCheckpoint):
 def _copy(source: Path, target: Path) -> None:
     if source != target:
         write_checkpoint(target, source.read_bytes())
+    if source.name == BEFORE_REFIT and source.parent == target.parent.resolve():
+        source.unlink()  # a later best checkpoint must not be replaced by this one
 
 
 def checkpoints(folder: Path, every: int | None = None, resumed: Path | None = None) -> list[ModelCheckpoint]:
-    """Return callbacks that write `best.ckpt`, of the best validation, and `last.ckpt`, of the latest epoch.
+    """Return callbacks that write `best.ckpt` after the best validation and `last.ckpt` after each epoch.
 
-    `every`: write `last.ckpt` after each so many optimizer steps too. `resumed`: the checkpoint that the run resumes.
+    `every`: number of optimizer steps between additional writes of `last.ckpt`, None for no additional writes.
+    `resumed`: the checkpoint file that the run resumes from.
     """
     common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
-    # Where a validation ends, so that the file holds the weights that were validated.
+    # Save `best.ckpt` at the end of a validation, so that the file holds the validated weights.
     best = BestCheckpoint(
         resumed, filename="best", monitor=MONITORED, mode="max", save_on_train_epoch_end=False, **common
     )
-    # Separate callbacks, because Lightning's `save_last` saves only where the best is saved too.
+    # `last.ckpt` has its own callback, because Lightning's `save_last` saves only when the best checkpoint is saved
+    # too.
     last = LastCheckpoint(filename="last", monitor=None, save_on_train_epoch_end=True, **common)
     if every is None:
         return [best, last]
@@ -145,13 +168,14 @@ def checkpoints(folder: Path, every: int | None = None, resumed: Path | None = N
     return [best, last, inside]
 
 
-# Callback that stops training once the validation metric no longer improves.
+# Callback that stops training when the validation metric no longer improves.
 
 
 class EarlyStopping(pl.callbacks.EarlyStopping):
-    """Lightning's `EarlyStopping`, which also ends a resumed run that had stopped, unless its patience was raised.
+    """Lightning's `EarlyStopping`, which here also stops a resumed run whose patience is already used up.
 
-    It has Lightning's name, by which a checkpoint stores its state.
+    If the resumed run has a larger patience, training continues. The class keeps the name of Lightning's class, because
+    a checkpoint stores the state of a callback under the name of its class.
     """
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -163,19 +187,21 @@ class EarlyStopping(pl.callbacks.EarlyStopping):
 
 
 def early_stopping(patience: int) -> EarlyStopping:
-    """Return a callback that stops training after `patience` validations without a better one."""
-    # Checked where a validation ends: an epoch may have none (trainer.check_val_every_n_epoch) or several.
+    """Return a callback that stops training after `patience` validations without an improvement."""
+    # The check runs at the end of each validation, because an epoch may have several validations or none
+    # (trainer.check_val_every_n_epoch).
     return EarlyStopping(MONITORED, mode="max", patience=patience, check_on_train_epoch_end=False)
 
 
-# Callback that ends training at a signal, with a checkpoint to resume from.
+# Callback that saves a checkpoint and ends training when a signal is received.
 
 
 class StopOnSignal(Checkpoint):
-    """Writes the checkpoint `path` after the batch in which a signal came, and ends training.
+    """Saves a checkpoint to `path` and ends training after the batch in which a signal arrives.
 
-    It needs `signals.deferred_signals()` around the fit, and to be the last callback, so that every other one has
-    counted the batch before it is saved. All ranks stop at the same batch.
+    The fit must run inside a block `with signals.deferred_signals()`. This callback must be the last callback in the
+    list, so that all other callbacks have counted the batch before the checkpoint is saved. All ranks stop after the
+    same batch.
     """
 
     def __init__(self, path: Path):
@@ -183,7 +209,8 @@ class StopOnSignal(Checkpoint):
         self.ranks: RankSignals | None = None
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        # Lightning's handler broadcasts inside the handler, which can match another collective operation.
+        # Lightning's own signal handler broadcasts between ranks. This broadcast may be matched by mistake with another
+        # collective operation.
         signals.reinstall()
         self.ranks = RankSignals(getattr(trainer.strategy, "_timeout", None)) if trainer.world_size > 1 else None
 
@@ -193,14 +220,15 @@ class StopOnSignal(Checkpoint):
             _stop()
 
     def on_validation_batch_end(self, trainer: Any, task: Any, *arguments: Any) -> None:
-        # Several ranks stop at the end of the epoch instead: they may validate different numbers of batches.
+        # A run with several ranks stops only at the end of the epoch, because the ranks may validate different numbers
+        # of batches.
         if trainer.sanity_checking or trainer.world_size > 1 or not signals.requested():
             return
-        # As if the first validation batch had just begun: from there Lightning validates again when it resumes.
-        for progress in vars(trainer.fit_loop.epoch_loop.val_loop.batch_progress).values():
-            if hasattr(progress, "started"):
-                progress.ready = progress.started = 1
-                progress.processed = progress.completed = 0
+        # Reset the validation counts to the first validation batch, so that a resumed run repeats the whole validation.
+        for counts in vars(trainer.fit_loop.epoch_loop.val_loop.batch_progress).values():
+            if hasattr(counts, "started"):
+                counts.ready = counts.started = 1
+                counts.processed = counts.completed = 0
         self._save(trainer)
         _stop()
 
@@ -214,9 +242,10 @@ class StopOnSignal(Checkpoint):
 
 
 class RankSignals:
-    """Lets all ranks know, at the same batch, that one of them got a signal. All ranks call its methods in turn.
+    """Tells all ranks, at the same batch, whether any rank has received a signal.
 
-    The sum over the ranks runs on the CPU beside the next batch, so that no rank waits for another.
+    All ranks must call the same methods in the same order. The ranks exchange their signals on the CPU while the next
+    batch runs, so that no rank waits for another rank.
     """
 
     def __init__(self, timeout: timedelta | None):
@@ -225,14 +254,14 @@ class RankSignals:
         self.sum: distributed.Work | None = None
 
     def signalled_before(self) -> bool:
-        """Return True if a rank had got a signal at the previous call."""
+        """Return True if any rank had received a signal by the time of the previous call."""
         before = self._finish()
         if not before:
             self._begin()
         return before
 
     def signalled(self) -> bool:
-        """Return True if a rank has got a signal by now."""
+        """Return True if any rank has received a signal so far."""
         before = self._finish()
         self._begin()
         return self._finish() or before
@@ -251,3 +280,56 @@ class RankSignals:
 
 def _stop() -> NoReturn:
     signals.end()
+
+
+NOTE_INTERVAL_S = 1.0  # seconds between two updates of the displayed loss; each update waits for the GPU
+
+
+class TrainingProgress(Callback):
+    """Shows a progress line with the number of optimizer steps in all epochs. Epochs are numbered from 1.
+
+    The progress line is visible inside a `shown()` block:
+
+    ```python
+    bar = TrainingProgress()
+    trainer = pl.Trainer(max_epochs=3, callbacks=[bar], enable_progress_bar=False)
+    with bar.shown():
+        trainer.fit(task, datamodule=batches)
+    ```
+    """
+
+    def __init__(self) -> None:
+        self.stage = progress.Stage("training")  # placeholder that is not displayed; `shown()` replaces it
+        self.first_step = 0
+        self.noted = 0.0
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the progress line until the block ends, even if the block raises an error."""
+        with progress.stage("training", unit="steps", summary=False) as self.stage:
+            yield
+
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self.first_step = trainer.global_step
+        steps = trainer.estimated_stepping_batches
+        self.stage.total = steps - self.first_step if math.isfinite(steps) else None
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        # If trainer.max_time is set, Lightning adds a Timer.
+        timers = [entry.time_remaining() for entry in callbacks if isinstance(entry, Timer)]
+        seconds = min((limit for limit in timers if limit), default=math.inf)
+        self.stage.share = lambda: self.stage.seconds / seconds  # `seconds` is the smallest time limit
+
+    def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        self._name_epoch(trainer)
+        self.stage.completed = trainer.global_step - self.first_step
+        now = time.monotonic()
+        if now - self.noted > NOTE_INTERVAL_S:
+            self.noted = now
+            self.stage.note = f"loss {float(task.step_loss):.4f}"
+
+    def on_validation_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self._name_epoch(trainer, ", validation")
+
+    def _name_epoch(self, trainer: pl.Trainer, part: str = "") -> None:
+        of = f" of {trainer.max_epochs}" if trainer.max_epochs and trainer.max_epochs > 0 else ""
+        self.stage.title = f"epoch {trainer.current_epoch + 1}{of}{part}"

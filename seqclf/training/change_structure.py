@@ -1,4 +1,4 @@
-"""Change of the structure of a task's network while it trains, with its optimizer."""
+"""Changes of the structure of a network during training, including the state of its optimizer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from seqclf.training.module import SequenceTask
 
 
 class StructureChange(NamedTuple):
-    """A change that was made. `text`: it in a few words. `preserves`: the logits stay as they were, but for rounding.
+    """Description of a change that was made to a network.
 
-    `weights`: number of weights of the network now.
+    `text`: the change in words. `preserves`: True if the logits changed only by rounding errors. `weights`: number of
+    weights of the network after the change.
     """
 
     text: str
@@ -34,16 +35,17 @@ def change_structure(
     unfreeze: str | Sequence[str] = (),
     **changes: Any,
 ) -> StructureChange:
-    """Change the network of a task between two steps of its training.
+    """Change the network of a task between two optimizer steps.
 
-    `changes`: new values of keys of `model`, such as `layers=2`, `hidden_size=192` or `pooling="mean+max"`. `freeze`,
-    `unfreeze`: dotted names of modules, such as `embedding`; what a change adds at the same time is not frozen. Added
-    layers start as the identity, and more units are copies of those there are, so that the network computes the same
-    function. A new cell, another pooling and removed layers change it.
+    `changes`: new values of `model` settings, such as `layers=2`, `hidden_size=192` or `pooling="mean+max"`. `freeze`,
+    `unfreeze`: dotted names of modules, such as `embedding`. Weights that the same call adds are not frozen. Added
+    layers start as the identity, and added units start as copies of old units, so the network still computes the same
+    function. A new cell, a new pooling or fewer layers change the function that the network computes.
 
-    `task.model` is a new network, which shares all weights that keep their size. `optimizer`: the one that trains it,
-    which goes on with the state of the weights. The task's checkpoints hold the new structure. Raises InputError for a
-    change that cannot be made, before anything is changed::
+    `task`: the task in training. Its `model` is replaced by a new network, which shares all weights of unchanged size
+    with the old network. `optimizer`: the optimizer of the task, None outside of training. The optimizer keeps its
+    state for the weights. Checkpoints that are saved after the change contain the new structure. Raises InputError if
+    the change is impossible; the task then stays unchanged::
 
         change = seqclf.change_structure(task, optimizer, layers=2, freeze="embedding")
         print(change.text)  # layers 1 → 2, embedding frozen
@@ -56,7 +58,10 @@ def change_structure(
 def apply_change(
     task: SequenceTask, optimizer: torch.optim.Optimizer | None, change: ModelChange, key: str, seed: int
 ) -> StructureChange:
-    """Make a checked change. `key`: where it stands, for errors. `seed`: of new weights."""
+    """Apply a validated change to the network of a task.
+
+    `key`: config key at the start of error messages. `seed`: random seed of the new weights.
+    """
     before = dict(task.model.named_parameters())
     model: Config = task.hparams["model"]
     changes = change.of_model()
@@ -71,7 +76,7 @@ def apply_change(
             try:
                 require_memory(config, fields, classes)
                 changed = change_network(task.model, config, fields, classes, seed)
-            except InputError as error:  # of a constructor, which does not know the key
+            except InputError as error:  # a constructor does not know the config key, so the key is added to its error
                 raise error.within(key) from None
             if not any(weight.requires_grad for weight in changed.network.parameters()):
                 raise InputError(key, *NOTHING_LEARNS)
@@ -102,7 +107,7 @@ def _set_frozen(network: Any, change: ModelChange, key: str) -> None:
 
 
 def describe_change(model: Config, change: ModelChange) -> str:
-    """Return a change of a model's config in a few words.
+    """Return a short description of a change to the config of a model.
 
     >>> describe_change({"layers": 1, "encoder": {}}, ModelChange(layers=2, freeze="embedding"))
     'layers 1 → 2, embedding frozen'

@@ -1,6 +1,6 @@
-"""The `_target_`s of a training config: importable, of the right class, with arguments that exist and fit.
+"""Checks of each `_target_` in a training config: it can be imported, is the right class and takes the given arguments.
 
-Importing them loads PyTorch but reads no data, so a slip is reported before hours of preparation.
+These checks import PyTorch but read no data, so a mistake is reported before hours of data preparation.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import as_encoder
 from seqclf.models.ensemble import check_members
 from seqclf.models.network import SequenceNetwork
+from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.structure.options import changed_config, read_schedule
 from seqclf.training.losses import OFFERED
 from seqclf.training.options import TrainConfig
 
-# Callbacks of Lightning that a config adds to those of every run.
+# Lightning callbacks that a config adds to the default callbacks.
 
 
 def check_callbacks(callbacks: Sequence[Mapping[str, Any]]) -> None:
-    """Raise InputError, which names the key, unless all are callbacks of Lightning with arguments that they take."""
+    """Raise InputError unless each entry names a Lightning callback and only arguments that the callback takes."""
     for index, settings in enumerate(callbacks):
         key = f"trainer.callbacks[{index}]"
         if "_target_" not in settings:
@@ -53,7 +54,9 @@ def check_callbacks(callbacks: Sequence[Mapping[str, Any]]) -> None:
 
 
 def build_callbacks(callbacks: Sequence[Mapping[str, Any]] | None) -> list[Callback]:
-    """Build callbacks of `_target_` dicts. Raises InputError, which names the key, on a value that one refuses.
+    """Build the callbacks of a list of `_target_` dicts.
+
+    Raises InputError, which names the config key, if a callback rejects an argument value.
 
     >>> build_callbacks([{"_target_": "lightning.pytorch.callbacks.LambdaCallback"}])[0].state_key
     'LambdaCallback'
@@ -68,17 +71,17 @@ def build_callbacks(callbacks: Sequence[Mapping[str, Any]] | None) -> list[Callb
     return built
 
 
-OF_MODEL = ("fields", "num_classes")  # arguments that every network gets
-OF_ENCODER = ("input_size",)
-NOT_OF_MODEL = ("_target_", "members")  # `members` counts networks, see `build_classifier`
-NOT_OF_OPTIMIZER = ("_target_", "schedule", "weight_decay")  # `make_optimizer` sets the decay by group of weights
+OF_MODEL = ("fields", "num_classes")  # arguments that every network gets from the training
+OF_ENCODER = ("input_size",)  # arguments that every encoder gets from its classifier
+NOT_OF_MODEL = ("_target_", *RUN_SETTINGS)  # `members` is the number of networks of an ensemble, see `build_classifier`
+NOT_OF_OPTIMIZER = ("_target_", "schedule", "weight_decay")  # `make_optimizer` sets weight decay per parameter group
 
 
 def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfig:
-    """Return a config whose model, loss and optimizer have just the keys that their classes take.
+    """Return a config whose model, loss and optimizer blocks have only keys that their classes take.
 
-    Other keys are dropped, unless they are among those `written` by the user (see `user_keys`). Raises InputError,
-    which names the key, for one that the user wrote, a key that is missing, and a class that cannot be imported.
+    `written`: keys that the user wrote (see `user_keys`). An unknown key that the user did not write is dropped. Raises
+    InputError for an unknown key that the user wrote, for a missing key, and for a class that cannot be imported.
     """
     callbacks = config.trainer.get("callbacks")
     if callbacks:
@@ -96,7 +99,7 @@ def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfi
 
 
 def check_accelerator(name: str | None) -> None:
-    """Raise InputError for an accelerator that is not here, which Lightning would report after the data is read."""
+    """Raise InputError if this machine lacks the accelerator. Lightning would raise only after reading the data."""
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     available = {"gpu": cuda or mps, "cuda": cuda, "mps": mps, "tpu": find_spec("torch_xla") is not None}
     if name is not None and not available.get(name, True):
@@ -104,10 +107,11 @@ def check_accelerator(name: str | None) -> None:
 
 
 def resolve_model(settings: Mapping[str, Any], written: Collection[str] | None = None) -> Config:
-    """Return the settings of a network, and of the encoder in it, with just the arguments that they take.
+    """Return the settings of a network and its encoder with only the arguments that their classes take.
 
-    Those of this package get the default values of what is missing. Values are checked by their declared types.
-    `written`: keys that the user wrote, None for all. An argument that no class takes is dropped if nobody wrote it.
+    Missing arguments of classes of this package get their default values. Values are checked against their declared
+    types. `written`: keys that the user wrote, None for all keys. An argument that no class takes is dropped if the
+    user did not write it.
     """
     network = locate_subclass(settings["_target_"], nn.Module, "model._target_")
     taken = arguments_of(network)
@@ -128,7 +132,7 @@ def resolve_model(settings: Mapping[str, Any], written: Collection[str] | None =
 def _resolve_classifier(
     network: type[SequenceClassifier], taken: Arguments, settings: Mapping[str, Any], written: Collection[str] | None
 ) -> Config:
-    """Resolve a classifier that passes on the keys that it does not know itself to its encoder."""
+    """Return the settings of a classifier that passes unknown arguments on to its encoder."""
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
         raise InputError("model.encoder._target_", "missing", "name the class of the encoder")
     located = locate_subclass(settings["encoder"]["_target_"], nn.Module, "model.encoder._target_")
@@ -138,7 +142,7 @@ def _resolve_classifier(
             target = settings["encoder"]["_target_"]
             raise InputError(f"model.encoder._target_={target}", f"must take the argument {name}")
     of_encoder = of_encoder.without(OF_ENCODER)
-    # What the encoder requires may stand in its block or above it.
+    # Arguments of the encoder may be in the block `encoder` or in the block `model` itself.
     block = _known("model.encoder", settings["encoder"], of_encoder, written, ignored=["_target_"])
     of_base = arguments_of(SequenceClassifier).without([*OF_MODEL, *network.fixed_arguments])
     of_classifier = [*taken.names, *of_base.names]
@@ -149,7 +153,7 @@ def _resolve_classifier(
         takes_any=of_encoder.takes_any,
     )
     settings = {**_without_repeats(settings, block, of_classifier, written), "encoder": block}
-    if is_foreign(settings["_target_"]):  # it may read any name, and set arguments of the encoder itself
+    if is_foreign(settings["_target_"]):  # a third-party class may take any argument, and set encoder arguments itself
         settings = drop_unused("model", settings, either, written, NOT_OF_MODEL)
         require_complete("model", settings, taken)
     else:
@@ -162,21 +166,25 @@ def _resolve_classifier(
     check_values("model.encoder", located, block)
     of_encoder_alone = {name: value for name, value in settings.items() if name not in ("encoder", *of_classifier)}
     check_values("model", located, of_encoder_alone)
-    if written is not None and not is_foreign(block["_target_"]):  # a task builds its network at once
+    # A task (`written` is None) builds its network immediately, which checks the encoder as well.
+    if written is not None and not is_foreign(block["_target_"]):
         _check_encoder(network, {**of_encoder_alone, **block}, of_encoder)
     return settings
 
 
 def _missing(owner: type, named: Collection[str]) -> Config:
-    """Return the default values of a class of this package for arguments that are not `named`."""
+    """Return the default values of the arguments of `owner` that are not in `named`.
+
+    The returned dict is empty for a third-party class.
+    """
     defaults = {} if is_foreign(owner.__module__) else defaults_of(owner)
     return {name: value for name, value in defaults.items() if name not in named}
 
 
 def _check_encoder(network: type[SequenceClassifier], settings: Config, taken: Arguments) -> None:
-    """Raise InputError for an encoder of this package whose arguments do not fit each other, or that has no use here.
+    """Raise InputError if the arguments of an encoder contradict each other, or if `network` cannot use the encoder.
 
-    It is built without memory for its weights, whose sizes say the same for tokens of any size.
+    The encoder is built on the meta device, without memory for its weights. The input size 1 stands for any input size.
     """
     arguments = {name: value for name, value in settings.items() if name == "_target_" or taken.accepts(name)}
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
@@ -189,9 +197,10 @@ def _without_repeats(
     of_classifier: Collection[str],
     written: Collection[str] | None,
 ) -> Config:
-    """Return `settings` without the encoder's arguments that its block holds too, which come first.
+    """Return `settings` without the encoder arguments that the block `encoder` also sets.
 
-    Raises InputError for one that the user wrote, as it would have no effect.
+    The value in the block `encoder` takes precedence. Raises InputError for a removed argument that the user wrote,
+    because that argument would have no effect.
     """
     repeated = [name for name in settings if name in block and name != "_target_" and name not in of_classifier]
     for name in repeated:
@@ -201,7 +210,7 @@ def _without_repeats(
 
 
 def resolve_loss(settings: Mapping[str, Any], written: Collection[str] | None = None) -> Config:
-    """Return the settings of a loss with just the arguments that it takes, see `resolve_model`."""
+    """Return the settings of a loss with only the arguments that its class takes (see `resolve_model`)."""
     located = locate_subclass(settings["_target_"], nn.Module, "loss._target_")
     resolved = _resolve("loss", settings, arguments_of(located).without(OFFERED), written, ignored=["_target_"])
     resolved |= _missing(located, resolved)
@@ -210,26 +219,32 @@ def resolve_loss(settings: Mapping[str, Any], written: Collection[str] | None = 
 
 
 def resolve_optimizer(settings: Mapping[str, Any], written: Collection[str]) -> Config:
-    """Return the settings of an optimizer without keys that it does not take. The values are tried on small weights."""
+    """Return the settings of an optimizer with only the arguments that its class takes.
+
+    The optimizer is built and tried on small weights to check the values.
+    """
     located = locate_subclass(settings["_target_"], torch.optim.Optimizer, "optimizer._target_")
     taken = arguments_of(located).without(["params"])
     ignored = [name for name in NOT_OF_OPTIMIZER if name != "weight_decay" or taken.accepts(name)]
     settings = _resolve("optimizer", settings, taken, written, ignored)
     arguments = {name: value for name, value in settings.items() if name not in ignored}
-    if package_of(settings["_target_"]) == "torch":  # others may have a use for infinity
+    if package_of(settings["_target_"]) == "torch":  # third-party optimizers may accept infinity
         require_finite("optimizer", arguments)
     _try_optimizer({"_target_": settings["_target_"], **arguments})
     return settings
 
 
 def _try_optimizer(settings: Config) -> None:
-    """Raise InputError unless an optimizer can be made for the groups of `make_optimizer`, and make a step."""
+    """Raise InputError unless the optimizer can be built with two parameter groups and can take one step.
+
+    `SequenceTask.make_optimizer` builds two parameter groups as well.
+    """
     key = f"optimizer._target_={settings['_target_']}"
     matrix, vector = (nn.Parameter(torch.zeros(shape)) for shape in ((1, 1), (1,)))
     build(settings, torch.optim.Optimizer, "optimizer._target_", params=[matrix])
     try:
         optimizer = build(settings, torch.optim.Optimizer, params=[{"params": [matrix]}, {"params": [vector]}])
-        if optimizer.__module__.startswith("torch."):  # others may need a GPU, or more of a model
+        if optimizer.__module__.startswith("torch."):  # third-party optimizers may need a GPU or a whole model
             matrix.grad, vector.grad = torch.zeros_like(matrix), torch.zeros_like(vector)
             optimizer.step()
     except (InputError, RuntimeError) as error:
@@ -242,7 +257,10 @@ def _try_optimizer(settings: Config) -> None:
 def _resolve(
     key: str, settings: Mapping[str, Any], taken: Arguments, written: Collection[str] | None, ignored: Collection[str]
 ) -> Config:
-    """Return the settings that a class takes, and those `ignored`. Raises InputError if one is missing or unknown."""
+    """Return the settings that a class takes, and the `ignored` settings.
+
+    Raises InputError if a required setting is missing or a written setting is unknown.
+    """
     settings = _known(key, settings, taken, written, ignored)
     require_complete(key, settings, taken.without(ignored))
     return settings

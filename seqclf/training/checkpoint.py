@@ -1,4 +1,7 @@
-"""Reading a checkpoint of any origin as data: nothing it names is imported, built or written before it was checked."""
+"""Safe reading of checkpoints from untrusted sources, and corrections to the checkpoints that Lightning writes.
+
+Classes that a checkpoint names are imported only after the content of the checkpoint was checked.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from seqclf.data.field_spec import COMBINATIONS, INPUT_KINDS, SIZE_KEYS
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.system.state_validation import COUNT, SIZE, Each, Where, error_context, one_of, require
+from seqclf.wide.mixture import mixed
 
 TARGET = {"_target_": str}
 ENCODED = {"name": str, "kind": one_of(*INPUT_KINDS)}
@@ -40,12 +44,15 @@ SHAPE = {
     "global_step": COUNT,
     "epoch": COUNT,
 }
-TRUSTED = {"model": ("seqclf",), "loss": ("seqclf", "torch.nn")}  # packages whose code a checkpoint may always name
-REPEATED = ("members", "layers")  # settings that repeat a part of the network, each time with weights
+WIDE_WEIGHTS, NETWORK_WEIGHTS = "model.wide.", "model.network."  # names in the checkpoint of a `Mixture`
+WIDE = {"share": Where(float, lambda share: 0 <= share <= 1, "a number from 0 to 1"), "paths": [TARGET]}
+# Packages whose code a checkpoint may always name.
+TRUSTED = {"model": ("seqclf",), "loss": ("seqclf", "torch.nn"), "wide": ("seqclf",)}
+REPEATED = ("members", "layers")  # settings for the number of copies of a part of the network
 
 
 def read_checkpoint(path: Any) -> Mapping[str, Any]:
-    """Return the content of a checkpoint. Raises InputError unless it is a checkpoint of this package."""
+    """Return the content of a checkpoint file. Raises InputError unless seqclf wrote the file."""
     refused = InputError(f"checkpoint={path}", "is not a seqclf checkpoint", "give RUN/checkpoints/best.ckpt")
     if not Path(path).exists():
         raise InputError(f"checkpoint={path}", "no such file")
@@ -53,20 +60,23 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
         raise refused
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # the unpickler may raise anything on a file that is no checkpoint
+    except Exception:  # the unpickler may raise anything on a file that is not a checkpoint
         state = None
     hyper = state.get("hyper_parameters") if isinstance(state, dict) else None
     if not isinstance(hyper, dict) or "dataset" not in hyper:
         raise refused
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or choose another"):
         require(state, SHAPE)
-        require(hyper.get("frozen", []), [str], "hyper_parameters.frozen")  # older checkpoints have none
+        require(hyper.get("frozen", []), [str], "hyper_parameters.frozen")  # older checkpoints have no key `frozen`
         _check_settings(hyper, len(state["state_dict"]))
     return state
 
 
 def _is_plain_archive(path: Path) -> bool:
-    """Return True for a zip archive as `torch.save` writes it: uncompressed, so no larger in memory than on disk."""
+    """Return True for an uncompressed zip archive, the format of `torch.save`.
+
+    An uncompressed archive takes no more space in memory than on disk.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -78,7 +88,7 @@ def _is_plain_archive(path: Path) -> bool:
 
 def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
     try:
-        # Settings end up in the manifest, which is JSON: a tensor among them would fail only there.
+        # The manifest of a bundle stores the settings as JSON. A tensor among the settings would fail only there.
         json.dumps(hyper)
     except (TypeError, ValueError, RecursionError):
         raise InputError("hyper_parameters", "must be plain texts, numbers and lists") from None
@@ -95,6 +105,10 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
         require(field, {SIZE_KEYS[field["kind"]]: SIZE}, f"dataset.fields[{index}]")
         if field["kind"] == "bag":
             require(field, {"combine": one_of(*COMBINATIONS)}, f"dataset.fields[{index}]")
+    if hyper.get("wide") is not None:
+        require(hyper["wide"], WIDE, "wide")
+        if len(hyper["wide"]["paths"]) > tensors:
+            raise InputError("wide.paths", "are more than the checkpoint has weights")
     encoder = hyper["model"].get("encoder")
     blocks = {"model": hyper["model"], "model.encoder": encoder if isinstance(encoder, dict) else {}}
     for key, block in blocks.items():
@@ -104,12 +118,13 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
 
 
 def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:
-    """Raise unless the model and the loss of a checkpoint are of this package, of PyTorch, or of one in `trust`.
+    """Raise InputError unless the code of a checkpoint's model and loss comes from a trusted package.
 
-    This is asked of every `_target_` in them: the encoder of a model is code as much as the model is.
+    Trusted packages are this package, `torch.nn` for the loss, and the packages in `trust`. Every `_target_` in the
+    model and the loss is checked, including the encoder of a model.
     """
     for part, packages in TRUSTED.items():
-        for key, target in targets(hyper[part], part):
+        for key, target in targets(hyper.get(part), part):
             require_trusted(f"checkpoint={path}: {key}", target, packages, trust)
             package = package_of(target)
             if not (package in sys.modules or (package and importlib.util.find_spec(package))):
@@ -121,7 +136,7 @@ def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:
 
 
 def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Raise unless the weights of a checkpoint have the names and shapes that its settings need."""
+    """Raise InputError unless the weights of a checkpoint have the names and shapes of the `expected` weights."""
     for name, tensor in expected.items():
         if name not in weights:
             raise InputError(None, f"has no weight {name}, which its settings need")
@@ -132,32 +147,52 @@ def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor])
 
 
 def check_size(hyper: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Raise unless the network has the size of its weights.
+    """Raise InputError unless the settings of a checkpoint describe a network with the weights of the checkpoint.
 
-    It is built without memory, because settings that were tampered with may ask for any size.
+    The network is built on the meta device, without memory, because settings that were tampered with may describe a
+    network of any size.
     """
     dataset = hyper["dataset"]
     with torch.device("meta"):
         network = build_classifier(hyper["model"], dataset["fields"], len(dataset["classes"]))
+        if hyper.get("wide") is not None:
+            network = mixed(network, hyper["wide"], dataset["fields"], len(dataset["classes"]))
     expected = {f"model.{name}": tensor for name, tensor in network.state_dict().items()}
     check_weights({name: tensor for name, tensor in weights.items() if name.startswith("model.")}, expected)
+
+
+def without_wide(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the network in a checkpoint, without those of the wide paths beside it (see `Mixture`).
+
+    Training continues with the network alone.
+    """
+    if not any(name.startswith(WIDE_WEIGHTS) for name in weights):
+        return dict(weights)
+    return {
+        name.replace(NETWORK_WEIGHTS, "model.", 1) if name.startswith(NETWORK_WEIGHTS) else name: tensor
+        for name, tensor in weights.items()
+        if not name.startswith(WIDE_WEIGHTS) and name != "model.scales"
+    }
 
 
 def _sizes(tensor: Tensor) -> str:
     return " by ".join(map(str, tensor.shape)) or "a number"
 
 
-# Corrections to Lightning's checkpoints, so that a resumed run equals one that was never interrupted.
+# Corrections to Lightning's checkpoints, so that a resumed run equals an uninterrupted run.
 
+REFITTED = "refitted"  # key of a checkpoint that was trained on validation rows too
 GRADIENTS = "accumulated_gradients"
 LOGGED = "logged_values"
+RECENT = "recent_monitor_values"  # key of the last values of the monitored metric, dict step → value
 
 
 def finish_progress(checkpoint: dict[str, Any]) -> None:
-    """Count the batch or the epoch after which a checkpoint was written as completed, in place.
+    """Mark the last batch or epoch of a checkpoint as completed, and change `checkpoint` in place.
 
-    Lightning writes checkpoints from hooks that it calls before it counts. When it resumes, it skips a validation and
-    an end of epoch that were still due, and with `max_steps` ends an epoch twice. Once the batch is counted, they run.
+    Lightning writes a checkpoint before it counts the batch or epoch as completed. On resuming, Lightning then skips a
+    validation and an end of epoch that are still due, and with `max_steps` ends an epoch twice. After this correction
+    the validation and the end of the epoch run once.
     """
     loops = checkpoint.get("loops", {}).get("fit_loop")
     if loops is None:
@@ -165,14 +200,14 @@ def finish_progress(checkpoint: dict[str, Any]) -> None:
     epoch, batch = loops["epoch_progress"], loops["epoch_loop.batch_progress"]
     if _lacks_completion(epoch["current"]):
         _complete(epoch)
-        # With `max_steps` Lightning would read the counts of the epoch that ended as those of the next one.
+        # With `max_steps` Lightning would use the counts of the completed epoch for the next epoch.
         batch["current"] = dict.fromkeys(batch["current"], 0)
         batch["is_last_batch"] = False
     elif _lacks_completion(batch["current"]):
         _complete(batch)
         if GRADIENTS not in checkpoint:
             loops["epoch_loop.state_dict"]["_batches_that_stepped"] += 1
-        # One validation batch started and none done: a validation that is due after this batch runs from its start.
+        # One validation batch started and none completed: a validation that is due now runs from its first batch.
         validation = loops["epoch_loop.val_loop.batch_progress"]
         validation["current"] = dict.fromkeys(validation["current"], 0)
         validation["total"] |= {"ready": 1, "started": 1, "processed": 0, "completed": 0}
@@ -188,7 +223,7 @@ def _complete(progress: dict[str, Any]) -> None:
 
 
 def save_gradients(checkpoint: dict[str, Any], model: nn.Module, trainer: pl.Trainer) -> None:
-    """Add the gradients of batches that wait for their optimizer step, as the mean over all ranks."""
+    """Add the accumulated gradients to a checkpoint between two optimizer steps, as the mean over all ranks."""
     if trainer.fit_loop._should_accumulate():
         checkpoint[GRADIENTS] = {
             name: trainer.strategy.reduce(weight.grad.clone(), reduce_op="mean")
@@ -198,7 +233,7 @@ def save_gradients(checkpoint: dict[str, Any], model: nn.Module, trainer: pl.Tra
 
 
 def load_gradients(gradients: dict[str, Tensor], model: nn.Module) -> None:
-    """Restore saved gradients. Call it once the weights are on their device."""
+    """Restore the gradients from a checkpoint. The weights must already be on their device."""
     for name, gradient in gradients.items():
         weight = model.get_parameter(name)
         weight.grad = gradient.to(weight)

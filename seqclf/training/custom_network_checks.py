@@ -1,8 +1,9 @@
-"""Checks of a network and a loss with code of another package, before the first epoch.
+"""Checks of third-party networks and losses before the first epoch.
 
-The tests of this package show for its own networks that they export, and that the logits of a sequence do not depend on
-the batch that it is in. Both are easily lost, and without these checks would only show after the training or never.
-Logits or costs of a wrong shape would end the first step in an error that names neither.
+Tests ensure two properties of the networks of this package: they export to ONNX, and the logits of a sequence do not
+depend on the other sequences of its batch. A third-party network can easily lack one of these properties. Without these
+checks, such a fault would be found only after training, or never. Logits or costs of a wrong shape would end the first
+optimizer step with an error that names neither the network nor the loss.
 """
 
 from __future__ import annotations
@@ -30,23 +31,25 @@ from seqclf.training.missing_weights import REMEDY as MISSING_REMEDY
 from seqclf.training.missing_weights import missing_phrase
 from seqclf.training.module import SequenceTask
 
-# Checks of a network of another package before it is trained: its logits, its export, and that it ignores padding.
+# Checks of a third-party network before training: its logits, its export to ONNX, and whether it ignores padding.
 
 REMEDY = "give the module that differs an onnx_form (see docs/extending.md), or set export=false"
 SEED = 0
 NOT_FINITE = (
     "give one for each length from 1: keep an output, as by (lengths + 1) // 2, and divide by no length less one"
 )
-# Tokens beyond those of the shortest sequence. One has no more, and none reaches the padded width.
+# Lengths of the sequences in a test batch, and the padded width of the batch. The length of the shortest sequence is
+# added to all these numbers. One sequence has the shortest length, and every sequence is shorter than the padded width.
 MORE_TOKENS, PADDED_WIDTH = (10, 0, 4, 7), 13
 
 
 def check_logits(
     network: nn.Module, fields: Sequence[FieldSpec], num_classes: int, key: str = "model", shortest: int = 1
 ) -> None:
-    """Raise InputError, which begins with `key`, unless `network` returns floating-point logits (B, `num_classes`).
+    """Raise InputError unless `network` returns floating-point logits (B, `num_classes`).
 
-    `shortest`: tokens of the shortest sequence that is tried.
+    `key`: config key at the start of the error. `shortest`: number of tokens of the shortest sequence in the test
+    batch.
 
     >>> class Mean(nn.Module):
     ...     def forward(self, fields, lengths, host_lengths):
@@ -64,10 +67,11 @@ def check_logits(
 
 
 def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str, shortest: int = 1) -> None:
-    """Raise InputError, which begins with `key`, unless `network` exports to ONNX with the same logits.
+    """Raise InputError unless `network` exports to ONNX and the exported network returns the same logits.
 
-    Both are compared on the grid of shapes on which a bundle is compared, which has sequences of one token. `shortest`:
-    tokens of the shortest sequence of the data, for the error line of a network that needs more than one.
+    `key`: config key at the start of the error. The logits are compared on the grid of input shapes that is also used
+    to check a bundle. The grid includes sequences of one token. `shortest`: number of tokens of the shortest sequence
+    in the data. If the network fails on shorter sequences, the error names this number.
     """
     with tempfile.TemporaryDirectory(prefix="seqclf-export-") as folder:
         path = Path(folder) / "model.onnx"
@@ -96,12 +100,13 @@ def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str, 
 
 
 def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "model", shortest: int = 1) -> float:
-    """Return how far the logits of a sequence depend on padding and batch mates: 0 up to rounding, if they do not.
+    """Return the largest change of a logit that padding and the other sequences of a batch cause.
 
-    It is the largest difference of a logit of a sequence in a padded batch from that of the same sequence alone, over
-    the largest logit where that exceeds 1. Padding holds random values. `shortest`: tokens of the shortest sequence
-    that is tried. Raises InputError, which begins with `key`, if the network fails on such a batch, or if the logits of
-    a sequence alone are not finite.
+    The change is the difference between a logit of a sequence in a padded batch and the same logit of the sequence
+    alone. The change is divided by the largest logit if that logit exceeds 1. If a network ignores padding, the result
+    is 0 except for rounding errors. The padding of the test batch holds random values. `shortest`: number of tokens of
+    the shortest sequence in the test batch. `key`: config key at the start of errors. Raises InputError if the network
+    fails on the test batch, or if the logits of a sequence alone are not finite.
 
     >>> class Mean(nn.Module):
     ...     def forward(self, fields, lengths, host_lengths):
@@ -120,7 +125,7 @@ def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "m
 
 
 def describe_value(value: Any) -> str:
-    """Return a phrase for what a network or a loss returned.
+    """Return a short description of a value that a network or a loss returned.
 
     >>> describe_value(torch.zeros(4, 1)), describe_value([])
     ('a tensor (4, 1) of float32', 'a list')
@@ -149,7 +154,7 @@ def _array(logits: torch.Tensor) -> np.ndarray:
 
 
 def _run(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> Any:
-    """Run a network in evaluation mode, and leave it in the mode that it had."""
+    """Run a network in evaluation mode, and then restore the training or evaluation mode of each module."""
     lengths = inputs["lengths"]
     fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
     modes = {module: module.training for module in network.modules()}
@@ -158,7 +163,7 @@ def _run(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> Any:
             return network.eval()(fields, torch.from_numpy(lengths), lengths)
     except InputError:
         raise
-    except Exception as error:  # the code of another package may raise anything
+    except Exception as error:  # third-party code may raise any exception
         shape = f"{len(lengths)} sequences of {', '.join(map(str, lengths))} tokens"
         raise InputError(key, f"fails on {shape} ({type(error).__name__}: {first_line(error)})") from error
     finally:
@@ -168,7 +173,7 @@ def _run(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> Any:
 
 def _open(path: Path, key: str) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # a failure becomes the error line, so nothing else is printed
+    options.log_severity_level = 4  # show fatal errors only, because the InputError below reports a failure
     options.intra_op_num_threads = 1
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -176,19 +181,21 @@ def _open(path: Path, key: str) -> onnxruntime.InferenceSession:
         raise InputError(key, f"the exported network cannot be loaded: {first_line(error)}", REMEDY) from error
 
 
-# Of a validation loss, beside numerics: of half precision, which trains, and of the full one, which evaluates.
-MAX_LOSS_CHANGE, LOSS_ROUNDING = 0.1, 0.02  # relative, and absolute
+# Largest accepted change of a validation loss. The loss may change because training uses half precision and this check
+# uses full precision.
+MAX_LOSS_CHANGE, LOSS_ROUNDING = 0.1, 0.02  # relative change and absolute change
 
 
 @torch.inference_mode()
 def check_reloaded(
     task: SequenceTask, trained: SequenceTask, batches: SequenceDataModule, losses: Mapping[int, float]
 ) -> None:
-    """Raise InputError if a custom network has another validation loss than when its checkpoint was written.
+    """Raise InputError if the validation loss of a third-party network changes when its checkpoint is loaded.
 
-    Its checkpoint then lacks a part of what was trained. `task`: loaded from the checkpoint. `trained`: the task that
-    was trained, for the names of what is missing. `losses`: validation losses by optimizer step. Networks of this
-    package, and steps that were not validated, are not checked.
+    A changed loss means that the checkpoint lacks some of the trained weights. `task`: the task that was loaded from
+    the checkpoint. `trained`: the task that was trained; the error takes the names of the missing weights from it.
+    `losses`: dict number of optimizer steps → validation loss in training. Networks of this package are not checked. A
+    checkpoint without a recorded validation loss is not checked either.
     """
     foreign = _foreign_targets(task.hparams["model"], "model")
     recorded = losses.get(task.trained_steps)
@@ -198,10 +205,12 @@ def check_reloaded(
     for batch in batches.evaluation_loader("validation"):
         fields = {name: values.to(task.device) for name, values in batch.fields.items()}
         logits = task.logits_of(batch._replace(fields=fields, lengths=batch.lengths.to(task.device)))
-        # By batch, as it was recorded: a loss of PyTorch with class weights depends on the batches.
+        # The mean of batch losses is computed as in training, because a PyTorch loss with class weights depends on the
+        # batches.
         cost += float(task.loss(logits, batch.labels.to(task.device))) * len(batch.ids)
         rows += len(batch.ids)
-    if not abs(cost / rows - recorded) <= LOSS_ROUNDING + MAX_LOSS_CHANGE * abs(recorded):  # NaN is no such number
+    # `not … <=` also rejects a loss that is NaN.
+    if not abs(cost / rows - recorded) <= LOSS_ROUNDING + MAX_LOSS_CHANGE * abs(recorded):
         raise InputError(
             foreign[0],
             f"its validation loss was {recorded:.3g} in training and is {cost / rows:.3g} once its checkpoint is "
@@ -210,15 +219,16 @@ def check_reloaded(
         )
 
 
-MAX_LOGIT_ERROR = 1e-4  # of logits; the rounding errors of another order of summation are a hundred times smaller
+MAX_LOGIT_ERROR = 1e-4  # largest accepted `padding_error`; rounding errors are a hundred times smaller
 
 
 def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -> list[str]:
-    """Return warnings about the network of a task, none if all of its code is of this package.
+    """Check the third-party network and the third-party loss of a task, and return a list of warnings.
 
-    Raises InputError, which names the class, unless its logits are (B, C) and the loss makes one number of them.
-    `export`: raise it, with what to do, unless the network can be exported too. `shortest`: tokens of the shortest
-    sequence of the data.
+    The list is empty for networks of this package. `export`: True to check also that the network exports to ONNX.
+    `shortest`: number of tokens of the shortest sequence in the data. Raises InputError unless the network returns
+    logits (B, C) and the loss is a single number. The error names the class of the network or the loss. Raises
+    InputError also if `export` is True and the network cannot be exported.
     """
     hyper: Mapping[str, Any] = task.hparams
     if foreign := _foreign_targets(hyper["loss"], "loss"):
@@ -228,7 +238,7 @@ def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -
         return []
     network = as_network(task.model).independent_parts()[0]
     fields = hyper["dataset"]["fields"]
-    # First, because it runs the network as training will: an error in its code is no failure of the export.
+    # Run `check_logits` first, so that an error in the code of the network is not reported as a failed export.
     check_logits(network, fields, len(task.classes), foreign[0], shortest)
     error = padding_error(network, fields, foreign[0], shortest)
     if export:
@@ -242,7 +252,9 @@ def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -
 
 
 def check_loss(loss: nn.Module, num_classes: int, key: str = "loss") -> None:
-    """Raise InputError, which begins with `key`, unless `loss` turns logits (B, C) and labels (B,) into one cost.
+    """Raise InputError unless `loss` maps logits (B, C) and labels (B,) to a scalar cost.
+
+    `key`: config key at the start of the error.
 
     >>> check_loss(nn.CrossEntropyLoss(), num_classes=3)
     >>> check_loss(nn.CrossEntropyLoss(reduction="none"), num_classes=3)
@@ -250,18 +262,18 @@ def check_loss(loss: nn.Module, num_classes: int, key: str = "loss") -> None:
         ...
     seqclf.errors.InputError: loss: returns a tensor (4,) of float32; return the mean cost of the batch, a tensor ()
     """
-    rows = num_classes + 1  # not the same, else a loss that takes labels for logits could pass
+    rows = num_classes + 1  # differs from `num_classes`, so that a loss that swaps the two axes fails
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(rows, num_classes, generator=generator, requires_grad=True)
     labels = torch.arange(rows) % num_classes
-    state = copy.deepcopy(loss.state_dict())  # a loss may keep statistics of the logits that it gets
+    state = copy.deepcopy(loss.state_dict())  # a loss may update statistics in its state
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about sizes, of a loss that then fails
+            warnings.simplefilter("ignore")  # hide size warnings of a loss that fails afterwards
             cost = loss(logits, labels)
     except InputError:
         raise
-    except Exception as error:  # the code of another package may raise anything
+    except Exception as error:  # third-party code may raise any exception
         shapes = f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)}"
         raise InputError(
             key,

@@ -1,4 +1,4 @@
-"""Scores of an epoch, collected step by step with torchmetrics and computed once at its end."""
+"""Scores of an epoch, collected batch by batch with torchmetrics and computed once at the end of the epoch."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ from torchmetrics.classification import (
     MulticlassStatScores,
 )
 
-BATCHES_PER_COUNT = 64  # counting and adding a loss take torchmetrics 0.1 ms each, for a batch of any size
-# torchmetrics warns where a class has no rows, which is handled here, and where a resumed run computes before it
-# updates: its checkpoint holds the counts, but not the number of updates.
+# Number of batches that are added to the metric states together. One update of a torchmetrics metric takes 0.1 ms,
+# whatever the number of rows.
+BATCHES_PER_COUNT = 64
+# torchmetrics warns about a class without rows, but this module handles such classes. torchmetrics also warns when a
+# resumed run computes scores before an update, because a checkpoint holds the counts but not the number of updates.
 EXPECTED_WARNINGS = ("No (positive|negative) samples in targets", "The ``compute`` method of metric")
 
 
 class EpochScores(NamedTuple):
-    """Scores of one split in one epoch, the same on every rank.
+    """Scores of one split in one epoch. All ranks have the same scores.
 
-    `scores`: loss, accuracy (micro), recall, precision and F1 (macro means as in `ConfusionMetrics`), and, in
-    evaluation and where they are defined, average precision and AUROC. `recall_by_class` and `support`: (C,), the
-    recall of a class without rows being 0.
-    `confusion`: (C, C) counts, true class by row; None for training.
+    `scores`: dict name → score. The names are loss, accuracy, recall, precision and f1. The recall, the precision and
+    the F1 are macro means as in `ConfusionMetrics`. In evaluation, `scores` also holds average precision and AUROC if
+    they are defined. `recall_by_class`: (C,) recalls, 0 for a class without rows. `support`: (C,) number of rows of
+    each class. `confusion`: (C, C) counts with the true class as the first axis; None for training.
     """
 
     scores: dict[str, float]
@@ -46,10 +48,11 @@ class EpochScores(NamedTuple):
 
 
 class LossSum(Metric):
-    """Sum of losses over rows, in float64.
+    """Sum of the losses of all rows in float64.
 
-    Such a sum does not depend on the order of its batches, which resumed runs and ranks change, but for bits that
-    float32 has not. torchmetrics' MeanMetric looks for NaN, and so waits for the device at every step; without that, it
+    Resuming a run, or using several ranks, changes the order of the batches. The order changes only the last bits of a
+    float64 sum, and a conversion to float32 drops these bits. The class `MeanMetric` of torchmetrics is not used,
+    because its check for NaN waits for the device at every step. If the check for NaN is turned off, `MeanMetric`
     ignores weights (torchmetrics 1.9).
     """
 
@@ -61,7 +64,7 @@ class LossSum(Metric):
         self.add_state("sum_value", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, means: Tensor, rows: Tensor) -> None:
-        """Add batches (N,) by their mean losses and numbers of rows."""
+        """Add N batches, given the mean loss (N,) and the number of rows (N,) of each batch."""
         self.sum_value += means.to(self.sum_value.dtype) @ rows.to(self.sum_value)
 
     def compute(self) -> Tensor:
@@ -69,9 +72,10 @@ class LossSum(Metric):
 
 
 class EpochMetrics(nn.Module):
-    """Loss and label scores of the training split.
+    """Loss, accuracy, recall, precision and F1 of the training split.
 
-    States are persistent, so that a run resumed inside an epoch counts all steps of that epoch.
+    The metric states are saved in checkpoints, so a run that is resumed inside an epoch counts all batches of that
+    epoch.
 
     >>> import torch
     >>> metrics = EpochMetrics(num_classes=2)
@@ -84,7 +88,8 @@ class EpochMetrics(nn.Module):
     def __init__(self, num_classes: int):
         super().__init__()
         self.loss_sum = LossSum()
-        # Without the cache of results, which only an update of the metric itself would clear.
+        # The metrics do not cache their results, because a metric clears its cache only when the metric itself is
+        # updated.
         options: dict[str, Any] = {"num_classes": num_classes, "validate_args": False, "compute_with_cache": False}
         by_label: dict[str, Metric | MetricCollection] = {
             "counts": MulticlassStatScores(average=None, **options),
@@ -93,28 +98,28 @@ class EpochMetrics(nn.Module):
             "f1": MulticlassF1Score(average="macro", **options),
             "recall_by_class": MulticlassRecall(average=None, **options),
         }
-        # One group: all of them read the states of its first metric, the counts per class.
+        # All metrics form one compute group, so they share the state of the first metric, which counts rows per class.
         self.by_label = MetricCollection(by_label, compute_groups=[list(by_label)])
         self.loss_sum.persistent(True)
         self._counts.persistent(True)
-        # Predicted labels, true labels and mean losses of the last batches.
+        # Predicted labels, true labels and mean losses of the batches that are not counted yet.
         self.uncounted: list[tuple[Tensor, Tensor, Tensor]] = []
         self.register_state_dict_pre_hook(_count_before_storing)
         self.register_load_state_dict_pre_hook(_forget_before_loading)
 
     @property
     def _counts(self) -> MulticlassStatScores:
-        # An attribute, because indexing a collection copies the states of its metrics.
+        # Access the metric as an attribute, because indexing a MetricCollection copies the states of its metrics.
         return self.by_label.counts  # type: ignore[return-value]
 
     def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
-        """Add a batch of logits (B, C) and labels (B,), with the mean `loss` of its rows."""
+        """Add a batch, given its logits (B, C), its labels (B,) and its mean `loss`."""
         self.uncounted.append((logits.detach().argmax(dim=-1), labels, loss.detach()))
         if len(self.uncounted) == BATCHES_PER_COUNT:
             self.count()
 
     def count(self) -> None:
-        """Count the labels of all batches, and add up their losses."""
+        """Add all batches that are not counted yet to the metric states."""
         if self.uncounted:
             predicted, labels, losses = zip(*self.uncounted, strict=True)
             self.uncounted.clear()
@@ -122,12 +127,12 @@ class EpochMetrics(nn.Module):
             self._count(torch.cat(predicted), torch.cat(labels))
 
     def _count(self, predicted: Tensor, labels: Tensor) -> None:
-        # Not through the collection, which shares the states anew at every update and so takes four times as long.
-        # It shares them when it computes, too.
+        # Update the metric itself, because an update of the collection shares the states again and takes four times as
+        # long. The collection shares the states anyway when it computes the scores.
         self._counts.update(predicted, labels)
 
     def compute(self) -> EpochScores:
-        """Compute the scores of all rows since the last reset, on all ranks together."""
+        """Compute the scores of all rows since the last reset, over all ranks."""
         self.count()
         with warnings.catch_warnings():
             for message in EXPECTED_WARNINGS:
@@ -138,18 +143,18 @@ class EpochMetrics(nn.Module):
         values = self.by_label.compute()
         support = values["counts"][:, -1]
         loss = self.loss_sum.compute() / support.sum().clamp(min=1)
-        scores = {"loss": float(loss.float())}  # float32 hides the last bits of the sum, which the order may change
-        # torchmetrics drops the axis of a single class. Its macro mean counts classes that are predicted but have no
-        # rows, whose recall is not 0 but unknown.
+        scores = {"loss": float(loss.float())}  # float32 drops the last bits, which depend on the batch order
+        # With a single class, torchmetrics returns the recall without a class axis. The macro recall of torchmetrics
+        # also includes classes that are predicted but have no rows, although their recall is undefined.
         recall_by_class, support = values["recall_by_class"].reshape(-1).cpu().numpy(), support.cpu().numpy()
         values["recall"] = recall_by_class[support > 0].mean() if support.any() else 0.0
         scores |= {name: float(values[name]) for name in ("accuracy", "recall", "precision", "f1")}
         return EpochScores(scores, recall_by_class, support)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        if fn(torch.empty(0)).device.type == "mps":  # has no float64
+        if fn(torch.empty(0)).device.type == "mps":  # the device mps has no float64
             self.loss_sum.set_dtype(torch.float32)
-        # What waits to be counted moves to another device with the states.
+        # The batches that are not counted yet move to another device together with the metric states.
         self.uncounted = [(fn(predicted), fn(labels), fn(loss)) for predicted, labels, loss in self.uncounted]
         return super()._apply(fn, recurse)
 
@@ -160,11 +165,13 @@ class EpochMetrics(nn.Module):
 
 
 class EvaluationMetrics(EpochMetrics):
-    """Scores of the validation or test split: the confusion matrix and, if `ranked`, average precision and AUROC too.
+    """Scores of the validation or test split, including the confusion matrix.
 
-    With the class index `positive` the latter two are those of this class, else their means over the classes that have
-    rows, each against the rest. They need every row's probabilities, (N, C) float64, kept until the end of the epoch.
-    Nothing is persistent, because an interrupted evaluation starts again.
+    `ranked`: True to compute average precision and AUROC too. `positive`: number of the class whose average precision
+    and AUROC are computed. If `positive` is None, both metrics are means over the classes that have rows, and each
+    class is ranked against all others. Average precision and AUROC keep the probabilities of all rows, (N, C) float64,
+    in memory until the end of the epoch. The metric states are not saved in checkpoints, because an interrupted
+    evaluation starts again.
     """
 
     def __init__(self, num_classes: int, *, ranked: bool, positive: int | None = None):
@@ -184,7 +191,7 @@ class EvaluationMetrics(EpochMetrics):
                 "average_precision": average_precision(**options),
                 "auroc": auroc(**options),
             }
-            # One group: the rows are stored once for both.
+            # Both metrics form one compute group, so they share one copy of the rows.
             self.ranking = MetricCollection(by_name, compute_groups=[list(by_name)])
 
     def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
@@ -205,14 +212,14 @@ class EvaluationMetrics(EpochMetrics):
         result = super()._compute()
         classes = len(result.support)
         result = result._replace(confusion=self.confusion.compute().reshape(classes, classes).cpu().numpy())
-        # The loss is the same on every rank, so that all of them skip what cannot be ranked.
+        # If the loss is not finite, all ranks skip the ranking metrics, because all ranks have the same loss.
         if self.ranking is None or not math.isfinite(result.scores["loss"]):
             return result
         ranked = _ranked_classes(result.support, self.positive)
         if not ranked.any():
             return result
         for name, value in self.ranking.compute().items():
-            by_class = value.cpu().numpy()  # or a single number, of the positive class
+            by_class = value.cpu().numpy()  # (C,) values, or a single value for the positive class
             result.scores[name] = float(by_class[ranked].mean() if self.positive is None else by_class)
         return result
 
@@ -223,9 +230,10 @@ class EvaluationMetrics(EpochMetrics):
             self.ranking.reset()
 
 
-# Functions, because hooks are pickled with their module.
+# The hooks are module-level functions, because hooks are pickled with their module.
 def _count_before_storing(metrics: EpochMetrics, *_: Any) -> None:
-    # States of an evaluation are not stored, and those made in inference mode cannot be changed outside of it.
+    # The states of `EvaluationMetrics` are not saved, so its batches need not be counted here. The tensors of
+    # `EvaluationMetrics` may come from inference mode, and can then not be changed outside of that mode.
     if not isinstance(metrics, EvaluationMetrics):
         metrics.count()
 
@@ -233,14 +241,15 @@ def _count_before_storing(metrics: EpochMetrics, *_: Any) -> None:
 def _forget_before_loading(metrics: EpochMetrics, state: dict[str, Any], prefix: str, *_: Any) -> None:
     metrics.uncounted.clear()
     name = f"{prefix}loss_sum.sum_value"
-    if name in state:  # float32 in older checkpoints
+    if name in state:  # older checkpoints hold the sum in float32
         state[name] = state[name].to(metrics.loss_sum.sum_value.dtype)
 
 
 def _ranked_classes(support: np.ndarray, positive: int | None) -> np.ndarray:
-    """(C,) bool: classes whose ranking is defined, because both they and the rest have rows.
+    """Return a mask (C,) of the classes with defined ranking metrics.
 
-    torchmetrics' macro AUROC counts a class without rows as 0.
+    Ranking metrics need rows of the class and rows of other classes. The mask is needed because the macro AUROC of
+    torchmetrics counts a class without rows as 0.
     """
     present = support > 0
     if present.sum() < 2:
@@ -251,10 +260,11 @@ def _ranked_classes(support: np.ndarray, positive: int | None) -> np.ndarray:
 
 
 def _probabilities(logits: Tensor) -> Tensor:
-    """(B, C) float64 softmax. In float32, probabilities near 1 become ties, and ties change AUROC.
+    """Return the softmax probabilities (B, C) in float64.
 
-    Logits would not do: AUROC decides batch by batch, from their range, if they still need a softmax.
+    In float32, probabilities near 1 would become equal, and such ties would change AUROC. torchmetrics does not get the
+    logits, because its AUROC decides for each batch, by the range of the values, whether to apply a softmax.
     """
-    if logits.device.type == "mps":  # has no float64
+    if logits.device.type == "mps":  # the device mps has no float64
         logits = logits.cpu()
     return logits.double().softmax(dim=-1)

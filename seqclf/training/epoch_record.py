@@ -1,4 +1,4 @@
-"""Record of the epochs of a run: one row each, for metrics.csv, the terminal, the report and the loggers."""
+"""Record of a training run with one row per epoch, for metrics.csv, the terminal, the report and the loggers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from seqclf.documents.terminal import console
 from seqclf.evaluation.alarms import find_alarms
 from seqclf.evaluation.metrics import MAIN_METRICS, confusion_metrics, epoch_value, metric_title
 from seqclf.evaluation.ranking import RANKING_METRICS
+from seqclf.evaluation.smoothed_choice import smoothed_values, window_length
 from seqclf.system.atomic_files import write_output
 from seqclf.system.environment import resident_mb
 from seqclf.system.json_result import JsonObject
 from seqclf.training.epoch_metrics import EpochScores
 from seqclf.training.module import named_scores
 
-# Notes on an epoch in a few words: alarms, trends, and whether it is the best so far.
+# Short notes on an epoch: alarms, trends, and whether the epoch is the best so far.
 
-TREND = 3  # epochs in a row that make a trend
-NOTICEABLE = 0.001  # change of a loss that counts
+TREND = 3  # number of consecutive epochs that make a trend
+NOTICEABLE = 0.001  # minimum change of a loss from one epoch of a trend to the next
 
 
 def epoch_note(
@@ -37,11 +38,13 @@ def epoch_note(
     earlier: Sequence[Mapping[str, Any]],
     alarm: str | None,
     monitor: str,
+    window: int = 1,
 ) -> str:
-    """A note on the epoch `row` of metrics.csv.
+    """Return a short note on one epoch. `row`: the row of this epoch in metrics.csv.
 
-    `earlier`: the rows before it. `alarm`: the gravest alarm about its validation. `monitor`: the validation metric
-    that decides which epoch is best.
+    `earlier`: the rows of the earlier epochs. `alarm`: text of the most serious alarm about the validation scores of
+    this epoch, or None. `monitor`: name of the validation metric that chooses the best epoch.
+    `window`: number of validations whose mean chooses (see `smoothed_choice`).
     """
     if "validation/recall" not in row:
         return "not validated"
@@ -56,16 +59,20 @@ def epoch_note(
         return "first epoch"
     values = [sign * float(epoch[f"validation/{monitor}"]) for epoch in validated]
     best = max(values[:-1])
+    means = smoothed_values([_choice_value(epoch, monitor) for epoch in validated], window)
+    is_chosen = means[-1] > max(means[:-1])  # the best checkpoint is now of this epoch
     if values[-1] > best:
-        return f"best {name} so far"
-    choices = [_choice_value(epoch, monitor) for epoch in validated]
-    if choices[-1] > max(choices[:-1]):
-        return f"as good as the best {name}, at a lower loss"  # the best epoch so far, as `epoch_value` chooses it
+        return f"best {name} so far" + ("" if is_chosen else f", but not in the mean of {window} validations")
+    if is_chosen and window > 1:
+        return f"best {name} so far in the mean of {window} validations"
+    if is_chosen:
+        return f"as good as the best {name}, at a lower loss"  # `epoch_value` also selects this epoch as the best
     recent = [*past, row][-TREND - 1 :]
     if len(recent) > TREND and _rises(recent, "validation/loss", 1) and _rises(recent, "train/loss", -1):
         return "overfitting: validation loss rises while training loss falls"
-    # Since the best value was first reached. A later epoch that ties with it does not make the count start anew: with
-    # few validation rows ties are common, and every plateau would read "for 1 epoch".
+    # `age`: number of epochs since the best value was first reached. A later epoch with the same value does not reset
+    # the count. With few validation rows, equal values are common, and every plateau would otherwise be reported as
+    # "for 1 epoch".
     age = len(values) - 1 - values.index(best)
     return f"{name} no better for {age} epoch{'s' if age > 1 else ''}"
 
@@ -75,23 +82,27 @@ def _choice_value(row: Mapping[str, Any], monitor: str) -> float:
 
 
 def _rises(rows: Sequence[Mapping[str, Any]], name: str, sign: int) -> bool:
-    """Return True if a loss rises (`sign` 1) or falls (-1) noticeably from each row to the next."""
+    """Return True if a loss changes noticeably from each row to the next.
+
+    `sign`: 1 for a rising loss, -1 for a falling loss.
+    """
     values = [sign * float(row[name]) for row in rows]
     return all(later > earlier + NOTICEABLE for earlier, later in pairwise(values))
 
 
 SCORES = [f"{split}/{name}" for split in ("train", "validation") for name in MAIN_METRICS]
 SCORES += [f"validation/{name}" for name in RANKING_METRICS]
-# Names of metrics.csv and of the rows in a checkpoint.
+# Column names of metrics.csv, which are also the keys of the rows in a checkpoint.
 COLUMNS = ["epoch", "step", "seconds", "step_ms", "tokens_per_s", "padding_efficiency", "memory_mb", "lr"]
 COLUMNS += [*SCORES, "observation"]
 
 
 class Speed(NamedTuple):
-    """Speed of training in one epoch, from its start to the end of its last step, loading included.
+    """Training speed in one epoch. The time runs from the start of the epoch to the end of its last step.
 
-    `step_ms`: milliseconds per batch. `tokens_per_s`: real tokens per second. `padding_efficiency`: share of computed
-    tokens that are real. `memory_mb`: of the GPU, or of the process on a CPU.
+    The time includes data loading but not validation. `step_ms`: milliseconds per batch. `tokens_per_s`: tokens per
+    second, without padding. `padding_efficiency`: fraction of the tokens in the padded batches that are not padding.
+    `memory_mb`: memory use in MB: of the GPU, or of the process if training runs on the CPU.
     """
 
     step_ms: float
@@ -101,9 +112,10 @@ class Speed(NamedTuple):
 
 
 class EpochRow(NamedTuple):
-    """Record of one epoch. `step`: optimizer steps so far. `lr`: learning rate at its end.
+    """Record of one epoch.
 
-    `scores`: by `split/metric`, those that are defined. `observation`: the most notable fact, in a few words.
+    `step`: number of optimizer steps until the end of the epoch. `lr`: learning rate at the end of the epoch. `scores`:
+    dict `split/metric` → score; undefined scores are left out. `observation`: short note on the epoch.
     """
 
     epoch: int
@@ -115,7 +127,7 @@ class EpochRow(NamedTuple):
     observation: str
 
     def to_dict(self) -> JsonObject:
-        """Return the row as plain values by `COLUMNS`, without scores that are not defined."""
+        """Return the row as a dict column name → plain value. Undefined scores are left out."""
         fields = self._asdict()
         speed, scores = fields.pop("speed"), fields.pop("scores")
         values = {**fields, **speed._asdict(), **scores}
@@ -123,7 +135,7 @@ class EpochRow(NamedTuple):
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> EpochRow:
-        """Return the row that `to_dict` made plain."""
+        """Build a row from the dict that `to_dict` returned."""
         return cls(
             row["epoch"],
             row["step"],
@@ -136,10 +148,11 @@ class EpochRow(NamedTuple):
 
 
 class Validation(NamedTuple):
-    """Result of the last validation in an epoch.
+    """Result of the last validation of an epoch.
 
-    `scores`: by `validation/metric`, those that are defined. `alarm`: the gravest alarm about it. `recall`: that of the
-    positive label, None without one.
+    `scores`: dict `validation/metric` → score; undefined scores are left out. `alarm`: text of the most serious alarm
+    about this validation, or None. `recall`: recall of the positive label. It is None if there is no positive label, or
+    no validation row with this label.
     """
 
     scores: dict[str, float]
@@ -157,26 +170,29 @@ class Validation(NamedTuple):
 
 
 class EpochRecord(Checkpoint):
-    """Keeps a row per epoch, writes them to `path` (metrics.csv) and passes each to `show(row, monitor, positive)`.
+    """Records one row per epoch, writes all rows to `path` (metrics.csv), and displays each row with `show`.
 
-    `positive`: the positive label and its recall on validation, which may be None. None without a positive label.
+    `show`: function that displays a row; it is called as `show(row, monitor, positive)` after each epoch. The argument
+    `positive` is a tuple (positive label, validation recall of this label), or None without a positive label. The
+    recall in the tuple may be None.
 
-    `validation_losses`: optimizer steps → loss of the validation after them, also inside an epoch. They, the rows, and
-    the last validation of the running epoch travel in checkpoints, so a resumed run keeps them. It is a
-    `Checkpoint` because Lightning calls those after the module has logged its epoch, and all other callbacks before.
+    `validation_losses`: dict number of optimizer steps → validation loss, including validations inside an epoch.
+    Checkpoints store the rows, the validation losses and the last validation of the running epoch, so that a resumed
+    run keeps them. The base class is `Checkpoint`, because Lightning calls other callbacks before the module has logged
+    the scores of the epoch.
     """
 
     def __init__(self, path: Path, show: Callable[[EpochRow, str, tuple[str, float | None] | None], None]):
         self.path = path
         self.show = show
         self.rows: list[EpochRow] = []
-        self.validation: Validation | None = None  # the last one of the running epoch
+        self.validation: Validation | None = None  # last validation of the running epoch
         self.validation_losses: dict[int, float] = {}
         self._start_clock({}, 0.0)
 
     @property
     def history(self) -> list[JsonObject]:
-        """Rows as plain values by column name."""
+        """List of all rows, where each row is a dict column name → plain value."""
         return [row.to_dict() for row in self.rows]
 
     def state_dict(self) -> dict[str, Any]:
@@ -190,22 +206,25 @@ class EpochRecord(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows = [EpochRow.from_dict(row) for row in state_dict["history"]]
-        validation = state_dict.get("validation")  # older checkpoints have none
+        validation = state_dict.get("validation")  # older checkpoints have no validation
         self.validation = None if validation is None else Validation(**validation)
         self.validation_losses = dict(state_dict.get("validation_losses", {}))
         self._start_clock(state_dict["seen"], state_dict["seconds"])
 
     def _start_clock(self, counts: dict[str, int], seconds: float) -> None:
-        """Start the counts and the clock of an epoch, or continue those of an interrupted one.
+        """Start the counters and the clock of an epoch.
 
-        `counts`: batches (`updates`), real tokens, and computed tokens, padding included (`cells`).
+        For an interrupted epoch, the counters and the clock continue from `counts` and `seconds`. `counts`: numbers of
+        batches (`updates`), of tokens without padding (`tokens`) and of tokens with padding (`cells`). `seconds`: time
+        that the epoch has taken so far.
         """
         self.counts = {"updates": 0, "tokens": 0, "cells": 0, **counts}
         self.start = time.perf_counter() - seconds
         self.last_step_end = time.perf_counter()
 
     def on_fit_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        if self.rows and trainer.is_global_zero:  # the run may be resumed in another folder
+        # A resumed run may have another folder, where the file does not exist yet.
+        if self.rows and trainer.is_global_zero:
             self._write()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
@@ -224,7 +243,7 @@ class EpochRecord(Checkpoint):
             self.validation_losses[trainer.global_step] = self.validation.scores["validation/loss"]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
-        # An epoch without validation must not repeat the scores of the one before.
+        # Reset the validation, so that an epoch without validation does not repeat the scores of the previous epoch.
         validation, self.validation = self.validation, None
         scores = named_scores("train", task.epoch_scores["train"])
         if validation is not None:
@@ -238,21 +257,23 @@ class EpochRecord(Checkpoint):
             scores=scores,
             observation="",
         )
-        # Notes of other callbacks, on changes that were made at the start of the epoch.
+        # Other callbacks, such as `StructureSchedule`, may have a note on changes at the start of the epoch.
         notes = [getattr(callback, "epoch_note", "") for callback in trainer.callbacks]  # type: ignore[attr-defined]
-        note = epoch_note(row.to_dict(), self.history, None if validation is None else validation.alarm, task.monitor)
+        alarm = None if validation is None else validation.alarm
+        window = window_length(trainer.max_epochs, trainer.check_val_every_n_epoch)
+        note = epoch_note(row.to_dict(), self.history, alarm, task.monitor, window)
         self.rows.append(row._replace(observation="; ".join(filter(None, [*notes, note]))))
         if trainer.is_global_zero:
             speed = {f"system/{name}": value for name, value in row.speed._asdict().items()}
             for logger in trainer.loggers:
                 logger.log_metrics({**speed, "epoch": row.epoch}, row.step)
-            # After every epoch, so that a killed run keeps its record.
+            # The file is written after every epoch, so that a killed run keeps its record.
             self._write()
             recall = None if validation is None else validation.recall
             self.show(self.rows[-1], task.monitor, None if task.positive is None else (task.positive, recall))
 
     def _speed(self, device: torch.device) -> Speed:
-        # Validation comes after the last step and does not count.
+        # The measured time ends with the last training batch and excludes validation.
         seconds = max(self.last_step_end - self.start, 1e-9)
         memory = torch.cuda.max_memory_reserved(device) / 1e6 if device.type == "cuda" else resident_mb()
         return Speed(
@@ -271,10 +292,10 @@ class EpochRecord(Checkpoint):
 
 
 def show_epoch(row: EpochRow, monitor: str, positive: tuple[str, float | None] | None) -> None:
-    """Print a line per epoch, counted from 1.
+    """Print one line about an epoch in the terminal. Epochs are numbered from 1.
 
-    `monitor`: the validation metric that decides which one is best. `positive`: the positive label and its recall on
-    validation, None without one.
+    `monitor`: name of the validation metric that chooses the best epoch. `positive`: tuple of the positive label and
+    its validation recall, or None without a positive label.
     """
     scores = row.scores
     parts = [f"epoch {row.epoch + 1:>3}"]
@@ -291,6 +312,6 @@ def show_epoch(row: EpochRow, monitor: str, positive: tuple[str, float | None] |
 
 
 def _scores_text(split: str, names: Sequence[str], scores: Mapping[str, float]) -> str:
-    """The scores of a split that are defined."""
+    """Return the scores `names` of a split as text. Undefined scores are left out."""
     values = {metric_title(name): scores.get(f"{split}/{name}") for name in names}
     return "  ".join(f"{title} {value:.4f}" for title, value in values.items() if value is not None)

@@ -1,11 +1,13 @@
-"""Losses for training. Each is built with the labels, `classes`, and the training rows of each, `class_counts` (C,).
+"""Loss functions for training.
 
-A loss is the mean over a batch of the costs of its rows, which may be weighted by class. The training step multiplies
-it by `Batch.weight`, because batches of long sequences have fewer rows. Class weights are scaled to a mean of 1 over
-the training rows, not over each batch, so that a row has the same weight whatever its batch mates.
+Each loss gets two arguments: `classes`, the list of labels, and `class_counts` (C,), the number of training rows of
+each label. The loss of a batch is the mean cost of its rows, and costs may be weighted by class. The training step
+multiplies the loss by `Batch.weight`, because batches of long sequences have fewer rows. Class weights are scaled to a
+mean of 1 over all training rows. With a mean of 1 over each batch, the weight of a row would depend on the other rows
+of its batch.
 
-The losses are dataclasses: each declares only the arguments that it adds, with the values that they may have. Its
-signature still lists all of them, as the checks of a `_target_` need it to (see `check_arguments`, `check_values`).
+The losses are dataclasses, and a loss declares only arguments that `RowLoss` does not have. The generated constructor
+signature lists all arguments, because the checks of a `_target_` need them (see `check_arguments`, `check_values`).
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ from seqclf.config.override_text import label_text
 from seqclf.config.targets import arguments_of, build, locate_subclass
 from seqclf.errors import InputError, RefusedValueError
 
-OFFERED = ("classes", "class_counts")  # arguments that a loss gets if its signature has them
+OFFERED = ("classes", "class_counts")  # arguments that are passed to a loss if its signature contains them
 CLASS_WEIGHTS = ("balanced", "effective")
 
 
 def require_class_weights(value: Any) -> Any:
-    """Refuse class weights that are neither a rule nor a mapping label → number of at least 0."""
+    """Reject invalid class weights.
+
+    Valid weights are None, a name in `CLASS_WEIGHTS`, and a mapping label → number of at least 0.
+    """
     if value is None or (isinstance(value, str) and value in CLASS_WEIGHTS):
         return value
     if not isinstance(value, Mapping):
@@ -44,7 +49,7 @@ ClassWeights = Annotated[str | dict[str, float] | None, BeforeValidator(require_
 
 
 def build_loss(loss: Mapping[str, Any], classes: Sequence[str], class_counts: Sequence[int]) -> Any:
-    """Build the loss of a `_target_` dict: any module that maps logits (B, C) and labels (B,) to their mean cost.
+    """Build a loss from a `_target_` dict. A loss is any module that maps logits (B, C) and labels (B,) to a mean cost.
 
     >>> build_loss({"_target_": "torch.nn.CrossEntropyLoss", "label_smoothing": 0.1}, ["no", "yes"], [90, 10])
     CrossEntropyLoss()
@@ -57,11 +62,12 @@ def build_loss(loss: Mapping[str, Any], classes: Sequence[str], class_counts: Se
 def weigh_classes(
     scheme: str | Mapping[str, float] | None, classes: Sequence[str], class_counts: Sequence[int], beta: float
 ) -> Tensor | None:
-    """Return class weights (C,) with a mean of 1 over the training rows, or None if all are the same.
+    """Return class weights (C,) whose mean over the training rows is 1, or None if `scheme` is None.
 
-    `scheme`: `balanced` is inverse to the number n of rows of a class. `effective` is inverse to their effective
-    number, (1 - beta^n) / (1 - beta) (Cui et al. 2019, Class-Balanced Loss). A mapping names weights by label, 1 for
-    those it leaves out. Raises InputError on anything else.
+    `scheme`: name of a scheme or a mapping label → weight. With `balanced`, the weight of a class is inversely
+    proportional to its number n of training rows. With `effective`, the weight of a class is inversely proportional to
+    its effective number of rows, (1 - beta^n) / (1 - beta) (Cui et al. 2019, Class-Balanced Loss). A label that the
+    mapping omits has the weight 1. Raises InputError for any other `scheme`.
 
     >>> weigh_classes("balanced", ["no", "yes"], [90, 10], beta=0.999)
     tensor([0.5556, 5.0000])
@@ -86,12 +92,13 @@ def weigh_classes(
     return (weights / ((weights * counts).sum() / counts.sum())).float()
 
 
-@dataclass(eq=False, repr=False)  # a module is equal to itself alone, and prints its parts
+@dataclass(eq=False, repr=False)  # keep the equality and the repr of nn.Module
 class RowLoss(nn.Module):
-    """Base class: the weighted mean over a batch of `costs`, which each loss defines.
+    """Base class of losses that are the mean of weighted costs over a batch. A subclass defines `costs`.
 
-    `classes`: labels in the order of the logits. `class_counts`: (C,) training rows of each. `class_weights`,
-    `effective_beta`: see `weigh_classes`.
+    `classes`: labels in the order of the logits. `class_counts`: (C,) number of training rows of each label.
+    `class_weights`: scheme of the class weights. `effective_beta`: parameter `beta` of the scheme (see
+    `weigh_classes`).
     """
 
     classes: Sequence[str]
@@ -102,20 +109,25 @@ class RowLoss(nn.Module):
     weights: Tensor | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # After the fields are set: they are plain values, which a module takes before it is initialised too.
+        # The dataclass fields are set before `nn.Module.__init__` runs, which is possible because the fields hold plain
+        # values.
         super().__init__()
         weights = weigh_classes(self.class_weights, self.classes, self.class_counts, self.effective_beta)
         # A buffer follows the module to its device and is part of the checkpoint.
         self.register_buffer("weights", weights)
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the costs (B,) of rows with logits (B, C) and labels (B,)."""
+        """Return the costs (B,) of rows, given their logits (B, C) and labels (B,)."""
         raise NotImplementedError
 
     def row_costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the costs (B,) with class weights. See `seqclf.models.training_loss.row_costs`."""
+        """Return the costs (B,) of rows, multiplied by the class weights.
+
+        See `seqclf.models.training_loss.row_costs`.
+        """
         costs = self.costs(logits, labels)
-        # Not divided by the sum of the weights, as `nn.CrossEntropyLoss(weight=…)` does: see the top of this file.
+        # Unlike in `nn.CrossEntropyLoss(weight=…)`, costs are not divided by the sum of the weights in the batch (see
+        # the docstring of this module).
         return costs if self.weights is None else costs * self.weights[labels]
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -124,9 +136,9 @@ class RowLoss(nn.Module):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CrossEntropy(RowLoss):
-    """Cross-entropy: -log p(label).
+    """Cross-entropy loss: -log p(label).
 
-    With `label_smoothing` s the target is 1 - s + s / C for the label and s / C for the others.
+    With `label_smoothing` s, the target probability is 1 - s + s / C for the label and s / C for each other class.
     """
 
     label_smoothing: Annotated[float, Field(ge=0, le=0.999)] = 0.0
@@ -137,12 +149,16 @@ class CrossEntropy(RowLoss):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Focal(RowLoss):
-    """Focal loss: -(1 - p(label))^gamma log p(label), where easy rows count less (Lin et al. 2017)."""
+    """Focal loss: -(1 - p(label))^gamma log p(label) (Lin et al. 2017).
+
+    Rows that are already classified well have a low weight.
+    """
 
     gamma: NonNegative = 2.0
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        # 1 - p from the logits of the other classes: exact where p is nearly 1, and its power has a gradient there.
+        # 1 - p is computed from the logits of the other classes. 1 - p is therefore exact for p near 1, and powers of 1
+        # - p have a gradient there.
         is_label = functional.one_hot(labels, logits.shape[-1]).bool()
         log_all = logits.logsumexp(-1)
         log_others = logits.masked_fill(is_label, float("-inf")).logsumexp(-1)
@@ -151,9 +167,10 @@ class Focal(RowLoss):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LogitAdjusted(CrossEntropy):
-    """Cross-entropy of logits + tau * log(share of the class) (Menon et al. 2021, equation 10).
+    """Cross-entropy of logits + tau * log(fraction of the class) (Menon et al. 2021, equation 10).
 
-    Trained with the shift, the logits themselves treat classes as if they were equally frequent.
+    In training, the shift tau * log(fraction of the class) is added to the logits. The trained model returns logits
+    without the shift, which treat all classes as equally frequent.
     """
 
     tau: NonNegative = 1.0

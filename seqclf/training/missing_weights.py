@@ -1,7 +1,8 @@
-"""Modules and parameters of a network that PyTorch does not see, so that no checkpoint holds their weights.
+"""Search for layers and parameters that PyTorch does not register, and that checkpoints therefore lack.
 
-`nn.Module` registers what an attribute holds itself, and not what a list, tuple or dict in it holds. Such a layer is
-neither trained nor stored nor moved to another device, and a network that is rebuilt draws its weights anew.
+`nn.Module` registers modules and parameters that are its attributes, but it does not look into lists, tuples or dicts.
+An unregistered layer is not trained, not saved in checkpoints and not moved to another device. When the network is
+built again from a checkpoint, an unregistered layer gets new random weights.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ REMEDY = "put modules into torch.nn.ModuleList or ModuleDict, parameters into Pa
 
 
 def unregistered(network: nn.Module) -> list[str]:
-    """Return the names of the modules and parameters that only plain containers hold.
+    """Return the names of modules and parameters that `network` holds only in plain lists, tuples, sets or dicts.
 
     >>> network = nn.Module()
     >>> network.layers = [nn.Linear(2, 2), {"last": nn.Linear(2, 2)}]
@@ -48,13 +49,16 @@ def unregistered(network: nn.Module) -> list[str]:
 
 
 def check_registered(network: Any, key: str) -> None:
-    """Raise InputError, which begins with `key`, if a checkpoint of `network` would miss weights."""
+    """Raise InputError if a checkpoint of `network` would lack weights. `key`: config key at the start of the error."""
     if names := unregistered(network):
         raise InputError(key, f"keeps {_listed(names)} in a plain container, which no checkpoint holds", REMEDY)
 
 
 def missing_phrase(network: nn.Module) -> str:
-    """Return a phrase that names the weights of a trained network that its checkpoint misses, as far as they show."""
+    """Return a phrase about the weights that the checkpoint of `network` lacks.
+
+    The phrase names the weights if they can be found.
+    """
     names = unregistered(network)
     return f"its checkpoint misses {_listed(names)}" if names else "its checkpoint misses weights or other state"
 

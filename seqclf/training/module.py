@@ -1,4 +1,7 @@
-"""Lightning module of a classifier: model, loss, metrics and optimizer, rebuilt from its checkpoint alone."""
+"""Lightning module of a classifier with its model, loss, metrics and optimizer.
+
+The module can be rebuilt from its checkpoint alone.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,13 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
-from seqclf.config.defaults import default_settings
+from seqclf.config.documentation import default_settings
 from seqclf.config.targets import Config, Trust, arguments_of, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.metrics import EPOCH_METRICS, epoch_value
 from seqclf.evaluation.ranking import RANKING_METRICS
+from seqclf.evaluation.smoothed_choice import MAX_WINDOW, smoothed_value, window_length
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import as_network
 from seqclf.models.structure.change_network import freeze_weights
@@ -28,6 +32,8 @@ from seqclf.training.check_targets import resolve_loss, resolve_model
 from seqclf.training.checkpoint import (
     GRADIENTS,
     LOGGED,
+    RECENT,
+    REFITTED,
     check_size,
     check_trusted,
     check_weights,
@@ -35,6 +41,7 @@ from seqclf.training.checkpoint import (
     load_gradients,
     read_checkpoint,
     save_gradients,
+    without_wide,
 )
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.gradient_clipping import clip_norm
@@ -42,15 +49,17 @@ from seqclf.training.losses import build_loss
 from seqclf.training.missing_weights import check_registered
 from seqclf.training.schedule import elapsed_share, schedule_factor
 from seqclf.training.step_memory import StepMemory
+from seqclf.wide.mixture import mixed
 
-MONITORED = "validation/monitor"  # logged value that the best checkpoint and early stopping follow
+# Name of the logged value for the best checkpoint and early stopping. The value is smoothed (see `smoothed_choice`).
+MONITORED = "validation/monitor"
 MAX_LOGGED_CLASSES = 50
 
 
 class Prediction(NamedTuple):
-    """Predictions of one batch, as `trainer.predict` returns them.
+    """Predictions for one batch. `trainer.predict` returns a list of these tuples.
 
-    `ids`: (B,) int64, row indices in the split. `logits` and `probabilities`: (B, C) float32.
+    `ids`: (B,) int64 row indices in the split. `logits` and `probabilities`: (B, C) float32.
     """
 
     ids: Tensor
@@ -59,12 +68,13 @@ class Prediction(NamedTuple):
 
 
 class SequenceTask(pl.LightningModule):
-    """Trains a classifier of sequences.
+    """Lightning module that trains a sequence classifier.
 
-    `dataset`: `Dataset.description()`. `model`, `loss`, `optimizer`: `_target_` dicts. `monitor`: the validation metric
-    that chooses the best epoch. `frozen`: names of weights of the network that do not learn. What is left out has the
-    value of conf/. All are plain values and travel in the checkpoint, which therefore loads with `weights_only=True`
-    and needs neither Hydra nor the data. In any Trainer::
+    `dataset`: description of the dataset (`Dataset.description()`). `model`, `loss`, `optimizer`: `_target_` dicts.
+    `monitor`: validation metric that chooses the best epoch. `frozen`: names of the weights of the network that are not
+    trained. Omitted arguments get the default values from conf/. All arguments are plain values and are saved in the
+    checkpoint. A checkpoint can therefore be loaded with `weights_only=True`, without Hydra and without the data. The
+    module works in any Trainer::
 
         dataset = seqclf.load_data("train.parquet", label="label")
         task = seqclf.SequenceTask(dataset.description(), model=seqclf.load_config(["model=gru"])["model"])
@@ -80,6 +90,7 @@ class SequenceTask(pl.LightningModule):
         monitor: str | None = None,
         seed: int | None = None,
         frozen: Sequence[str] | None = None,
+        wide: Config | None = None,
     ):
         super().__init__()
         if not isinstance(dataset, Mapping):
@@ -91,7 +102,7 @@ class SequenceTask(pl.LightningModule):
         monitor = default_settings("monitor") if monitor is None else monitor
         seed = default_settings("seed") if seed is None else seed
         frozen = list(frozen or ())
-        # It reads the variables of these names, so that a checkpoint holds the defaults of now and not None.
+        # `save_hyperparameters` reads locals, so a checkpoint stores the resolved defaults.
         self.save_hyperparameters(logger=False)
         if monitor not in EPOCH_METRICS:
             raise InputError(f"monitor={monitor}", f"must be one of {', '.join(EPOCH_METRICS)}")
@@ -99,20 +110,27 @@ class SequenceTask(pl.LightningModule):
         self.monitor = monitor
         self.optimizer = optimizer
         self.seed = seed
-        self.trained_steps = 0  # optimizer steps in the checkpoint that the task was loaded from
+        self.trained_steps = 0  # number of optimizer steps of the checkpoint that the task was loaded from
+        self.is_refitted = False  # True: its checkpoint was trained on validation rows too (refit=true)
+        self.scheduled_steps: float | None = None  # steps of the learning rate schedule; None: all steps of the trainer
         self.last_logged_step = 0
-        self.learning_rate = 0.0  # of the last optimizer step
+        self.learning_rate = 0.0  # learning rate of the last optimizer step
         self.step_loss = torch.tensor(0.0)  # mean loss of the last batch
-        self.gradient_norm = torch.tensor(0.0)  # before clipping, at the last logged step
+        self.gradient_norm = torch.tensor(0.0)  # norm of the gradients before clipping at the last logged step
         self.positive: str | None = dataset["positive"]
-        self.epoch_scores: dict[str, EpochScores] = {}  # by split, the last ones
-        self.batch_shape = (0, 0)  # rows and longest length of the last batch
-        self.skips_not_finite = False  # True: the rows of a step that is left out do not count (see NotFiniteSteps)
-        self.changes_structure = False  # True: its network in a checkpoint may be another one (see StructureSchedule)
-        self.gradients: dict[str, Tensor] = {}  # accumulated, from a checkpoint between two optimizer steps
-        self.logged_values: dict[str, Tensor] = {}  # what callbacks may monitor, from a checkpoint
+        self.epoch_scores: dict[str, EpochScores] = {}  # dict split → latest scores
+        self.batch_shape = (0, 0)  # number of rows and length of the longest row in the last batch
+        self.skips_not_finite = False  # True: metrics leave out rows of skipped steps (see NotFiniteSteps)
+        self.changes_structure = False  # True: a checkpoint may hold another network structure (see StructureSchedule)
+        self.gradients: dict[str, Tensor] = {}  # accumulated gradients of a checkpoint between two optimizer steps
+        self.logged_values: dict[str, Tensor] = {}  # logged values from a checkpoint, which callbacks may monitor
+        # Dict number of optimizer steps → value of the monitored metric, of the last validations. A resumed run may
+        # repeat a validation, whose value then replaces the earlier one.
+        self.recent_values: dict[int, float] = {}
         self.model = build_classifier(model, dataset["fields"], len(self.classes))
         freeze_weights(self.model, frozen)
+        if wide is not None:
+            self.model = mixed(self.model, wide, dataset["fields"], len(self.classes))
         self.loss = build_loss(loss, self.classes, dataset["class_counts"])
         check_registered(self.model, f"model._target_={model['_target_']}")
         check_registered(self.loss, f"loss._target_={loss['_target_']}")
@@ -123,12 +141,16 @@ class SequenceTask(pl.LightningModule):
             positive=None if self.positive is None else self.classes.index(self.positive),
         )
 
+    def setup(self, stage: str) -> None:
+        if stage == TrainerFn.FITTING:
+            self.recent_values = {}  # Lightning loads the values of a checkpoint after `setup`
+
     def forward(self, batch: Batch) -> Tensor:
-        """Return logits (B, C), or (members, B, C) of an ensemble in training."""
+        """Return logits of shape (B, C), or (members, B, C) for an ensemble in training."""
         return self.model(batch.fields, batch.lengths, batch.host_lengths)
 
     def logits_of(self, batch: Batch) -> Tensor:
-        """Return logits (B, C) float32 in evaluation. Raises InputError if the network returns another shape."""
+        """Return logits (B, C) float32 for evaluation. Raises InputError if the network returns another shape."""
         logits, shape = self(batch), (len(batch.host_lengths), len(self.classes))
         returned = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if returned != shape:
@@ -139,10 +161,11 @@ class SequenceTask(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         self._note_shape(batch)
-        # Random numbers depend on epoch, batch and rank alone, so a resumed run draws what an unbroken one would.
+        # The random seed depends only on the run's seed, the epoch, the batch and the rank. A resumed run therefore
+        # draws the same random numbers as an uninterrupted run.
         position = (self.current_epoch << 24) + batch_idx
         seed = ((self.seed + 1) * 0x9E3779B1 + (self.global_rank << 44) + position) % 2**63
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 1 ms where there is no GPU
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 1 ms without a GPU
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
@@ -158,39 +181,42 @@ class SequenceTask(pl.LightningModule):
         )
         self.step_loss = loss.detach()
         counts = bool(batch.weight)  # 0 for a rank without rows at this step
-        if counts and not (self.skips_not_finite and not torch.isfinite(loss)):  # asks the device only if it skips
+        if counts and not (self.skips_not_finite and not torch.isfinite(loss)):  # waits for the device only if skipping
             self.train_metrics.update(logits, batch.labels, loss)
         return total * batch.weight
 
     def step_memory(self) -> StepMemory:
-        """Return what measures the memory of a training step, for `batching.max_tokens=auto`."""
+        """Return an object that measures the memory of a training step, for `batching.max_tokens=auto`."""
         return StepMemory(self)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._sum_counts(checkpoint["state_dict"])
         save_gradients(checkpoint, self, self.trainer)
         checkpoint[LOGGED] = {name: value.detach().clone() for name, value in self.trainer.callback_metrics.items()}
+        checkpoint[RECENT] = dict(self.recent_values)
 
     def _sum_counts(self, weights: dict[str, Tensor]) -> None:
-        """Replace the counts of this rank's training rows by those of all ranks, of which rank 0 writes the file."""
+        """Replace the training counts of this rank in `weights` by the sums over all ranks."""
         if self.trainer.world_size > 1:
             for name, count in self.train_metrics.state_dict(prefix="train_metrics.").items():
                 weights[name] = self.trainer.strategy.reduce(count.clone(), reduce_op="sum")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         finish_progress(checkpoint)
-        if self.global_rank > 0:  # rank 0 goes on with the counts of all ranks
+        checkpoint["state_dict"] = without_wide(checkpoint["state_dict"])
+        if self.global_rank > 0:  # rank 0 continues with the sums over all ranks, other ranks start at 0
             counts = self.train_metrics.state_dict(prefix="train_metrics.")
             checkpoint["state_dict"] |= {name: torch.zeros_like(count) for name, count in counts.items()}
         if self.changes_structure:
             self._take_structure(checkpoint["hyper_parameters"])
         self.gradients = checkpoint.get(GRADIENTS, {})
         self.logged_values = checkpoint.get(LOGGED, {})
+        self.recent_values = dict(checkpoint.get(RECENT, {}))  # older checkpoints have none
 
     def _take_structure(self, saved: Mapping[str, Any]) -> None:
-        """Build the network of the checkpoint whose weights are about to be loaded."""
+        """Replace the network by a new network with the structure in `saved`, the hyperparameters of a checkpoint."""
         model, frozen = saved["model"], saved.get("frozen", [])
-        # Its classes are known, so that a checkpoint runs no code of its choice.
+        # Build the network only if the checkpoint names the same classes, so that a checkpoint cannot run other code.
         if list(targets(model, "model")) == list(targets(self.hparams["model"], "model")):
             self.model = build_classifier(model, self.hparams["dataset"]["fields"], len(self.classes)).to(self.device)
             freeze_weights(self.model, frozen)
@@ -199,7 +225,7 @@ class SequenceTask(pl.LightningModule):
     def on_train_start(self) -> None:
         self.last_logged_step = self.global_step
         load_gradients(self.gradients, self)
-        # Callbacks that monitor a validation see the last one, as if the run had not stopped.
+        # Callbacks that monitor a validation metric get the values of the last validation, as in an uninterrupted run.
         values = {name: value.to(self.device) for name, value in self.logged_values.items()}
         self.trainer.callback_metrics.update(values)
         self.gradients, self.logged_values = {}, {}
@@ -210,10 +236,10 @@ class SequenceTask(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        limit = 0.0 if gradient_clip_algorithm == "value" else gradient_clip_val or 0.0  # of the norm
+        limit = 0.0 if gradient_clip_algorithm == "value" else gradient_clip_val or 0.0  # limit of the gradient norm
         parts = as_network(self.model).independent_parts()
         if limit and len(parts) > 1:
-            # A large gradient of one must not shrink the steps of the others.
+            # Members are clipped separately: a large gradient of one member must not shrink the steps of other members.
             for part in parts:
                 clip_norm(part.parameters(), limit)
         elif limit and self._clips_plain_weights(limit):
@@ -222,27 +248,27 @@ class SequenceTask(pl.LightningModule):
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def _clips_plain_weights(self, limit: float) -> bool:
-        """Return True if Lightning would clip the gradients of the optimizer's weights, as they are, to `limit`."""
+        """Return True if Lightning would clip the plain gradients of the optimizer, without scaling, to `limit`."""
         return bool(
             self._fabric is None
-            and type(self.trainer.precision_plugin) is Precision  # not of mixed, half or double precision
+            and type(self.trainer.precision_plugin) is Precision  # excludes mixed, half and double precision
             and self.trainer.gradient_clip_val == limit > 0
         )
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         self.learning_rate = optimizer.param_groups[0]["lr"]
-        if self._is_logged(self.global_step + 1):  # only then, because a norm takes a pass over all gradients
+        if self._is_logged(self.global_step + 1):  # computing the norm is slow
             gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
             self.gradient_norm = nn.utils.get_total_norm(gradients)
 
     def _is_logged(self, step: int) -> bool:
         trainer: Any = self.trainer
         every = trainer.log_every_n_steps
-        # The first step too, since a short run may have no other.
+        # The first step is logged too, because a short run may have no other logged step.
         return bool(every and (step == 1 or step % every == 0) and step > self.last_logged_step and trainer.loggers)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        # Not by `self.log`, which takes a millisecond at every step, also at those that are not logged.
+        # `self.log` is not used, because it takes a millisecond at every step, also at steps that are not logged.
         step = self.global_step
         if self._is_logged(step):
             self.last_logged_step = step
@@ -274,13 +300,26 @@ class SequenceTask(pl.LightningModule):
             self.evaluation_metrics.reset()
             return
         scores = self._finish_epoch("validation", self.evaluation_metrics)
-        self.log(MONITORED, epoch_value(scores, self.monitor), logger=False)
+        self.log(MONITORED, self._smoothed(scores), logger=False)
+
+    def _smoothed(self, scores: Mapping[str, float]) -> float:
+        """Return the mean of the monitored metric over the last validations (see `smoothed_choice`).
+
+        An undefined metric counts as 0 and enters no mean: a mean of the others would count as its own.
+        """
+        value = epoch_value(scores, self.monitor)
+        if self.monitor not in scores or not math.isfinite(value):
+            return value
+        values = {**self.recent_values, self.global_step: value}
+        self.recent_values = dict(list(values.items())[-MAX_WINDOW:])
+        window = window_length(self.trainer.max_epochs, self.trainer.check_val_every_n_epoch)
+        return smoothed_value(list(self.recent_values.values()), window)
 
     def on_test_epoch_end(self) -> None:
         self._finish_epoch("test", self.evaluation_metrics)
 
     def _finish_epoch(self, split: str, metrics: EpochMetrics) -> dict[str, float]:
-        """Compute, log and return the scores of a split, and start to count anew."""
+        """Compute, log and return the scores of a split, and reset its metrics."""
         result = metrics.compute()
         metrics.reset()
         if not math.isfinite(result.scores["loss"]):
@@ -295,14 +334,14 @@ class SequenceTask(pl.LightningModule):
         return result.scores
 
     def _log_scores(self, split: str, result: EpochScores) -> None:
-        """Hand scores to the loggers and to callbacks that monitor them by name, such as `validation/recall`."""
+        """Log the scores for the loggers and for callbacks that monitor a score such as `validation/recall`."""
         values = named_scores(split, result)
         if split != "train" and len(self.classes) <= MAX_LOGGED_CLASSES:
             by_class = zip(self.classes, result.recall_by_class.tolist(), result.support.tolist(), strict=True)
             values |= {f"{split}/recall/{label}": recall for label, recall, rows in by_class if rows}
         fitting = self.trainer.state.fn == TrainerFn.FITTING
-        # `validate` and `test` return what goes to the loggers. While fitting, Lightning would write a step that is one
-        # behind, so the loggers are called here.
+        # `trainer.validate` and `trainer.test` return the logged values. During a fit, Lightning would log a step
+        # number that is one too low, so the loggers are called here.
         self.log_dict(values, logger=not fitting)
         if fitting:
             for logger in self.trainer.loggers:
@@ -310,11 +349,11 @@ class SequenceTask(pl.LightningModule):
                 logger.save()
 
     def configure_optimizers(self) -> Any:
-        # In mixed precision Lightning does not clip gradients for an optimizer that unscales them, as a fused one can.
+        # In mixed precision Lightning does not clip gradients for an optimizer that unscales gradients itself. A fused
+        # optimizer may unscale gradients itself.
         fused = self.trainer.precision not in ("16-mixed", "bf16-mixed")
-        optimizer, scheduler = self.make_optimizer(
-            self.trainer.estimated_stepping_batches, fused, elapsed_share(self.trainer)
-        )
+        steps = self.trainer.estimated_stepping_batches if self.scheduled_steps is None else self.scheduled_steps
+        optimizer, scheduler = self.make_optimizer(steps, fused, elapsed_share(self.trainer))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def make_optimizer(
@@ -322,8 +361,9 @@ class SequenceTask(pl.LightningModule):
     ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
         """Return the optimizer and its learning rate schedule (see `schedule_factor`).
 
-        `steps`: optimizer steps of the training. `fused=False` overrides `optimizer.fused`, for mixed precision. Raises
-        InputError on settings that the optimizer refuses.
+        `steps`: number of optimizer steps of the training. `fused`: False overrides `optimizer.fused`, for mixed
+        precision. `elapsed`: function that returns the elapsed fraction of the time limit, None without a time limit.
+        Raises InputError if the optimizer rejects a setting.
         """
         settings = dict(self.optimizer)
         taken = arguments_of(locate(settings["_target_"]))
@@ -335,7 +375,7 @@ class SequenceTask(pl.LightningModule):
             {"params": [weight for weight in self.model.parameters() if weight.ndim <= 1]},
         ]
         if taken.accepts("weight_decay"):
-            # Biases, norms and other vectors are not decayed: shrinking them regularises nothing.
+            # Biases, norms and other vectors have no weight decay, because decay does not regularise them.
             for group, decay in zip(groups, (settings.pop("weight_decay", 0.0), 0.0), strict=True):
                 group["weight_decay"] = decay
         elif "weight_decay" in settings:
@@ -346,7 +386,7 @@ class SequenceTask(pl.LightningModule):
 
 
 def _with_defaults(name: str, settings: Config | None) -> Config:
-    """Return the settings of a group of conf/ with the defaults for those that are missing."""
+    """Return the settings of a conf/ group, with default values for missing settings."""
     if settings is None:
         return default_settings(name)
     if not isinstance(settings, Mapping):
@@ -358,16 +398,16 @@ def _with_defaults(name: str, settings: Config | None) -> Config:
 
 
 def named_scores(split: str, result: EpochScores) -> dict[str, float]:
-    """Scores as `split/metric`, in the order of the record's columns. Those that are not defined are left out."""
+    """Return a dict `split/metric` → score, in the order of `EPOCH_METRICS` and without undefined scores."""
     scores = result.scores
     return {f"{split}/{name}": scores[name] for name in EPOCH_METRICS if name in scores}
 
 
 def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
-    """Return a task from its checkpoint, on the CPU and in evaluation mode.
+    """Load a task from its checkpoint, on the CPU and in evaluation mode.
 
-    `trust`: packages, in addition to this one, whose code the checkpoint may name as its model or loss, or True for
-    any. Raises InputError on a file that is no checkpoint, or one whose parts do not fit together.
+    `trust`: names of third-party packages that the model and loss of the checkpoint may use, or True for any package.
+    Raises InputError if the file is not a checkpoint, or if its settings and weights do not match.
     """
     state = read_checkpoint(path)
     hyper, weights = state["hyper_parameters"], state["state_dict"]
@@ -384,4 +424,5 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
         except (RuntimeError, TypeError) as error:
             raise InputError(None, f"its weights cannot be loaded ({first_line(error)})") from None
     task.trained_steps = state["global_step"]
+    task.is_refitted = REFITTED in state
     return task.eval()

@@ -1,4 +1,4 @@
-"""Steps whose gradients are not finite: they end the training with one line, or leave the weights as they are."""
+"""Handling of optimizer steps with non-finite gradients, which end the training or are skipped."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from seqclf.batching.datamodule import Batch
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
+from seqclf.training.debugging.batch_rows import row_names
 from seqclf.training.debugging.finite_check import SCALED
-from seqclf.training.debugging.module_hooks import row_names
 from seqclf.training.gradient_clipping import total_norm
 from seqclf.training.module import SequenceTask
 
-MAX_SKIPPED = 20  # steps in a row; after so many the weights or the data are at fault, not a single batch
-MAX_SHOWN = 5  # skipped steps of a run that are named in the terminal
+MAX_SKIPPED = 20  # maximum number of consecutive skipped steps; more of them indicate faulty weights or data
+MAX_SHOWN = 5  # maximum number of skipped steps that a run reports in the terminal
 
 
 class NotFiniteSteps(Callback):
-    """Looks at the gradients of each step before the optimizer uses them.
+    """Checks that the gradients of each optimizer step are finite before the optimizer uses them.
 
-    A step without finite gradients ends the training (`skip=False`) or is left out (`skip=True`): the weights and the
-    state of the optimizer stay, and its rows do not count in the metrics of the epoch. With several ranks all of them
-    skip a step together, because each sees the mean of the gradients. On a GPU a look waits for the device: a training
-    that does not skip therefore looks at the logged steps only. Steps in `16-mixed` precision are not looked at, as its
-    scale of the loss is found by infinite gradients.
+    If `skip` is False, a step with non-finite gradients ends the training. If `skip` is True, such a step is skipped. A
+    skipped step does not change the weights or the optimizer state, and its rows do not count in the metrics of the
+    epoch. All ranks skip the same steps, because gradients are averaged over the ranks before the check. On a GPU, the
+    check waits for the device. If `skip` is False, a run on a GPU therefore checks only the steps that are logged.
+    Steps in `16-mixed` precision are not checked, because its loss scaling produces infinite gradients on purpose.
 
-    `splits`: by name, whose rows the line names.
+    `splits`: dict name → split; messages take the names of rows from these splits.
     """
 
     def __init__(self, splits: Mapping[str, Split], skip: bool):
         self.splits = splits
         self.skip = skip
-        self.rows: list[np.ndarray] = []  # of the batches since the last step
+        self.rows: list[np.ndarray] = []  # row indices of the batches since the last optimizer step
         self.skipped = self.skipped_in_a_row = 0
 
     def setup(self, trainer: pl.Trainer, task: Any, stage: str) -> None:
@@ -51,7 +51,8 @@ class NotFiniteSteps(Callback):
         rows, self.rows = np.concatenate(self.rows), []
         if not self._looks(trainer, task):
             return
-        # Those of the optimizer: walking through all modules for their weights takes as long as the norm.
+        # The weights are read from the optimizer, because iterating over all modules takes as long as computing the
+        # norm.
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         if not gradients or torch.isfinite(total_norm(gradients)):

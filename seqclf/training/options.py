@@ -1,4 +1,4 @@
-"""The config of `train`, checked without PyTorch: its root, the optimizer, the loss and the trainer."""
+"""Schema of the config of the command `train`, which is validated without importing PyTorch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, model_validator
 from typing_extensions import TypedDict
 
 from seqclf.batching.options import BatchingOptions
+from seqclf.config.hints import similar_file
 from seqclf.config.options import (
     CommandOptions,
     Count,
@@ -25,29 +26,105 @@ from seqclf.config.options import (
     one_of,
 )
 from seqclf.config.override_text import argument
-from seqclf.config.suggestions import similar_file
 from seqclf.data.options import DataOptions
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import EPOCH_METRICS
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.models.options import ModelArguments
 from seqclf.models.structure.options import Schedule, read_schedule
-from seqclf.training.debugging.options import DebugOptions
-from seqclf.training.loggers.options import LoggerOptions
+
+
+def split_tags(value: Any) -> Any:
+    """Split a comma-separated string into a list of tags. The environment variable WANDB_TAGS has this format."""
+    return [tag for part in value.split(",") if (tag := part.strip())] if isinstance(value, str) else value
+
+
+Timeout = Annotated[float, Field(ge=1)]  # in seconds
+
+
+class PlainLoggerOptions(Options):
+    """Options of the loggers without settings of their own."""
+
+    name: Literal["tensorboard", "csv", "none"]
+
+
+class WandbOptions(Options):
+    """Options of the W&B logger (conf/logger/wandb.yaml)."""
+
+    name: Literal["wandb"]
+    project: Text
+    entity: Text | None
+    run_name: Text | None
+    group: Text | None
+    job_type: Text | None
+    tags: Annotated[list[Text] | None, BeforeValidator(split_tags)]
+    notes: Text | None
+    mode: Literal["auto", "online", "offline", "disabled"]
+    log_bundle: bool
+    timeout: Timeout
+    finish_timeout: NonNegative  # in seconds
+
+
+class MlflowOptions(Options):
+    """Options of the MLflow logger (conf/logger/mlflow.yaml)."""
+
+    name: Literal["mlflow"]
+    tracking_uri: Text | None
+    experiment_name: Text
+    run_name: Text | None
+    group: Text | None
+    tags: dict[str, Text] | None
+    log_bundle: bool
+    timeout: Timeout
+
+
+LoggerOptions = Annotated[WandbOptions | MlflowOptions | PlainLoggerOptions, Discriminator("name")]
+
+
+class PlainDebugOptions(Options):
+    """Options of the debug modes without settings of their own."""
+
+    name: Literal["none", "shapes", "nan", "anomaly"]
+
+    @property
+    def ends_early(self) -> bool:
+        """True if the run ends without a trained model."""
+        return self.name == "shapes"
+
+
+class OverfitOptions(Options):
+    """Options of the debug mode that overfits one batch (conf/debug/overfit_one_batch.yaml)."""
+
+    name: Literal["overfit_one_batch"]
+    steps: Count
+    goal: Positive  # the mean loss per row must fall to this value
+
+    @property
+    def ends_early(self) -> bool:
+        """True, because such a run ends without a trained model."""
+        return True
+
+
+DebugOptions = Annotated[OverfitOptions | PlainDebugOptions, Discriminator("name")]
+
 
 CHECKPOINT_FILES = "RUN/checkpoints/best.ckpt, or last.ckpt to resume"
 
 
 def require_checkpoint_file(value: str) -> str:
-    """Refuse a path that is no readable checkpoint file. Its content is checked when PyTorch reads it."""
+    """Reject a path that is not a readable checkpoint file.
+
+    PyTorch checks the content of the file later.
+    """
     path = Path(value)
     if path.is_dir():
         saved = [*path.glob("checkpoints/best.ckpt"), *path.glob("best.ckpt"), *path.glob("checkpoints/last.ckpt")]
-        saved = saved or [*path.parent.glob("checkpoints/best.ckpt")]  # of the run whose bundle was named
+        # If `path` is a bundle, look for checkpoints of its run.
+        saved = saved or [*path.parent.glob("checkpoints/best.ckpt")]
         remedy = f"write {argument('checkpoint', str(saved[0]))}" if saved else f"name a file, {CHECKPOINT_FILES}"
         raise InputError(f"checkpoint={value}", "is a folder", remedy)
     try:
-        if path.exists() and not path.is_file():  # to open a FIFO is to wait for its writer
+        if path.exists() and not path.is_file():  # opening a FIFO would block
             raise InputError(f"checkpoint={value}", "is not a regular file", f"give {CHECKPOINT_FILES}")
         with path.open("rb"):
             pass
@@ -62,7 +139,7 @@ def require_checkpoint_file(value: str) -> str:
 
 
 CheckpointFile = Annotated[Text, AfterValidator(require_checkpoint_file)]
-AUTO = "auto"  # value of `checkpoint`: the newest one of the run folder
+AUTO = "auto"  # value of the key `checkpoint` that selects the newest checkpoint of the run folder
 
 
 def _require_resumable(value: str) -> str:
@@ -73,21 +150,21 @@ ResumedCheckpoint = Annotated[Text, AfterValidator(_require_resumable)]
 
 
 class RuntimeOptions(Options):
-    """The block runtime of conf/train.yaml and conf/bench.yaml."""
+    """Options of the config block `runtime` that occur in both conf/train.yaml and conf/bench.yaml."""
 
     threads: Count | None
     flush_denormal: bool
 
 
 class TrainRuntimeOptions(RuntimeOptions):
-    """The block runtime of conf/train.yaml."""
+    """Options of the config block `runtime` in conf/train.yaml."""
 
     rank_timeout: Positive
     on_nan: Literal["stop", "skip"]
 
 
 class ScheduleOptions(Options):
-    """optimizer.schedule: the learning rate over the steps of a training."""
+    """Options of the learning rate schedule (`optimizer.schedule`)."""
 
     warmup: Share
     decay: Literal["cosine", "linear", "none"]
@@ -95,7 +172,10 @@ class ScheduleOptions(Options):
 
 
 class OptimizerArguments(TypedDict, total=False):
-    """conf/optimizer/adamw.yaml. Other keys are compared with the signature of `_target_` once that is imported."""
+    """Options of an optimizer (conf/optimizer/adamw.yaml).
+
+    All other keys are checked against the signature of the class in `_target_` after its import.
+    """
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
@@ -107,24 +187,30 @@ class OptimizerArguments(TypedDict, total=False):
 
 
 class LossArguments(TypedDict):
-    """conf/loss/*.yaml. Other keys are checked by the signature and types of `_target_` once that is imported."""
+    """Options of a loss (conf/loss/*.yaml).
+
+    All other keys are checked against the signature and type annotations of the class in `_target_` after its import.
+    """
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
     _target_: str
 
 
-# Lightning's names, which a test compares with its signature.
+# Lightning's precision names. A test compares the names with the signature of Lightning's Trainer.
 Precision = Literal[
     64, 32, 16,
     "transformer-engine", "transformer-engine-float16", "16-true", "16-mixed", "bf16-true", "bf16-mixed",
     "32-true", "64-true", "64", "32", "16", "bf16",
 ]  # fmt: skip
-Batches = ZeroOrMore | Share  # 1 is one batch, 1.0 is all of them
+Batches = ZeroOrMore | Share  # the integer 1 is one batch, the float 1.0 is all batches
 
 
 class CallbackArguments(TypedDict, total=False):
-    """A callback of Lightning and its arguments, which are compared with its signature once it is imported."""
+    """Options of a Lightning callback.
+
+    They are checked against the signature of the callback class after its import.
+    """
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
@@ -132,10 +218,11 @@ class CallbackArguments(TypedDict, total=False):
 
 
 class TrainerArguments(TypedDict, total=False):
-    """The arguments of Lightning's Trainer that a config can hold. Null leaves a choice to Lightning.
+    """Arguments of Lightning's Trainer that a config may set. Null selects Lightning's default.
 
-    conf/trainer/default.yaml holds the usual ones, `+trainer.overfit_batches=2` adds another. `callbacks` are
-    `_target_` dicts, which come after the callbacks of every run. The other objects are made by `pipeline`.
+    conf/trainer/default.yaml lists the common arguments. Another argument is added by an override such as
+    `+trainer.overfit_batches=2`. `callbacks`: list of dicts with the key `_target_`; these callbacks are added to the
+    default callbacks. The module `pipeline` builds all other Trainer arguments that are objects, such as the logger.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # type: ignore[misc]
@@ -179,7 +266,7 @@ class TrainerArguments(TypedDict, total=False):
     callbacks: list[CallbackArguments] | None
 
 
-# Arguments of Lightning's Trainer that `pipeline` sets, and the keys that decide them.
+# Dict of Trainer arguments that `pipeline` sets: name of the argument → advice on the config key to set instead.
 MADE_BY_PIPELINE = {
     "logger": "choose one by logger=wandb, mlflow, tensorboard, csv or none",
     "plugins": "set trainer.precision, trainer.strategy or trainer.num_nodes",
@@ -189,7 +276,10 @@ MADE_BY_PIPELINE = {
 
 
 def refuse_made_by_pipeline(trainer: Any) -> Any:
-    """Refuse arguments of Lightning's Trainer that `pipeline` sets, and name the key to set instead."""
+    """Reject arguments of Lightning's Trainer that the module `pipeline` sets itself.
+
+    The error names the config key to set instead.
+    """
     taken = [name for name in MADE_BY_PIPELINE if isinstance(trainer, Mapping) and name in trainer]
     if taken:
         raise InputError(f"trainer.{taken[0]}", "is made by the training itself", MADE_BY_PIPELINE[taken[0]])
@@ -197,7 +287,7 @@ def refuse_made_by_pipeline(trainer: Any) -> Any:
 
 
 class TrainConfig(CommandOptions):
-    """conf/train.yaml, which explains each key and holds its default."""
+    """Config of the command `train`. conf/train.yaml explains each key and sets its default value."""
 
     data: DataOptions
     model: ModelArguments
@@ -217,12 +307,14 @@ class TrainConfig(CommandOptions):
     patience: ZeroOrMore | None
     baseline: bool
     baseline_limit: ZeroOrMore
+    order_ablation: bool
+    refit: bool
     export: bool
     runtime: TrainRuntimeOptions
 
     @model_validator(mode="after")
     def check_epochs(self) -> TrainConfig:
-        """Refuse a change of the structure that no epoch would make."""
+        """Reject a structure change that is scheduled after the last epoch."""
         limit = self.trainer["max_epochs"]
         for key, epoch, _ in read_schedule(self.structure):
             if limit is not None and 0 <= limit < epoch:

@@ -1,4 +1,4 @@
-"""Checks that a checkpoint continues the run that is configured."""
+"""Checks that a checkpoint can be resumed with the config of the current run."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ from seqclf.batching.resume_settings import check_same_batches
 from seqclf.config.targets import defaults_of, locate, targets
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.errors import InputError
+from seqclf.models.options import with_run_settings
 from seqclf.system.state_validation import COUNT, Each, Where, error_context, require
 from seqclf.training.callbacks import EarlyStopping
 from seqclf.training.check_targets import resolve_loss, resolve_model
-from seqclf.training.checkpoint import LOGGED, check_weights, read_checkpoint
+from seqclf.training.checkpoint import LOGGED, RECENT, REFITTED, check_weights, read_checkpoint, without_wide
 from seqclf.training.epoch_record import EpochRecord, Speed
 from seqclf.training.module import SequenceTask
 from seqclf.training.structure_schedule import StructureSchedule
 
-# State of an optimizer from a checkpoint, compared with the state that the optimizer itself would make.
+# Comparison of the optimizer state in a checkpoint with the state that the optimizer itself would create.
 
 
 def check_optimizer_state(optimizer: torch.optim.Optimizer, fresh: torch.optim.Optimizer) -> None:
-    """Raise InputError unless an optimizer that took the state of a checkpoint can go on with it.
+    """Raise InputError unless an optimizer can continue with the state that it loaded from a checkpoint.
 
-    `fresh`: another one with the same settings and weights, which has taken no state. It makes steps on other weights.
-    Each optimizer keeps a state of another form, and some, as Adafactor, one that depends on the form of the weight.
-    So the state of a weight is compared with that of a trial step on zeros of its shape.
+    `optimizer`: the optimizer with the loaded state. `fresh`: an optimizer with the same settings and weights and no
+    loaded state, which takes trial steps on other weights. The form of the state differs between optimizers, and for
+    some, such as Adafactor, it depends on the shape of the weight. The loaded state of a weight is therefore compared
+    with the state after a trial step on zeros of the same shape.
     """
     if not all(isinstance(weight, Tensor) for weight in optimizer.state) or not _has_numbers(optimizer, fresh):
         raise InputError("optimizer_states", "is of another optimizer")
     expected: dict[tuple[int, torch.Size], Mapping[str, Any]] = {}
     for index, group in enumerate(optimizer.param_groups):
         for weight in group["params"]:
-            if weight not in optimizer.state:  # frozen, or without a gradient so far
+            if weight not in optimizer.state:  # the weight is frozen, or had no gradient so far
                 continue
             form = index, weight.shape
             if form not in expected:
@@ -50,9 +52,9 @@ def check_optimizer_state(optimizer: torch.optim.Optimizer, fresh: torch.optim.O
 
 
 def _has_numbers(optimizer: torch.optim.Optimizer, fresh: torch.optim.Optimizer) -> bool:
-    """Return True if every setting that is a number in the groups of the fresh optimizer still is one.
+    """Return True if all numeric settings in the parameter groups of `fresh` are also numbers in `optimizer`.
 
-    Switches are left out: `fused` is off in mixed precision, which a fresh optimizer does not know of.
+    Boolean settings are not compared. For example, `fused` is False in mixed precision but may be True in `fresh`.
     """
     for group, fresh_group in zip(optimizer.param_groups, fresh.param_groups, strict=True):
         numbers = [name for name, value in fresh_group.items() if type(value) in (int, float)]
@@ -62,14 +64,17 @@ def _has_numbers(optimizer: torch.optim.Optimizer, fresh: torch.optim.Optimizer)
 
 
 def _state_after_a_step(fresh: torch.optim.Optimizer, index: int, shape: torch.Size) -> Mapping[str, Any]:
-    """Return the state of a weight of the group `index` after a step. Empty, if the optimizer cannot make the step."""
+    """Return the optimizer state of a weight in parameter group `index` after one trial step.
+
+    The returned dict is empty if the optimizer cannot take the trial step.
+    """
     weight = nn.Parameter(torch.zeros(shape))
     weight.grad = torch.zeros(shape)
     groups, fresh.param_groups = fresh.param_groups, [{**fresh.param_groups[index], "params": [weight]}]
     fresh.state.clear()
     try:
         fresh.step()
-    except Exception:  # one of another package may need a closure
+    except Exception:  # a third-party optimizer may need a closure
         return {}
     finally:
         fresh.param_groups = groups
@@ -77,11 +82,11 @@ def _state_after_a_step(fresh: torch.optim.Optimizer, index: int, shape: torch.S
 
 
 def _check_state(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise InputError unless the state of a weight has the parts, and their sizes, of the expected one."""
+    """Raise InputError unless the state of a weight has the entries and sizes of the expected state."""
     for name, value in expected.items():
         if name not in state:
             raise InputError("optimizer_states", f"lacks {name} of a weight")
-        # A scalar may be a number or a tensor, by the version of PyTorch.
+        # A scalar is a number in some versions of PyTorch and a tensor in others.
         is_number = isinstance(state[name], (int, float)) and isinstance(value, Tensor) and not value.ndim
         if isinstance(value, Tensor) and not is_number and getattr(state[name], "shape", None) != value.shape:
             raise InputError("optimizer_states", f"{name} does not have the size of its weight")
@@ -89,9 +94,9 @@ def _check_state(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
 
 TRACKED = dict.fromkeys(("ready", "started", "processed", "completed"), COUNT)
 PROGRESS = {"total": TRACKED, "current": TRACKED}
-# State of a `SequenceDataModule`, see `resume_settings`.
+# Shape of the state of a `SequenceDataModule` (see `resume_settings`).
 POSITION = {"settings": Each((int, float, str, bool, None)), "trained": COUNT}
-# State of an optimizer, by weight.
+# Shape of the optimizer state: a dict weight index → state of the weight.
 MOMENTS = Where(dict, lambda state: all(isinstance(moments, dict) for moments in state.values()), "a mapping")
 RESUMED = {
     "pytorch-lightning_version": Where(
@@ -114,14 +119,14 @@ RESUMED = {
         [{"last_epoch": int, "base_lrs": [float]}], lambda states: len(states) == 1, "one learning rate schedule's"
     ),
 }
-SAVER = {  # state of a `ModelCheckpoint`, which deletes the files of earlier best epochs
+SAVER = {  # shape of the state of a `ModelCheckpoint`, which deletes the files of earlier best epochs
     "dirpath": str,
     "best_model_path": str,
     "kth_best_model_path": str,
     "last_model_path": str,
     "best_k_models": dict,
 }
-RECORD = {  # state of an `EpochRecord`
+RECORD = {  # shape of the state of an `EpochRecord`
     "history": [
         {"epoch": COUNT, "step": COUNT, "seconds": float, **dict.fromkeys(Speed._fields, float), "lr": float}
         | {"observation": str}
@@ -130,29 +135,39 @@ RECORD = {  # state of an `EpochRecord`
     "seconds": float,
 }
 
-VALIDATION = {"scores": Each(float), "alarm": (str, None), "recall": (float, None)}  # of the running epoch
+VALIDATION = {"scores": Each(float), "alarm": (str, None), "recall": (float, None)}  # shape of a `Validation`
 MONITORABLE = Each(Where(Tensor, lambda value: value.ndim == 0, "a number"))
 
-# Names of callbacks in a checkpoint → the settings that add them.
+# Shape of the last values of the monitored metric: a dict number of optimizer steps → value.
+RECENT_VALUES = Where(
+    dict,
+    lambda values: all(type(step) is int and type(value) is float for step, value in values.items()),
+    "values by step",
+)
+
+# Dict name of a callback in a checkpoint → config key that adds the callback.
 SETTINGS = {StructureSchedule.__qualname__: "structure", EarlyStopping.__qualname__: "patience"}
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Return the checkpoint in a folder that was trained furthest, None if there is none.
+    """Return the checkpoint in a folder with the most optimizer steps, or None if the folder has no checkpoints.
 
-    A damaged one is passed over, with a warning. Raises InputError if all are damaged.
+    A damaged checkpoint is skipped with a warning. Raises InputError if all checkpoints are damaged.
     """
     whole: list[tuple[int, bool, Path]] = []
     damaged: list[InputError] = []
     for path in sorted(folder.glob("*.ckpt")):
         try:
             state = read_checkpoint(path)
+            if REFITTED in state:  # the run resumes from last.ckpt, and refits again
+                continue
             with error_context(f"checkpoint={path}", "it is damaged or of another version"):
                 require(state, RESUMED)
         except InputError as error:
             damaged.append(error)
             continue
-        # Of one step, `last.ckpt` knows the end of the epoch, and `best.ckpt` only its validation.
+        # At the same step `last.ckpt` is preferred, because it is written at the end of the epoch and `best.ckpt` after
+        # the validation.
         whole.append((state["global_step"], path.name == "last.ckpt", path))
     if damaged and not whole:
         raise damaged[0].with_remedy("remove it to train from the start, or name another folder by hydra.run.dir")
@@ -162,15 +177,22 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: SequenceDataModule) -> None:
-    """Raise InputError unless the checkpoint continues this task and, inside an epoch, the same batches.
+    """Raise InputError unless `config.checkpoint` was trained with the settings of `task` and the same batches.
 
-    A checkpoint whose epochs are all done passes: it is scored and exported without training.
+    Batches are compared only for a checkpoint inside an epoch. A checkpoint of a completed training is accepted, and is
+    evaluated and exported without further training.
     """
     path = config["checkpoint"]
     state = read_checkpoint(path)
+    if REFITTED in state:
+        raise InputError(
+            f"checkpoint={path}",
+            "was trained on validation too (refit=true), which could not choose an epoch any more",
+            f"resume with checkpoint={Path(path).with_name('last.ckpt')}",
+        )
     for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
         saved, current = state["hyper_parameters"][part], task.hparams[part]
-        # Code that only the checkpoint names is not imported.
+        # Settings are completed only if both name the same classes, so that no other code is imported.
         if part in COMPLETED and list(targets(saved, part)) == list(targets(current, part)):
             with error_context(f"checkpoint={path}", "it is damaged or of another version"):
                 saved, current = COMPLETED[part](saved), COMPLETED[part](current)
@@ -197,7 +219,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
         )
     _check_parts(state, task, path)
     position = state.get(type(batches).__qualname__)
-    if position is not None:  # a Trainer without our DataModule saves none
+    if position is not None:  # a fit without `SequenceDataModule` saves no position
         with error_context(f"checkpoint={path}", "it is damaged; train from the start"):
             require(position, POSITION)
         check_same_batches(f"checkpoint={path}", position, batches.settings())
@@ -209,16 +231,19 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
 
 
 def left_out(path: Path, callbacks: Iterable[Callback]) -> list[str]:
-    """Return the settings of a checkpoint's run whose callbacks are not among those of the run that continues it."""
+    """Return the config keys of callbacks that have a state in a checkpoint but are missing in the resumed run.
+
+    `callbacks`: callbacks of the resumed run.
+    """
     present = {callback.state_key for callback in callbacks}
-    # Another `checkpoint_every` is another saver, which continues nothing.
+    # A `ModelCheckpoint` may be missing, because its state key changes with `checkpoint_every`.
     names = [name.partition("{")[0] for name in read_checkpoint(path)["callbacks"].keys() - present]
     missing = {name for name in names if name != ModelCheckpoint.__qualname__}
     return sorted(SETTINGS.get(name, f"{name} of trainer.callbacks") for name in missing)
 
 
 def _structure_remedy(config: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    """Return what else to set where a schedule of changes has made the model what it is."""
+    """Return advice to set the same `structure` if a schedule of structure changes may have changed the model."""
     had_schedule = any(name.startswith("StructureSchedule") for name in state.get("callbacks", {}))
     return (
         ", and the same structure up to the epoch of the checkpoint" if had_schedule or config.get("structure") else ""
@@ -228,7 +253,7 @@ def _structure_remedy(config: Mapping[str, Any], state: Mapping[str, Any]) -> st
 def _has_other_holdout(saved: Any, current: Any) -> bool:
     """Return True if two dataset descriptions differ only in the number of validation rows.
 
-    A guarantee holds out some of them.
+    A guarantee on a metric (such as `decision.min_recall`) holds out some of the validation rows.
     """
     if not isinstance(saved, dict) or not isinstance(saved.get("rows"), dict) or "validation" not in saved["rows"]:
         return False
@@ -237,7 +262,7 @@ def _has_other_holdout(saved: Any, current: Any) -> bool:
 
 
 def epochs_started(path: Path) -> int:
-    """Return the number of epochs that the run of a checkpoint has started, an unfinished one included."""
+    """Return the number of epochs that the run of a checkpoint file has started, including an unfinished epoch."""
     state = read_checkpoint(path)
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train from the start"):
         require(state, RESUMED)
@@ -245,38 +270,42 @@ def epochs_started(path: Path) -> int:
 
 
 def _epochs_started(state: Mapping[str, Any]) -> int:
-    """Return the number of epochs that were started, an unfinished one included."""
+    """Return the number of started epochs from the content of a checkpoint, including an unfinished epoch."""
     return state["loops"]["fit_loop"]["epoch_progress"]["current"]["started"]
 
 
 def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> None:
-    """Raise InputError unless the checkpoint holds what Lightning needs to resume.
+    """Raise InputError unless a checkpoint holds all values that Lightning needs to resume.
 
-    Lightning itself would raise any kind of error on a damaged checkpoint.
+    Without these checks, Lightning could raise any kind of exception for a damaged checkpoint.
     """
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train from the start"):
         require(state, RESUMED)
         require(state.get(LOGGED, {}), MONITORABLE, LOGGED)
-        check_weights(state["state_dict"], task.state_dict())
+        require(state.get(RECENT, {}), RECENT_VALUES, RECENT)
+        check_weights(without_wide(state["state_dict"]), task.state_dict())
         for name, callback_state in state["callbacks"].items():
             if name.startswith(ModelCheckpoint.__qualname__):
                 _check_saver(name, callback_state)
             if name == EpochRecord.__qualname__:
                 require(callback_state, RECORD, f"callbacks.{name}")
-                # Older checkpoints have none.
+                # Older checkpoints have no validation.
                 require(callback_state.get("validation"), (VALIDATION, None), f"callbacks.{name}.validation")
         optimizer, schedule = task.make_optimizer(steps=1)
         try:
             optimizer.load_state_dict(copy.deepcopy(state["optimizer_states"][0]))
             schedule.load_state_dict(copy.deepcopy(state["lr_schedulers"][0]))
-        except Exception as error:  # PyTorch may raise anything on values of another kind
+        except Exception as error:  # PyTorch may raise any exception on invalid values
             raise InputError(None, f"its optimizer cannot resume ({type(error).__name__}: {error})") from None
         fresh, _ = task.make_optimizer(steps=1)
         check_optimizer_state(optimizer, fresh)
 
 
 def _check_saver(name: str, state: Mapping[str, Any]) -> None:
-    """Raise unless the files of a `ModelCheckpoint` are in its folder, so that it never deletes any other file."""
+    """Raise InputError unless all files in the state of a `ModelCheckpoint` are in its own folder.
+
+    A `ModelCheckpoint` may delete the files in its state, and must not delete files in other folders.
+    """
     require(state, SAVER, f"callbacks.{name}")
     files = [state[key] for key in ("best_model_path", "kth_best_model_path", "last_model_path")]
     for file in [*files, *state["best_k_models"]]:
@@ -293,17 +322,17 @@ def _complete_optimizer(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**defaults_of(locate(settings["_target_"])), **settings}
 
 
-# Parts whose settings may lack some in an older checkpoint, which then have the default values.
+# Dict part of a checkpoint → function that adds default values for settings that older checkpoints lack.
 COMPLETED: dict[str, Callable[[Any], Any]] = {
     "dataset": _complete_dataset,
-    "model": resolve_model,
+    "model": lambda settings: with_run_settings(resolve_model(settings)),
     "loss": resolve_loss,
     "optimizer": _complete_optimizer,
 }
 
 
 def _differences(key: str, saved: Any, current: Any) -> str:
-    """Return the settings of `saved` that differ in `current`, as a user types them."""
+    """Return the settings of `saved` that differ in `current`, written as command-line overrides."""
     if not isinstance(saved, dict) or "_target_" not in saved:
         return ""
     saved, current = _flat(saved), _flat(current)
@@ -312,7 +341,7 @@ def _differences(key: str, saved: Any, current: Any) -> str:
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return settings by dotted names, those of an encoder's block among them."""
+    """Return a flat dict dotted name → value of nested settings, such as settings with an encoder block."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}

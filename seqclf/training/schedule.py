@@ -1,4 +1,7 @@
-"""Learning rate schedule: warmup, then decay, by optimizer steps or by the clock."""
+"""Learning rate schedule with warmup and decay.
+
+The progress of the schedule is measured in optimizer steps, or by a time limit.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,20 @@ from lightning.pytorch.callbacks import Timer
 from seqclf.errors import InputError
 
 DECAYS = ("cosine", "linear", "none")
-UNLIMITED_STEPS = 1e9  # more steps than any time limit leaves room for
+UNLIMITED_STEPS = 1e9  # more steps than a training with a time limit can reach
 
 
 def schedule_factor(
     steps: float, elapsed: Callable[[], float] | None = None, *, warmup: float, decay: str, floor: float
 ) -> Callable[[int], float]:
-    """Return the multiplier of the learning rate as a function of the optimizer step.
+    """Return a function that maps the number of an optimizer step to a multiplier of the learning rate.
 
-    The rate rises over the share `warmup` of all `steps`, then falls to the share `floor` along `decay` (`cosine`,
-    `linear` or `none`). With a time limit, `elapsed()` returns the share of it that has passed. Training is then as far
-    on as the steps or the clock say, whichever is more, so that the rate is at its floor when either limit ends
-    training. Raises InputError on another `decay`.
+    `steps`: number of optimizer steps of the training. `warmup`: fraction of the steps in which the learning rate
+    rises. `decay`: shape of the decrease after the warmup (`cosine`, `linear` or `none`). `floor`: multiplier at the
+    end of the decay. `elapsed`: function that returns the elapsed fraction of the time limit; None without a time
+    limit. With a time limit, the progress of the training is the completed fraction of the steps or the elapsed
+    fraction of the time, whichever is larger. The learning rate therefore reaches its minimum when either limit ends
+    the training. Raises InputError if `decay` is unknown.
 
     >>> factor = schedule_factor(100, warmup=0.1, decay="linear", floor=0.2)
     >>> [round(factor(step), 2) for step in (0, 5, 10, 55, 100)]
@@ -31,7 +36,7 @@ def schedule_factor(
     if decay not in DECAYS:
         raise InputError(f"optimizer.schedule.decay={decay}", "must be cosine, linear or none")
     if not math.isfinite(steps) and elapsed is not None:
-        steps = UNLIMITED_STEPS  # the clock alone counts
+        steps = UNLIMITED_STEPS  # the progress then depends only on the elapsed time
     warmup_steps = max(1.0, warmup * steps) if math.isfinite(steps) else 1.0
 
     def factor(step: int) -> float:
@@ -39,7 +44,7 @@ def schedule_factor(
         if elapsed is not None:
             position = max(position, min(1.0, elapsed()) * steps)
         if position < warmup_steps:
-            # Not from 0: the first step would train nothing.
+            # The multiplier does not start at 0, because the first step would then not change the weights.
             return (position + 1) / (warmup_steps + 1)
         if decay == "none" or not math.isfinite(steps):
             return 1.0
@@ -51,7 +56,7 @@ def schedule_factor(
 
 
 def elapsed_share(trainer: Any) -> Callable[[], float] | None:
-    """Return a function of the share of `trainer.max_time` that has passed, or None without a time limit."""
+    """Return a function that returns the elapsed fraction of `trainer.max_time`, or None without a time limit."""
     timer = next((callback for callback in trainer.callbacks if isinstance(callback, Timer)), None)
     if timer is None or timer.time_remaining() is None:
         return None
@@ -59,7 +64,8 @@ def elapsed_share(trainer: Any) -> Callable[[], float] | None:
     def elapsed() -> float:
         passed, left = timer.time_elapsed(), timer.time_remaining() or 0.0
         share = passed / max(1e-9, passed + left)
-        # By its own clock each rank would take steps of another size, and their weights would drift apart.
+        # All ranks use the elapsed fraction of rank 0. With a clock for each rank, the ranks would use different
+        # learning rates, and their weights would diverge.
         return trainer.strategy.broadcast(share) if trainer.world_size > 1 else share
 
     return elapsed

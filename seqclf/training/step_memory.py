@@ -1,4 +1,4 @@
-"""Memory of a training step: measured on a copy of the network, and explained where it is full."""
+"""Measurement of the memory that a training step needs, and clear errors when training runs out of memory."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from seqclf.errors import InputError
 from seqclf.models.network import as_network
 from seqclf.system.memory_errors import is_out_of_memory
 
-INTERVAL_S = 0.001  # between two readings of the process's memory
-# Blocks below 32 MB that were freed stay with the C allocator, in pieces. Runs took up to this much beyond their steps.
+INTERVAL_S = 0.001  # seconds between two readings of the memory of this process
+# Bytes that are reserved for memory fragmentation, because the C allocator keeps freed blocks below 32 MB. In
+# measurements, runs took up to this many bytes in addition to the memory of their steps.
 FRAGMENTS = 512 * 10**6
-MOMENTS = 2  # numbers that Adam keeps of each weight
+MOMENTS = 2  # numbers per weight in the optimizer state of Adam
 CGROUPS = Path("/sys/fs/cgroup")
 
 
 class StepMemory:
-    """Measures the memory that training steps need beyond what was taken when the object was made.
+    """Measures how much memory a training step needs beyond the memory that is in use when this object is created.
 
-    `task`: a `SequenceTask` in a Trainer, on its device. Steps run on a copy of its network, with random numbers of
-    their own, so that training is the same afterwards. `free`: bytes that this process may take on the device.
+    `task`: a `SequenceTask` that is attached to a Trainer and is on its device. The measured steps run on a copy of the
+    network and with a separate random state, so that they do not affect the training. `free`: bytes that this process
+    may still allocate on the device.
     """
 
     def __init__(self, task: Any):
@@ -43,12 +45,12 @@ class StepMemory:
         self.taken = self._taken()
         self.network, self.loss = copy.deepcopy(task.model).train(), copy.deepcopy(task.loss)
         weights = [weight for weight in self.network.parameters() if weight.requires_grad]
-        # Several ranks also keep their gradients in buffers of a common form.
+        # With several ranks, communication buffers hold an additional copy of the gradients.
         copies = MOMENTS + (self.trainer.world_size > 1)
         self.kept = copies * sum(weight.numel() * weight.element_size() for weight in weights)
 
     def __call__(self, batch: Batch) -> float:
-        """Return the bytes that a step on a batch needs, inf if it runs out of memory."""
+        """Return the bytes that a training step on a batch needs, or inf if the step runs out of memory."""
         try:
             with torch.random.fork_rng(devices=self._gpus()), self._watched() as readings:
                 self._step(batch.to(self.device))
@@ -91,7 +93,10 @@ class StepMemory:
 
     @contextmanager
     def _watched(self) -> Iterator[list[int]]:
-        """Yield a list that holds readings of the memory in use, among them the highest, at the end of the block."""
+        """Yield a list of memory readings in bytes, which is filled while the block runs.
+
+        The readings include the peak.
+        """
         readings: list[int] = []
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
@@ -116,9 +121,9 @@ class StepMemory:
 
 @contextmanager
 def explained_memory(task: Any, batches: SequenceDataModule) -> Iterator[None]:
-    """Raise InputError, with the last batch, for an error about memory.
+    """Convert an out-of-memory error in the block into an InputError that describes the last batch.
 
-    `task`: a `SequenceTask`. `batches`: those that it trains on.
+    `task`: the `SequenceTask` in training. `batches`: the data module with the training batches.
     """
     try:
         yield
@@ -128,7 +133,7 @@ def explained_memory(task: Any, batches: SequenceDataModule) -> Iterator[None]:
         (rows, longest), limit = task.batch_shape, batches.max_tokens()
         lengths = batches.splits["train"].sequences.lengths
         remedy = f"lower batching.max_tokens (now {limit})"
-        if limit < 2 * longest:  # which a batch of one sequence may exceed
+        if limit < 2 * longest:  # a batch of one sequence may exceed the limit
             remedy = f"set data.max_length=N: the longest of the training sequences has {int(lengths.max()):,} tokens"
         raise InputError(
             f"step {task.global_step + 1}",
@@ -138,7 +143,10 @@ def explained_memory(task: Any, batches: SequenceDataModule) -> Iterator[None]:
 
 
 def _free_in_cgroup() -> int:
-    """Return the bytes below the lowest limit of this process's control groups (version 2), or a very large number."""
+    """Return the free bytes in the control groups (cgroup version 2) of this process.
+
+    The result is 2**62 without a memory limit.
+    """
     own = Path("/proc/self/cgroup")
     lines = own.read_text().splitlines() if own.is_file() else []
     path = next((line[4:] for line in lines if line.startswith("0::/")), "")
@@ -148,7 +156,7 @@ def _free_in_cgroup() -> int:
             limit = (level / "memory.max").read_text().strip()
             if limit != "max":
                 free = min(free, max(0, int(limit) - _used(level)))
-        except OSError:  # not a control group, or not readable
+        except OSError:  # the folder is not a control group, or its files are not readable
             pass
         if level == CGROUPS:
             break
@@ -156,6 +164,6 @@ def _free_in_cgroup() -> int:
 
 
 def _used(group: Path) -> int:
-    """Return the bytes in use by a control group, without the pages of files that the system can drop."""
+    """Return the bytes that a control group uses. Cached file pages that the system can free are not counted."""
     numbers = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     return int((group / "memory.current").read_text()) - int(numbers.get("inactive_file", 0))

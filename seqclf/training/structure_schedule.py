@@ -1,4 +1,4 @@
-"""Callback that changes the structure of the network at the start of epochs."""
+"""Callback that changes the structure of a network at the start of scheduled epochs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from seqclf.training.module import SequenceTask
 
 
 class StructureSchedule(Callback):
-    """Changes the network of a `SequenceTask` by a schedule, before the first step of an epoch.
+    """Changes the network of a `SequenceTask` before the first step of each scheduled epoch.
 
-    `entries`: `{epoch: N, KEY: VALUE}` each, as the key `structure` of a config (see `seqclf.change_structure`). Epochs
-    count from 1. `epoch_note`: the changes of the running epoch, for its record. Callbacks with a method
-    `on_structure_change(trainer, task)` are called after a change. In any Trainer of one device::
+    `entries`: list of dicts `{epoch: N, KEY: VALUE}` as in the config key `structure` (see `seqclf.change_structure`).
+    Epochs are numbered from 1. `epoch_note`: text about the changes in the current epoch, which is added to the record
+    of the epoch. After a change, the method `on_structure_change(trainer, task)` is called for every callback that
+    defines it. The callback works in any Trainer with a single device::
 
         schedule = StructureSchedule([{"epoch": 3, "layers": 2}])
         pl.Trainer(max_epochs=5, callbacks=[schedule]).fit(task, datamodule=batches)
@@ -34,7 +35,7 @@ class StructureSchedule(Callback):
 
     def __init__(self, entries: Sequence[Config]):
         self.changes = read_schedule(entries)
-        self.epoch = 0  # the last epoch whose changes were made
+        self.epoch = 0  # number of the last epoch whose changes were made
         self.epoch_note = ""
 
     def state_dict(self) -> dict[str, Any]:
@@ -44,11 +45,14 @@ class StructureSchedule(Callback):
         self.epoch, self.epoch_note = state_dict["epoch"], state_dict["note"]
 
     def check(self, task: SequenceTask) -> None:
-        """Raise InputError for a change that cannot be made. All of them are tried on a network without memory."""
+        """Raise InputError if a scheduled change cannot be made.
+
+        All changes are tried on a network on the meta device, which needs no memory for weights.
+        """
         if not self.changes:
             return
         dataset, model = task.hparams["dataset"], task.hparams["model"]
-        # A network of another package may need its weights when it is made.
+        # A third-party network may need real weights in its constructor.
         foreign = any(is_foreign(target) for _, target in targets(model, "model"))
         with torch.random.fork_rng(devices=[]), nullcontext() if foreign else torch.device("meta"):
             network = build_classifier(model, dataset["fields"], len(dataset["classes"]))
@@ -57,7 +61,10 @@ class StructureSchedule(Callback):
             apply_change(trial, None, change, key, seed=0)  # type: ignore[arg-type]
 
     def advance(self, task: SequenceTask, epoch: int) -> None:
-        """Make the changes up to an epoch on a task that then takes the weights of a checkpoint of that epoch."""
+        """Make all changes that are scheduled up to `epoch`.
+
+        The task can then load the weights of a checkpoint of that epoch.
+        """
         for key, start, change in self.changes:
             if start <= epoch:
                 apply_change(task, None, change, key, seed=0)
@@ -68,7 +75,10 @@ class StructureSchedule(Callback):
         task.changes_structure = True
 
     def check_trainer(self, trainer: pl.Trainer) -> None:
-        """Raise InputError for what would have to take over the new weights: other devices, and averages of weights."""
+        """Raise InputError if the trainer keeps copies of the weights.
+
+        Training on several devices and averaging of weights keep such copies.
+        """
         if self.changes and not isinstance(trainer.strategy, SingleDeviceStrategy):
             raise InputError(
                 "structure",
@@ -85,7 +95,7 @@ class StructureSchedule(Callback):
                 )
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: Any, batch: Batch, batch_idx: int) -> None:
-        # Not at the start of the epoch, which has no batch to see by how much the logits move.
+        # Changes are made at the first batch and not earlier, because the batch is needed to compare the logits.
         epoch = trainer.current_epoch + 1
         if epoch == self.epoch:
             return
@@ -98,8 +108,8 @@ class StructureSchedule(Callback):
                     callback.on_structure_change(trainer, task)
 
     def _make(self, trainer: Any, task: SequenceTask, batch: Batch, scheduled: ScheduledChange) -> str:
-        """Make a change, and return a note on it."""
-        # The same in a run that is resumed, and another one for each change.
+        """Make a scheduled change, and return a note on the change."""
+        # Each change has its own seed, which is the same in a resumed run.
         seed = (task.seed << 32) + self.changes.index(scheduled)
         key, _, change = scheduled
         before = _logits(task, batch) if change.of_model() else None
@@ -113,7 +123,7 @@ class StructureSchedule(Callback):
 
 
 class _Trial(nn.Module):
-    """A network and its hyperparameters, in the place of a task."""
+    """Network with hyperparameters that replaces the task while changes are tried."""
 
     def __init__(self, network: nn.Module, hparams: dict[str, Any]):
         super().__init__()
@@ -125,12 +135,12 @@ class _Trial(nn.Module):
 def _logits(task: SequenceTask, batch: Batch) -> Tensor:
     """Return the logits of a batch in float64, without dropout and noise.
 
-    In float32, rounding alone moves logits more than a change that leaves the function.
+    In float32, rounding errors would be larger than the effect of a change that should preserve the function.
     """
-    device = batch.lengths.device if batch.lengths.device.type != "mps" else torch.device("cpu")  # mps has no float64
+    device = batch.lengths.device if batch.lengths.device.type != "mps" else torch.device("cpu")  # mps lacks float64
     dataset = task.hparams["dataset"]
     with torch.random.fork_rng(devices=[]):
-        # Not a deep copy, which would copy what the hooks of a debugger refer to.
+        # A new network is built instead of a deep copy, because a deep copy would also copy the hooks of a debugger.
         exact = build_classifier(task.hparams["model"], dataset["fields"], len(dataset["classes"]))
     exact.to(device).double().eval().load_state_dict(task.model.state_dict())
     fields = {

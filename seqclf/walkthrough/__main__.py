@@ -1,4 +1,4 @@
-"""`python -m seqclf.walkthrough`: rows followed through a model, stage by stage, in the terminal and on a page."""
+"""The command `walkthrough`: show rows at every stage of a model, in the terminal and on a page."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from seqclf.walkthrough.shown_rows import RowReader, ShownRows
 
 PAGE = "walkthrough.html"
-# Keys that say what to show. Others are of the training, which a checkpoint has behind it.
+# Config keys about the shown rows and the page. All other keys configure training, so they are invalid with a
+# checkpoint.
 OF_THE_PAGE = ("checkpoint", "trust", "input", "sequence", "rows", "output", "hydra")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WalkthroughResult(JsonResult):
-    """The JSON line of `walkthrough`.
+    """Result that `walkthrough` prints as one JSON line.
 
-    `longest`: tokens of each row with padding. `padding`: share of the batch that is padding. `bundle_error`: largest
-    difference between the logits shown and those of the bundle of the run, None without one.
+    `page`: path of the page. `rows`: number of rows on the page. `refused`: number of rejected rows. `longest`: number
+    of tokens in the longest row. `padding`: fraction of the padded batch that is padding. `bundle_error`: largest
+    difference between the logits on the page and the logits of the run's bundle (exported model). `bundle_error` is
+    `None` if there is no bundle.
     """
 
     page: str
@@ -46,7 +49,7 @@ class WalkthroughResult(JsonResult):
 
 @command("walkthrough", "seqclf.walkthrough.options.WalkthroughConfig")
 def main(config: WalkthroughConfig) -> WalkthroughResult | None:
-    """Train a model unless there is one, and show every stage of some rows."""
+    """Show some rows at every stage of a model. If no `checkpoint` is given, train the model first."""
     from seqclf.config.hydra_command import run_folder
     from seqclf.config.user_keys import written_keys
     from seqclf.system import signals
@@ -58,14 +61,14 @@ def main(config: WalkthroughConfig) -> WalkthroughResult | None:
     with signals.reported_outputs(page):
         if config.checkpoint is not None:
             result = _show(config, Path(config.checkpoint), page)
-            remove_empty_folder(run_folder())  # where `output` names a page elsewhere
+            remove_empty_folder(run_folder())  # nothing is written to the run folder if `output` is outside it
             return result
         checkpoint = _train(config, run_folder(), written)
         return None if checkpoint is None else _show(config, checkpoint, page)
 
 
 def _check(config: WalkthroughConfig, written: set[str]) -> None:
-    """Refuse settings that contradict each other, before anything is trained."""
+    """Reject contradictory settings before training starts."""
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.data.reading.sources import Source, fetched, readable_files, require_files
 
@@ -105,7 +108,11 @@ def _check_training(config: WalkthroughConfig) -> None:
 
 
 def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | None:
-    """Train as `seqclf train` does. Return the checkpoint of the best epoch, None on ranks other than 0."""
+    """Train a model in the same way as `seqclf train`.
+
+    Return the checkpoint of the best epoch. In distributed training, only rank 0 returns a checkpoint, and all other
+    ranks return `None`.
+    """
     from seqclf.runs.steps import run_training
 
     if run_training(config, run, written, prints_verdict=False) is None:
@@ -115,27 +122,28 @@ def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | No
 
 
 def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> WalkthroughResult:
+    from seqclf.documents.html import render_document
+    from seqclf.documents.terminal import show_document, show_line
     from seqclf.models.network import as_network
     from seqclf.system import progress
+    from seqclf.system.atomic_files import write_output
     from seqclf.training.module import load_task
-    from seqclf.walkthrough.console import show_walkthrough
-    from seqclf.walkthrough.content import WalkthroughPage
+    from seqclf.walkthrough.document import Walkthrough, bundle_text, walkthrough_document
     from seqclf.walkthrough.inspect_rows import inspect_rows
-    from seqclf.walkthrough.page import write_page
     from seqclf.walkthrough.run_files import RunFiles
     from seqclf.walkthrough.shown_rows import RowReader
 
     with progress.stage("loading the model"):
-        # The packages of a model that was trained just now are those of the user's own config.
+        # A model that this command has just trained uses only packages from the user's own config, so it is trusted.
         task = load_task(checkpoint, config.trust if config.checkpoint is not None else True)
         reader = RowReader(task.hparams["dataset"])
     rows = _rows(config, reader)
-    files = RunFiles.of(checkpoint, task.trained_steps)
+    files = RunFiles.of(checkpoint, task.trained_steps, is_refitted=task.is_refitted)
     if as_network(task.model).halts:
-        task.model.threshold = files.threshold  # the checkpoint was written before validation set it
+        task.model.threshold = files.threshold  # the checkpoint was written before validation set the threshold
     inspection = inspect_rows(task, rows, files.decision)
     error = files.bundle_error(rows.sequences, inspection.logits)
-    content = WalkthroughPage(
+    walkthrough = Walkthrough(
         stages=inspection.stages,
         refused=rows.refused,
         model=task.hparams["model"],
@@ -145,15 +153,21 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
         best_epoch=files.best_epoch,
         bundle_error=error,
     )
-    show_walkthrough(content)
+    document = walkthrough_document(walkthrough)
+    show_document(document, alert_prefix="")
+    if error is not None:
+        show_line(f"\nthe bundle {bundle_text(error)}")
     with progress.stage("writing the page"):
-        write_page(content, page)
+        write_output(page, render_document(document))
     _show_files(config, checkpoint, page)
     return _result(inspection, rows, task, reader, page, checkpoint, error)
 
 
 def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
-    """Return the rows that the config names."""
+    """Return the rows to show.
+
+    The rows are a sequence from the command line, an input file, examples of the config, or a split of the data.
+    """
     if config.sequence is not None:
         return reader.of_text(config.sequence)
     if config.input is not None:
@@ -162,7 +176,7 @@ def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
         return reader.of_values(config.examples[config.data.name][: config.rows], f"examples.{config.data.name}")
     from seqclf.data.prepare import prepare
 
-    dataset = prepare(config.data)  # from the cache, as it was trained on
+    dataset = prepare(config.data)  # usually read from the cache that training wrote
     split = config.split or list(dataset.splits)[-1]
     if split not in dataset.splits:
         raise InputError(f"split={split}", "the data has none", f"choose {' or '.join(dataset.splits)}")

@@ -1,6 +1,7 @@
-"""The stages of an encoder: what each of its parts makes of the embedded tokens.
+"""The stages of an encoder: the outputs of its layers.
 
-An encoder that is not known here shows its outputs, or what its method `walkthrough_stages` yields.
+For an encoder class without a function in this module, the method `walkthrough_stages` of the encoder returns the
+stages. If the method returns `None`, the final outputs are the only stage.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from seqclf.models.tree_lstm import TreeLSTM
 from seqclf.walkthrough.recording import BatchView, Outputs, Recording, as_array, token_vectors
 from seqclf.walkthrough.stages import Stage, TokenPairs, TokenVectors, TreeLevels
 
-MAX_ATTENTION_TOKENS = 512  # tokens of a row; all pairs of them are computed
+MAX_ATTENTION_TOKENS = 512  # maximum length of a row; attention weights of longer rows have too many pairs of tokens
 VECTOR_AXES = ("rows", "tokens", "channels")
 RECURRENT_TEXT = (
     "The layer reads a row token by token. The hidden state at a token is made of that token and of the state before "
@@ -37,7 +38,10 @@ BACKWARD_TEXT = (
 
 @singledispatch
 def encoder_stages(encoder: nn.Module, recorded: Recording, batch: BatchView, outputs: Outputs) -> Iterator[Stage]:
-    """Yield the stages of an encoder, of which `recorded` holds the calls and `outputs` the result."""
+    """Yield the stages of an encoder.
+
+    `recorded`: recorded calls of the encoder's modules. `outputs`: final outputs of the encoder.
+    """
     own = as_encoder(encoder).walkthrough_stages(recorded, batch, outputs)
     if own is not None:
         yield from own
@@ -54,11 +58,15 @@ def _(encoder: Recurrent, recorded: Recording, batch: BatchView, outputs: Output
 def _recurrent_stages(
     encoder: Recurrent, recorded: Recording, batch: BatchView, outputs: Outputs, shown: Outputs | None = None
 ) -> Iterator[Stage]:
-    """`outputs`: of this recurrence. `shown`: in place of those of the last layer."""
+    """Yield a stage for each recurrent layer.
+
+    `outputs`: outputs of the last layer. `shown`: outputs that are shown in place of `outputs`, or `None`.
+    """
     layers = len(encoder.forward_layers)
     text = RECURRENT_TEXT + (BACKWARD_TEXT if encoder.backward_size else "")
     for layer in range(1, layers):
-        # What a layer reads is what the one before it returned: both directions, each in the order of the row.
+        # The input of a layer is the output of the previous layer. It has both directions, and its tokens are in row
+        # order.
         values = as_array(_padded(recorded.call(f"forward_layers.{layer}").args[0], outputs.values.shape[1]))
         content = TokenVectors(values, outputs.lengths, outputs.channels, outputs.parts, _tokens(batch, outputs))
         title = f"Hidden states of layer {layer} of {layers}"
@@ -145,9 +153,10 @@ def _(encoder: TreeLSTM, recorded: Recording, batch: BatchView, outputs: Outputs
 
 
 def attention_weights(attention: SelfAttention, recorded: Recording) -> np.ndarray:
-    """Return what each token reads of each other one, (B, T, T), as the mean over the heads.
+    """Return (B, T, T) attention weights, averaged over the heads.
 
-    The fused attention of PyTorch returns no weights, so they are computed again from the queries and keys that ran.
+    Entry (b, i, j) is the weight that token i of row b gives to token j. The fused attention of PyTorch does not return
+    weights, so they are computed from the recorded queries and keys.
     """
     _, angles, mask = recorded.call("").args
     queries, keys, _ = (
@@ -165,7 +174,7 @@ def _outputs_stage(title: str, text: str, recorded: Recording, batch: BatchView,
 
 
 def _tokens(batch: BatchView, outputs: Outputs) -> list[list[str]] | None:
-    """The texts of the tokens, unless the outputs are fewer."""
+    """Return the token texts of each row, or `None` if the encoder has fewer outputs than tokens."""
     same = outputs.lengths.tolist() == batch.lengths.tolist()
     return [list(row) for row in batch.tokens] if same and batch.tokens is not None else None
 

@@ -1,71 +1,25 @@
-"""Heat maps as tables: numbers in cells whose colour says how large they are, and hatched cells for padding."""
+"""Heat maps of the stages: numbers in cells, coloured by size, and hatched cells for padding."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
+from seqclf.documents.blocks import HeatCell, HeatMap, HeatMaps
 from seqclf.documents.formatting import shortened
 from seqclf.walkthrough.stages import ClassScores, RowVectors, TokenPairs, TokenScores, TokenVectors, channel_names
 
-MAX_TOKENS = 200  # columns of a heat map
-MAX_PADDING_COLUMNS = 4  # columns, so that a short row beside a long one stays small
-MAX_CELLS = 4000  # of all heat maps of a stage; at least one is drawn
-MAX_CLASSES = 12  # columns
+MAX_TOKENS = 200  # maximum number of token columns in a heat map
+MAX_PADDING_COLUMNS = 4  # maximum number of padding columns, so that a short row has a small heat map
+MAX_CELLS = 4000  # maximum number of cells in all heat maps of a stage; at least one heat map is drawn
+MAX_CLASSES = 12  # maximum number of class columns
 MAX_TOKEN_CHARACTERS = 14
-SMALL, LARGE = 0.2, 1000.0  # largest value of a stage, below and from which numbers have more or no decimals
-
-
-class Cell(NamedTuple):
-    """A number, and its share of the largest one of the stage as a CSS length. `sign`: the class `up` or `down`."""
-
-    text: str
-    share: str
-    sign: str
-    mark: bool = False
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """A table of cells. `rows`: heading and cells, None for padding. `headings`: of the columns.
-
-    `corner`: what the headings are. `notes`: below them, such as the position of a token. `more`: what is left out at
-    the end, "" if nothing is.
-    """
-
-    caption: str
-    corner: str
-    headings: Sequence[str]
-    notes: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[Cell | None]]]
-    more: str = ""
-
-
-class HeatMaps(NamedTuple):
-    """The heat maps of a stage, and how many rows have none."""
-
-    maps: list[HeatMap]
-    left_out: int
-
-    @property
-    def has_padding(self) -> bool:
-        """True if a cell is padding."""
-        return any(cell is None for cell in self._cells())
-
-    @property
-    def has_negative(self) -> bool:
-        """True if a number is below 0."""
-        return any(cell is not None and cell.sign == "down" for cell in self._cells())
-
-    def _cells(self) -> Iterator[Cell | None]:
-        return (cell for one in self.maps for _, cells in one.rows for cell in cells)
+SMALL, LARGE = 0.2, 1000.0  # numbers have 3 decimals if the largest value is below SMALL, 0 from LARGE on, else 2
 
 
 def token_maps(content: TokenVectors, names: Sequence[str]) -> HeatMaps:
-    """Return a heat map for each row: channels by tokens. `names`: of the rows."""
+    """Return one heat map for each row, with a line for each channel and a column for each token."""
     inside = np.arange(content.values.shape[1]) < content.lengths[:, None]
     largest = float(np.abs(content.values[inside][:, content.channels]).max(initial=0))
     maps: list[HeatMap] = []
@@ -80,12 +34,12 @@ def token_maps(content: TokenVectors, names: Sequence[str]) -> HeatMaps:
             for name, line in zip(channel_names(content.channels, content.parts), values, strict=True)
         ]
         headings, notes = _token_headings(tokens, columns, padding)
-        maps.append(HeatMap(f"Row {names[row]}", _corner(tokens), headings, notes, rows, more))
+        maps.append(HeatMap(f"Row {names[row]}", rows, headings, _corner(tokens), notes, more))
     return HeatMaps(maps, len(content.lengths) - len(maps))
 
 
 def score_maps(content: TokenScores, names: Sequence[str]) -> HeatMaps:
-    """Return a heat map of one line for each row."""
+    """Return one heat map for each row, with a single line: the score of each token."""
     largest = float(np.nanmax(np.abs(content.values)))
     maps: list[HeatMap] = []
     cells_drawn = 0
@@ -103,12 +57,15 @@ def score_maps(content: TokenScores, names: Sequence[str]) -> HeatMaps:
         if marked is not None and marked < columns:
             notes = [f"{note}: {content.marks[row]}" if index == marked else note for index, note in enumerate(notes)]
         line = (content.name, [*cells, *[None] * padding])
-        maps.append(HeatMap(f"Row {names[row]}", _corner(tokens), headings, notes, [line], more))
+        maps.append(HeatMap(f"Row {names[row]}", [line], headings, _corner(tokens), notes, more))
     return HeatMaps(maps, len(content.lengths) - len(maps))
 
 
 def pair_maps(content: TokenPairs, names: Sequence[str]) -> HeatMaps:
-    """Return a heat map for each row: the tokens that read by those that are read."""
+    """Return one heat map for each row, with a line and a column for each token.
+
+    The cell in line i and column j shows the fraction of token i's input that comes from token j.
+    """
     maps: list[HeatMap] = []
     cells = 0
     for row, length in enumerate(content.lengths.tolist()):
@@ -121,20 +78,23 @@ def pair_maps(content: TokenPairs, names: Sequence[str]) -> HeatMaps:
         tokens, _ = _token_headings(None if content.tokens is None else content.tokens[row], shown, 0)
         rows = [(tokens[i], [cell(value, largest) for value in values[i]]) for i in range(shown)]
         more = f"the first {shown} of {length:,} tokens" if shown < length else ""
-        maps.append(HeatMap(f"Row {names[row]}", "token reads", tokens, [], rows, more))
+        maps.append(HeatMap(f"Row {names[row]}", rows, tokens, "token reads", more=more))
     return HeatMaps(maps, len(content.lengths) - len(maps))
 
 
 def row_map(content: RowVectors, names: Sequence[str]) -> HeatMap:
-    """Return a heat map with a line for each row: rows by channels."""
+    """Return one heat map of all rows, with a line for each row and a column for each channel."""
     values = content.values[:, content.channels]
     largest = float(np.abs(values).max())
     rows = [(names[row], [cell(value, largest) for value in line]) for row, line in enumerate(values)]
-    return HeatMap("", "row", channel_names(content.channels, content.parts), [], rows)
+    return HeatMap("", rows, channel_names(content.channels, content.parts), "row")
 
 
 def class_map(content: ClassScores, names: Sequence[str]) -> HeatMap:
-    """Return a heat map with a line for each row: rows by classes, of many those with the largest values."""
+    """Return one heat map of all rows, with a line for each row and a column for each class.
+
+    Only the `MAX_CLASSES` classes with the largest values are shown.
+    """
     count = len(content.classes)
     order = np.argsort(-content.values.max(axis=0), kind="stable")[:MAX_CLASSES]
     shown = np.sort(order)
@@ -148,24 +108,27 @@ def class_map(content: ClassScores, names: Sequence[str]) -> HeatMap:
         for row, line in enumerate(values)
     ]
     more = f"the {len(shown)} of {count:,} classes with the largest values" if len(shown) < count else ""
-    return HeatMap("", "row", [shortened(content.classes[index], 20) for index in shown], [], rows, more)
+    return HeatMap("", rows, [shortened(content.classes[index], 20) for index in shown], "row", more=more)
 
 
-def cell(value: float, largest: float, mark: bool = False) -> Cell:
-    """Return a cell. `largest`: the absolute value of the strongest colour.
+def cell(value: float, largest: float, mark: bool = False) -> HeatCell:
+    """Return the heat-map cell of a number. `largest`: absolute value that gets the strongest colour.
 
     >>> cell(-0.5, 2.0)
-    Cell(text='-0.50', share='25%', sign='down', mark=False)
+    HeatCell(text='-0.50', share=0.25, kind='down', mark=False)
     """
     share = abs(float(value)) / largest if largest else 0.0
     digits = 3 if largest < SMALL else 2 if largest < LARGE else 0
     text = f"{value:.{digits}f}"
     text = text.removeprefix("-") if float(text) == 0 else text
-    return Cell(text, f"{100 * share:.0f}%", "down" if value < 0 else "up", mark)
+    return HeatCell(text, share, "down" if value < 0 else "up", mark)
 
 
 def _columns(length: int, longest: int) -> tuple[int, int, str]:
-    """Return the tokens and the padding that are drawn of a row, and what is left out."""
+    """Return the number of token columns and the number of padding columns to draw for a row.
+
+    Also return a text about the omitted columns, or "" if none are omitted.
+    """
     columns = min(length, MAX_TOKENS)
     padding = 0 if columns < length else min(longest - length, MAX_PADDING_COLUMNS)
     if columns < length:
@@ -179,7 +142,11 @@ def _corner(tokens: Sequence[str] | None) -> str:
 
 
 def _token_headings(tokens: Sequence[str] | None, columns: int, padding: int) -> tuple[list[str], list[str]]:
-    """Return the headings of the columns, the tokens or their numbers, and the numbers below tokens."""
+    """Return the headings and the notes of the columns.
+
+    The headings are token texts and the notes are token numbers. If the tokens have no texts, the headings are token
+    numbers and there are no notes.
+    """
     numbers = [str(position + 1) for position in range(columns)]
     pads = ["pad"] * padding
     if tokens is None:

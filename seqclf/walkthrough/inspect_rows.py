@@ -1,8 +1,8 @@
-"""Rows followed through a trained task: all stages from raw rows to labels."""
+"""Run a trained model on some rows, and return all stages from raw rows to predicted labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -10,20 +10,149 @@ import torch
 from torch import nn
 
 from seqclf.batching.collate import pad
+from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.kinds.tree import TreeEncoder
+from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.evaluation.decision import Decision
 from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.recurrent import Recurrent
 from seqclf.training.module import SequenceTask
-from seqclf.walkthrough.data_stages import data_stages
 from seqclf.walkthrough.network_stages import network_stages
 from seqclf.walkthrough.recording import BatchView, Recording, as_array, record
 from seqclf.walkthrough.shown_rows import ShownRows
-from seqclf.walkthrough.stages import ClassScores, MemberScores, Stage
+from seqclf.walkthrough.stages import (
+    ROW_NAME,
+    ClassScores,
+    EncodedRows,
+    FieldTokens,
+    MemberScores,
+    PaddedBatch,
+    RawRows,
+    Stage,
+    active_rows,
+)
+
+SHOWN_CHANNELS = 3  # shown channels of a number field
+
+
+def data_stages(
+    rows: ShownRows, fields: Mapping[str, np.ndarray], lengths: np.ndarray, may_pack: bool = True
+) -> Iterator[Stage]:
+    """Yield the stages before the network: raw rows, encoded tokens and the padded batch.
+
+    `fields`: dict field → padded array of the batch. `lengths`: (B,) number of tokens of each row. `may_pack`: False if
+    the network cannot read packed sequences.
+    """
+    yield _raw(rows)
+    encoded = [[_field_tokens(rows, row, encoder) for encoder in rows.encoders.values()] for row in range(len(rows))]
+    yield _encoded(rows, encoded)
+    yield _padded(encoded, fields, lengths, may_pack)
+
+
+def _raw(rows: ShownRows) -> Stage:
+    shown = []
+    names = rows.given_names
+    decoded_fields: set[str] = set()
+    for row in range(len(rows)):
+        # Prepared data does not keep all original cells. The other cells are decoded from the encoded tokens.
+        cells = rows.raw[row]
+        decoded = {
+            name: encoder.token_separator.join(encoder.decode(rows.fields_of(row)))
+            for name, encoder in rows.encoders.items()
+            if name not in cells
+        }
+        decoded_fields |= decoded.keys()
+        shown.append({ROW_NAME: names[row], **{name: cells.get(name, decoded.get(name, "")) for name in rows.encoders}})
+    text = "Each row is one sequence. Sequences have different lengths, and nothing is cut or filled up yet."
+    if (rows.original_lengths > rows.sequences.lengths).any():
+        text += " Tokens beyond data.max_length are left out from the next stage on."
+    note = _partial_note(rows, decoded_fields)
+    return Stage("Raw rows", text, RawRows(shown, rows.labels, rows.original_lengths), note=note)
+
+
+def _partial_note(rows: ShownRows, fields: Set[str]) -> str:
+    """Return a sentence that explains the partial nodes of binarized trees.
+
+    Return "" if the fields named in `fields` have no partial node.
+    """
+    for name in fields:
+        encoder = rows.encoders[name]
+        if isinstance(encoder, TreeEncoder):
+            for row in range(len(rows)):
+                of_row = rows.fields_of(row)
+                partial = np.flatnonzero(encoder.partial_nodes(of_row))
+                if len(partial):
+                    token = encoder.decode(of_row)[partial[0]]
+                    return (
+                        f"{token} is a partial node: binarize makes a chain of nodes with two children from a node "
+                        "with more."
+                    )
+    return ""
+
+
+def _encoded(rows: ShownRows, encoded: list[list[FieldTokens]]) -> Stage:
+    kinds = {encoder.spec()["kind"] for encoder in rows.encoders.values()}
+    sentences = ["A network computes with numbers, so every token becomes one."]
+    if kinds & {"category", "bag"}:
+        sentences.append(
+            "The vocabulary was learned from the training rows and gives each value an id. A value that was not among "
+            "them is unknown, and all unknown values share one id."
+        )
+    if "number" in kinds:
+        sentences.append("Numbers are scaled by the mean and the standard deviation of the training rows.")
+    as_given = {name for name in rows.encoders if all(name in cells for cells in rows.raw)}
+    return Stage("Encoded tokens", " ".join(sentences), EncodedRows(encoded), note=_partial_note(rows, as_given))
+
+
+def _field_tokens(rows: ShownRows, row: int, encoder: FieldEncoder) -> FieldTokens:
+    name = encoder.field.name
+    values = rows.fields_of(row)[name]
+    given = rows.elements.get(name)
+    tokens = encoder.decode(rows.fields_of(row)) if given is None else given[row]
+    spec = encoder.spec()
+    if spec["kind"] == "category":
+        return FieldTokens(name, tokens, [str(id) for id in values.tolist()], values == UNKNOWN_IDS["category"])
+    if spec["kind"] == "bag":
+        encoded = [", ".join(str(id) for id in ids if id) or "none" for ids in values.tolist()]
+        return FieldTokens(name, tokens, encoded, (values == UNKNOWN_IDS["bag"]).any(axis=1))
+    return FieldTokens(name, tokens, [_channels_text(channels) for channels in values], np.zeros(len(values), bool))
+
+
+def _channels_text(channels: np.ndarray) -> str:
+    shown = ", ".join(f"{value:.2f}" for value in channels[:SHOWN_CHANNELS])
+    return f"{shown}, …" if len(channels) > SHOWN_CHANNELS else shown
+
+
+def _padded(
+    encoded: list[list[FieldTokens]], fields: Mapping[str, np.ndarray], lengths: np.ndarray, may_pack: bool
+) -> Stage:
+    longest = int(lengths.max())
+    cells = [[*row[0].encoded, *[""] * (longest - len(row[0].encoded))] for row in encoded]
+    padding = 1 - lengths.sum() / (len(lengths) * longest)
+    text = "A batch is one rectangle of numbers. "
+    if padding:
+        text += (
+            f"The {len(lengths)} rows are filled up to the longest, {longest} tokens, so {padding:.1%} of the "
+            "cells are padding. The lengths travel along: every later stage knows which cells are real, and no stage "
+            "reads the others. "
+        )
+    else:
+        text += "All rows are of one length here, so nothing has to be filled up. "
+    text += "The bars show the active batch size: the rows that still have a token at each position."
+    if may_pack:
+        text += " A packed sequence computes these rows only."
+    inputs = [(name, str(values.dtype), values.shape) for name, values in {**fields, "lengths": lengths}.items()]
+    content = PaddedBatch(encoded[0][0].name, cells, lengths, active_rows(lengths), inputs, may_pack)
+    return Stage("Padded batch", text, content, (len(lengths), longest), ("rows", "tokens"))
 
 
 class Inspection(NamedTuple):
-    """Stages of B rows, and their result: `logits` and `probabilities` (B, C), `predicted` (B,) classes."""
+    """Stages and predictions of B rows.
+
+    `lengths`: (B,) number of tokens of each row. `logits`, `probabilities`: (B, C) arrays. `predicted`: (B,) class
+    numbers.
+    """
 
     stages: list[Stage]
     lengths: np.ndarray
@@ -33,7 +162,7 @@ class Inspection(NamedTuple):
 
 
 def inspect_rows(task: SequenceTask, rows: ShownRows, decision: Decision) -> Inspection:
-    """Run a task on `rows` as one batch, and return every stage of it. The task is moved to the CPU."""
+    """Move the model of a task to the CPU, run the model on `rows` as one batch, and return all stages."""
     network = task.model.cpu().float().eval()
     arrays, lengths = pad(rows.sequences, np.arange(len(rows)))
     names = [field["name"] for field in task.hparams["dataset"]["fields"]]
@@ -43,7 +172,8 @@ def inspect_rows(task: SequenceTask, rows: ShownRows, decision: Decision) -> Ins
     probabilities, predicted = decision.probabilities(logits), decision.choose(logits)
     batch = BatchView(lengths, rows.tokens)
     modules = list(network.modules())
-    # Convolutions read the padded rows, and the recurrence above them shorter ones.
+    # Convolutions read padded rows, and a recurrence on top of convolutions reads shorter sequences. Therefore only a
+    # model with a recurrence and without convolutions can pack the rows of the batch.
     may_pack = any(isinstance(module, Recurrent) for module in modules)
     may_pack &= not any(isinstance(module, ConvRecurrent) for module in modules)
     stages = [

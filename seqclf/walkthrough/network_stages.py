@@ -1,8 +1,9 @@
-"""The stages of a network: embedded tokens, the stages of its encoder, the pooled vector and logits.
+"""The stages of a network: embedded tokens, the stages of its encoder, and the pooled vector of each row.
 
-`network_stages` and `encoder_stages.encoder_stages` choose by class. Another kind of network registers a function with
-`network_stages.register`. A network or an encoder of another package has a method `walkthrough_stages` with the same
-arguments, its own module left out, instead.
+`network_stages` and `encoder_stages.encoder_stages` call a function that is registered for the class of a module. To
+add a network class to this package, register a function with `network_stages.register`. A network or an encoder from
+another package is not registered. It defines a method `walkthrough_stages`. The method `walkthrough_stages` has the
+same arguments as a registered function, except the module.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ POOLING_TEXTS = {
 
 @singledispatch
 def network_stages(network: nn.Module, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
-    """Yield the stages of a network between its batch and its logits, in their order."""
+    """Yield the stages of a network between the padded batch and the logits, in order of computation."""
     yield from as_network(network).walkthrough_stages(recorded, batch)
 
 
@@ -61,7 +62,7 @@ def _(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Ite
     for stage in encoder_stages(network.encoder, recorded.inside("encoder"), batch, outputs):
         yield stage
         if isinstance(stage.content, TokenVectors) and stage.content.values.shape[-1] == outputs.values.shape[-1]:
-            outputs = outputs._replace(channels=stage.content.channels)  # so that the pooled vector shows the same ones
+            outputs = outputs._replace(channels=stage.content.channels)  # show the same channels in the pooled vector
     tokens = batch.tokens if outputs.lengths.tolist() == batch.lengths.tolist() else None
     pooled_lengths = as_array(recorded.call("pooling").args[1])
     if isinstance(network, AdaptiveClassifier):
@@ -76,7 +77,11 @@ def _halting(
     read: np.ndarray,
     tokens: Sequence[Sequence[str]] | None,
 ) -> Stage:
-    """The probability to have halted up to each token. `read`: the tokens (B,) that were read."""
+    """Return a stage with the cumulative halting probability at each token.
+
+    The cumulative probability at a token is the probability that the network halts at this token or before. `read`:
+    (B,) number of tokens that the network has read in each row.
+    """
     hidden, lengths = torch.from_numpy(outputs.values), torch.from_numpy(outputs.lengths)
     with torch.no_grad():
         scores = network.halting_scores(hidden, network.pooling.prefixes(hidden, lengths), lengths)
@@ -100,10 +105,13 @@ def _halting(
 
 
 def outputs_of(encoder: Any, values: np.ndarray, lengths: np.ndarray) -> Outputs:
-    """Return the outputs of an encoder with names for its directions."""
+    """Return the outputs of an encoder.
+
+    The channels are divided into named parts, such as the forward and the backward direction.
+    """
     size = values.shape[-1]
     backward = as_encoder(encoder).backward_size
-    # The channels of convolutions come before those of the recurrence.
+    # Channels of convolutions precede channels of the recurrence.
     first = size - encoder.recurrent.size if isinstance(encoder, ConvRecurrent) else 0
     middle = size - backward
     parts = [Part("convolution", 0, first)] if first else []
@@ -113,7 +121,7 @@ def outputs_of(encoder: Any, values: np.ndarray, lengths: np.ndarray) -> Outputs
 
 def _embedded(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Stage:
     values = as_array(recorded.output("embedding"))
-    # Each field has consecutive channels, in the order of the layers.
+    # The channels of one field are consecutive. Fields have the order of the embedding layers.
     sizes = [recorded.output(f"embedding.layers.{index}").shape[-1] for index in range(len(network.embedding.names))]
     stops = np.cumsum(sizes).tolist()
     names = network.embedding.names if len(sizes) > 1 else [""]
@@ -168,7 +176,10 @@ def _pooling_stages(
 def _token_scores(
     kind: str, recorded: Recording, outputs: Outputs, tokens: Sequence[Sequence[str]] | None
 ) -> Stage | None:
-    """The share of each token in the pooled vector, where that is not the same for all rows."""
+    """Return a stage with the contribution of each token to the pooled vector of its row.
+
+    Return `None` for last and mean pooling, because the contributions then do not depend on the token values.
+    """
     inside = token_mask(torch.from_numpy(outputs.lengths), outputs.values.shape[1]).numpy()
     if kind == "attention":
         scores = as_array(recorded.output("pooling.score"))[..., 0]

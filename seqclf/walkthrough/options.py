@@ -1,4 +1,4 @@
-"""The config of `walkthrough`, checked without PyTorch."""
+"""The config of the command `walkthrough`. This module does not import PyTorch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from seqclf.config.options import Text
 from seqclf.config.targets import read_trust
 from seqclf.training.options import TrainConfig
 
-MAX_ROWS = 50  # that a page shows readably
+MAX_ROWS = 50  # more rows make the page hard to read
 
 
 class WalkthroughConfig(TrainConfig):
-    """The config of a training, and the rows to show. conf/walkthrough.yaml explains each key and holds its default."""
+    """The training config with additional keys about the rows to show.
+
+    conf/walkthrough.yaml has the description and the default of each key.
+    """
 
     input: Text | None
     sequence: Text | None

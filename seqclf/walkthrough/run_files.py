@@ -1,4 +1,4 @@
-"""Files of the run that a checkpoint belongs to: its decision, its epochs and its bundle, where they are of it."""
+"""Files of a training run that match one of its checkpoints: decision, epochs and bundle (exported model)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.system.json_result import JsonObject
 
-TEXTS = ("observation",)  # columns of metrics.csv that hold no number
+TEXTS = ("observation",)  # columns of metrics.csv that contain text
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Content of a run folder that belongs to one checkpoint.
+    """Contents of a run folder that match one checkpoint.
 
-    `decision`: of metrics.json, or the most probable class where the file is of another checkpoint. `history`: the rows
-    of metrics.csv, none where it is missing. `best_epoch`: that of the checkpoint, from 0. `bundle`: exported from it.
-    `threshold`: of the halting score of an adaptive network, infinite where it reads everything.
+    `decision`: decision from metrics.json. If metrics.json belongs to another checkpoint, the decision is argmax.
+    `history`: rows of metrics.csv, empty if the file is missing or has no row for the checkpoint. `best_epoch`: epoch
+    of the checkpoint, counted from 0. `bundle`: folder of the bundle exported from the checkpoint, or `None`.
+    `threshold`: halting threshold of an adaptive network, which is infinite if the network reads all tokens.
     """
 
     decision: Decision
@@ -35,16 +36,19 @@ class RunFiles:
     threshold: float = math.inf
 
     @classmethod
-    def of(cls, checkpoint: Path, trained_steps: int) -> RunFiles:
-        """Read the files of the folder that `checkpoint`, after `trained_steps` optimizer steps, is in.
+    def of(cls, checkpoint: Path, trained_steps: int, *, is_refitted: bool = False) -> RunFiles:
+        """Read the run folder of a checkpoint.
 
-        A file that is missing, damaged or of another checkpoint is left out: the checkpoint alone can be shown. Raises
-        InputError for a decision that cannot be read, since labels would follow another rule.
+        `trained_steps`: number of optimizer steps that the checkpoint was trained for. `is_refitted`: True if it was
+        trained on validation rows too, so that no epoch in metrics.csv is its own. A file is ignored if it is
+        missing, damaged or belongs to another checkpoint, because a walkthrough needs only the checkpoint. A damaged
+        decision raises InputError, because predicted labels would then follow a wrong rule.
         """
         run = checkpoint.absolute().parent.parent
         metrics = _metrics(run / "metrics.json")
-        is_scored = metrics.get("step") == trained_steps
+        is_scored = metrics.get("step") == trained_steps and ("refit" in metrics) == is_refitted
         history = _history(run / "metrics.csv")
+        history = [] if is_refitted else history
         best = next((int(row["epoch"]) for row in history if row.get("step") == trained_steps), None)
         bundle = run / "bundle"
         return cls(
@@ -56,12 +60,15 @@ class RunFiles:
         )
 
     def bundle_error(self, sequences: Ragged, logits: np.ndarray) -> float | None:
-        """Return the largest difference between `logits` (B, C) and those of the bundle, None without a usable one."""
+        """Return the largest difference between `logits` (B, C) and the logits of the bundle.
+
+        Return `None` if there is no bundle, or if the bundle cannot be loaded.
+        """
         if self.bundle is None:
             return None
         try:
             of_bundle = Classifier(self.bundle, device="cpu").logits(sequences)
-        except InputError:  # moved, damaged or of an earlier version; the walkthrough shows the checkpoint
+        except InputError:  # the bundle was moved, is damaged or has an earlier version
             return None
         return float(np.abs(of_bundle - logits).max())
 
@@ -93,7 +100,7 @@ def _history(path: Path) -> list[JsonObject]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [{name: _cell(name, cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]
-    except (OSError, ValueError, TypeError, csv.Error):  # TypeError: more cells than columns
+    except (OSError, ValueError, TypeError, csv.Error):  # TypeError: a row has more cells than columns
         return []
     return rows if all("epoch" in row for row in rows) else []
 

@@ -1,4 +1,4 @@
-"""Rows to follow through a model: encoded sequences, with the texts by which readers know them."""
+"""Rows of a walkthrough: encoded sequences together with their original texts and names."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from seqclf.documents.formatting import plain_number
 from seqclf.errors import InputError
 from seqclf.system.state_validation import error_context
 
-MAX_NUMBER_CHARACTERS = 10  # characters of a token that is named by its number
-MAX_TEXT_CHARACTERS = 2000  # characters of a raw cell that are kept
+MAX_NUMBER_CHARACTERS = 10  # maximum length of a number that is shown as the text of a token
+MAX_TEXT_CHARACTERS = 2000  # characters kept of a raw cell
 
 
 @dataclass(frozen=True)
 class ShownRows:
-    """B encoded rows.
+    """B encoded rows with their original texts.
 
-    `names`: ids, or numbers from 1. `word`: what the names are. `labels`: true labels, None where they are not known.
-    `raw`: column → text, by row. `elements`: field → the tokens of each row as they were given; fields whose cells are
-    no lists are left out.
-    `original_lengths`: (B,) before truncation. `refused`: why rows of the input are not among them.
+    `names`: id of each row, or its number from 1. `labels`: true label of each row, or `None` if the label is unknown.
+    `raw`: for each row, a dict field → original text. `elements`: dict field → list of original tokens for each row.
+    `elements` includes only fields whose cells are lists. `sequences`: encoded rows. `original_lengths`: (B,) number of
+    tokens of each row before truncation. `refused`: one reason for each rejected row of the input. `word`: word that
+    precedes the name of a row, such as "id".
     """
 
     names: list[str]
@@ -56,19 +57,22 @@ class ShownRows:
 
     @property
     def given_names(self) -> list[str]:
-        """The names with the word for them. All are "" where they are the numbers 1 to B of the rows shown."""
+        """Name of each row, preceded by `word`, such as "id 7".
+
+        All names are "" if the rows have only numbers, from 1 to B.
+        """
         if self.names == [str(number) for number in range(1, len(self) + 1)]:
             return [""] * len(self)
         return [f"{self.word} {name}" for name in self.names]
 
     def fields_of(self, row: int) -> dict[str, np.ndarray]:
-        """Return the encoded tokens of one row: name → (T,) or (T, D)."""
+        """Return the encoded tokens of one row as dict field → (T,) or (T, D) array."""
         start, stop = self.sequences.offsets[row : row + 2]
         return {name: values[start:stop] for name, values in self.sequences.fields.items()}
 
     @property
     def tokens(self) -> list[list[str]] | None:
-        """A short text for each token, by row. None where tokens are vectors of numbers, which have none."""
+        """One list of short token texts for each row, or `None` if tokens are vectors of numbers."""
         first = next(iter(self.encoders))
         if len(self.encoders) == 1 and first in self.elements:
             texts = self.elements[first]
@@ -82,9 +86,10 @@ class ShownRows:
 
 
 class RowReader:
-    """Reads rows as a model reads them, by the description of its dataset (see `Dataset.description`).
+    """Reads and encodes rows as in the training of a model.
 
-    Raises InputError if the description, which may come from any checkpoint, is not valid.
+    `description`: stored description of the training dataset (see `Dataset.description`). An invalid description raises
+    InputError, because a checkpoint from any source can contain it.
     """
 
     def __init__(self, description: Mapping[str, Any]):
@@ -94,27 +99,31 @@ class RowReader:
         self.reader: Mapping[str, Any] = description["reader"]
 
     def of_text(self, text: str) -> ShownRows:
-        """Read one sequence that was typed: a text, a JSON list of tokens, or a JSON object of lists by field.
+        """Read one sequence from the command line.
 
-        Raises InputError if it is refused.
+        `text`: a plain text, a JSON list of tokens, or a JSON object field → list. Raise InputError if the sequence is
+        invalid.
         """
         parsed = self.encoders[self.schema.fields[0].name].parse(text)
         return self.of_values([parsed], f"sequence={text}")
 
     def of_values(self, sequences: Sequence[Any], name: str) -> ShownRows:
-        """Read sequences in memory. `name`: of their setting, for errors. Raises InputError if one is refused."""
+        """Encode sequences that are given as Python objects. Raise InputError for an invalid row.
+
+        `name`: setting that has the sequences. Error messages mention this setting.
+        """
         require_unchanged_fields(self.reader["query"], self.schema, name, "give a file: input=FILE")
         columns_of = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
         ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         columns, errors = to_columns(list(sequences), self.encoders, columns_of, ignored)
         rows = self._encoded(columns, [str(row + 1) for row in range(len(sequences))], "row")
         for error in [*filter(None, errors), *rows.refused]:
-            # Of a single sequence there is no row to name.
+            # An error about a single sequence has no row number.
             raise InputError(name, error.removeprefix("row 1: ") if len(sequences) == 1 else error)
         return rows
 
     def of_file(self, path: str, most: int) -> ShownRows:
-        """Read the first `most` rows of files. Raises InputError if none of them can be used."""
+        """Read the first `most` rows of the input files. Raise InputError if none of these rows is valid."""
         source = fetched(Source(path, "input", **self.reader))
         require_files(source)
         label = self.schema.label
@@ -136,7 +145,10 @@ class RowReader:
         return rows
 
     def of_split(self, split: Split, classes: Sequence[str], most: int) -> ShownRows:
-        """Take at most `most` rows of a prepared split, evenly spaced, so that sorted classes are mixed."""
+        """Take at most `most` evenly spaced rows of a prepared split.
+
+        Even spacing reaches all classes of a split that is sorted by class.
+        """
         count = len(split.sequences)
         chosen = subset(split, np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)))
         texts = [{} if chosen.texts is None else chosen.texts.of_row(row) for row in range(len(chosen.labels))]
@@ -149,12 +161,15 @@ class RowReader:
             sequences=chosen.sequences,
             encoders=self.encoders,
             original_lengths=chosen.lengths_before_truncation,
-            # Rows without an id have their number in its place.
+            # In data without ids, the ids are row numbers.
             word="data row" if names == [str(number) for number in chosen.row_numbers.tolist()] else "id",
         )
 
     def _encoded(self, columns: pa.RecordBatch, names: list[str], word: str) -> ShownRows:
-        """Encode the rows of canonical columns that can be used. `names`, `word`: see `ShownRows`."""
+        """Encode the valid rows of `columns`, whose cells already have the types of the schema.
+
+        `names`, `word`: see `ShownRows`.
+        """
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         usable = np.flatnonzero(problems.usable)
         limit, column = self.schema.max_length, self.schema.fields[0].column
@@ -194,7 +209,9 @@ class RowReader:
 
 
 def cell_text(value: Any) -> str:
-    """Return a cell or an element of it as text, with six digits of each number, or all before its point.
+    """Return a cell, or an element of a list cell, as text.
+
+    Numbers have six significant digits. Digits before the decimal point are never rounded away.
 
     >>> cell_text([[0.1, 1 / 3], [2.0, None]])
     '[[0.1, 0.333333], [2, None]]'

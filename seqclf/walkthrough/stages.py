@@ -1,7 +1,8 @@
-"""Stages of the pipeline, from raw rows to labels, each with its shape and values.
+"""Data classes for the stages of the pipeline, from raw rows to labels. A stage has a shape and values.
 
-A page or a terminal shows a list of them, in their order, by the class of their `content`. Arrays are NumPy's, so that
-nothing that shows them needs PyTorch. B rows are padded to T tokens. A stage may have another number of tokens.
+A page and the terminal draw a stage according to the class of its `content`. All arrays are NumPy arrays, so that
+drawing does not need PyTorch. In all shapes, B is the number of rows and T the number of tokens after padding. In a
+stage after a convolution, T is smaller than in the input batch.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ ROW_NAME = ""
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the pipeline.
+    """One stage of the pipeline.
 
-    `title`: its name for readers. `text`: what it does to the shape and why, in plain sentences. `shape`: of its
-    result, with a name for each axis in `axes`; empty for lists of rows. `module`: dotted name in the network. `note`:
-    sentences after `text` about these rows, which a terminal shows too.
+    `title`: name of the stage for readers. `text`: explanation of the stage for a page. `content`: data of the stage,
+    such as vectors or scores. `shape`: shape of the data, empty for lists of rows. `axes`: name of each axis of
+    `shape`. `module`: dotted path of the network module that computes the stage. `note`: additional sentences about the
+    rows, shown on a page and in the terminal.
     """
 
     title: str
@@ -35,7 +37,7 @@ class Stage:
 
 
 class Part(NamedTuple):
-    """Consecutive channels with a name, such as those of a direction. `start` and `stop` are half-open bounds."""
+    """A named range of channels [start, stop), such as the channels of the forward direction."""
 
     name: str
     start: int
@@ -44,11 +46,11 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class RawRows:
-    """Rows as they were given: column → text, and under `ROW_NAME`, which no column has, their name in the input.
+    """Original rows.
 
-    The name is "" where it is the number of the row.
-
-    `labels`: None for rows without one. `lengths`: (B,) tokens.
+    `rows`: for each row, a dict field → original text. The additional key `ROW_NAME` has the name of the row, or "" if
+    the input does not name its rows. `labels`: true label of each row, or `None` if the label is unknown. `lengths`:
+    (B,) number of tokens of each row.
     """
 
     rows: Sequence[dict[str, str]]
@@ -57,7 +59,11 @@ class RawRows:
 
 
 class FieldTokens(NamedTuple):
-    """One field of a row. `tokens`, `encoded`: a text for each token. `unknown`: (T,) bool, not in the vocabulary."""
+    """One field of a row.
+
+    `tokens`: original text of each token. `encoded`: ids or scaled numbers of each token, formatted as text. `unknown`:
+    (T,) bool, True if the token is not in the vocabulary.
+    """
 
     name: str
     tokens: Sequence[str]
@@ -67,17 +73,18 @@ class FieldTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Tokens and the numbers that stand for them: for each row its fields. `unknown`: tokens of a row, by row."""
+    """Encoded rows. `rows`: for each row, a list with one entry for each encoded field."""
 
     rows: Sequence[Sequence[FieldTokens]]
 
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """The batch that the network gets. `cells`: (B, T) texts of the field `name`, "" for padding.
+    """The padded batch that the network gets.
 
-    `lengths`: (B,). `active`: (T,) rows that have a token at each position. `inputs`: name, type and shape of all.
-    `may_pack`: False if the network reads no packed sequences.
+    `cells`: (B, T) encoded tokens of the field `name` as text, "" for padding. `lengths`: (B,) number of tokens of each
+    row. `active`: (T,) number of rows that have a token at each position. `inputs`: name, type and shape of each input
+    array of the network. `may_pack`: False if the network cannot read packed sequences.
     """
 
     name: str
@@ -90,10 +97,12 @@ class PaddedBatch:
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """A vector for each token: `values` (B, T, D) and `lengths` (B,). What lies beyond a length is padding.
+    """One vector for each token.
 
-    `channels`: (M,) of the D that are shown. `parts`: names of channels. `tokens`: a text for each token by row, None
-    where a vector stands for several tokens, or tokens are vectors of numbers.
+    `values`: (B, T, D) vectors. Positions from `lengths` on are padding. `lengths`: (B,) number of tokens of each row.
+    `channels`: (M,) indices of the channels to show. `parts`: named ranges of channels, such as the forward direction.
+    `tokens`: one list of token texts for each row. `tokens` is `None` if tokens are vectors of numbers, or if one
+    vector is computed from several tokens.
     """
 
     values: np.ndarray
@@ -105,10 +114,12 @@ class TokenVectors:
 
 @dataclass(frozen=True)
 class TokenScores:
-    """One number for each token: `values` (B, T) and `lengths` (B,), such as a weight or a probability to stop.
+    """One number for each token, such as a weight or a probability to stop.
 
-    `name`: of the number. `marked`: (B,) a token of each row that the stage chose, such as the one at which a model
-    halts, with the words for them in `marks`. None if it chose none. `tokens`: as in `TokenVectors`.
+    `name`: meaning of the number, such as "weight". `values`: (B, T) numbers. `lengths`: (B,) number of tokens of each
+    row. `tokens`: token texts, as in `TokenVectors`. `marked`: (B,) position of one marked token in each row, such as
+    the token where the model halts. `marked` is `None` if no token is marked. `marks`: word that is shown at the marked
+    token of each row.
     """
 
     name: str
@@ -121,7 +132,12 @@ class TokenScores:
 
 @dataclass(frozen=True)
 class TokenPairs:
-    """The share `values` (B, T, T) of what token i reads that comes from token j. Rows sum to 1 within `lengths`."""
+    """One number for each pair of tokens.
+
+    `values`: (B, T, T) fractions. Entry (b, i, j) is the fraction of token i's input that comes from token j. For each
+    token i, the fractions over all tokens j of the row sum to 1. `lengths`: (B,) number of tokens of each row.
+    `tokens`: token texts, as in `TokenVectors`.
+    """
 
     values: np.ndarray
     lengths: np.ndarray
@@ -130,9 +146,11 @@ class TokenPairs:
 
 @dataclass(frozen=True)
 class TreeLevels:
-    """Trees by depth. `parents`: (B, T) index of the parent, -1 for roots. `depths`: (B, T), 0 for roots.
+    """Trees, with the depth of each node.
 
-    All nodes of a depth are computed together, the deepest first.
+    All nodes of one depth are computed together, from the largest depth to the roots. `parents`: (B, T) index of the
+    parent of each node, -1 for roots. `depths`: (B, T) depth of each node, 0 for roots. `lengths`: (B,) number of nodes
+    of each row. `tokens`: one list of node texts for each row.
     """
 
     parents: np.ndarray
@@ -141,7 +159,7 @@ class TreeLevels:
     tokens: Sequence[Sequence[str]]
 
     def nodes(self, depth: int) -> list[list[int]]:
-        """Return the nodes of a depth, by row."""
+        """Return the indices of the nodes at a depth, as one list for each row."""
         return [
             np.flatnonzero(depths[:length] == depth).tolist()
             for depths, length in zip(self.depths, self.lengths, strict=True)
@@ -149,14 +167,14 @@ class TreeLevels:
 
     @property
     def order(self) -> list[int]:
-        """Depths in the order of their computation."""
+        """All depths in order of computation, from the largest depth to 0."""
         inside = np.arange(self.depths.shape[1]) < self.lengths[:, None]
         return list(range(int(self.depths[inside].max()), -1, -1))
 
 
 @dataclass(frozen=True)
 class RowVectors:
-    """A vector for each row, `values` (B, D). `channels`, `parts`: as in `TokenVectors`."""
+    """One vector for each row. `values`: (B, D) vectors. `channels`, `parts`: as in `TokenVectors`."""
 
     values: np.ndarray
     channels: np.ndarray
@@ -165,9 +183,10 @@ class RowVectors:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """A number for each class, `values` (B, C). `predicted`: (B,) classes. `labels`: true ones, where known.
+    """One number for each class, such as a logit or a probability.
 
-    `are_probabilities`: rows sum to 1.
+    `values`: (B, C) numbers. `classes`: the C labels. `predicted`: (B,) class numbers. `labels`: true label of each
+    row, or `None` if the label is unknown. `are_probabilities`: True if the values of a row sum to 1.
     """
 
     values: np.ndarray
@@ -179,7 +198,10 @@ class ClassScores:
 
 @dataclass(frozen=True)
 class MemberScores:
-    """Probabilities of each network of an ensemble, `members` (M, B, C), and their mean (B, C)."""
+    """Class probabilities of an ensemble.
+
+    `members`: (M, B, C) probabilities of M networks. `mean`: (B, C) mean of the probabilities over the networks.
+    """
 
     members: np.ndarray
     mean: np.ndarray
@@ -201,7 +223,9 @@ Content = (
 
 
 def active_rows(lengths: np.ndarray) -> np.ndarray:
-    """Return for each token position the rows that have a token there, (T,): the batch sizes of a packed sequence.
+    """Return (T,) counts: the number of rows that have a token at each position.
+
+    The counts are the batch sizes of a packed sequence.
 
     >>> active_rows(np.array([3, 2, 4, 1])).tolist()
     [4, 3, 2, 1]
@@ -210,9 +234,10 @@ def active_rows(lengths: np.ndarray) -> np.ndarray:
 
 
 def varying_channels(values: np.ndarray, lengths: np.ndarray, parts: Sequence[Part]) -> np.ndarray:
-    """Return the channels (M,), ascending, that vary most over the tokens, as many of each part.
+    """Return the ascending indices (M,) of the channels that vary most over all tokens.
 
-    `values`: (B, T, D), of which padding is not read. At most `MAX_CHANNELS` are returned, or one of each part.
+    `values`: (B, T, D) vectors. Padding is ignored. The same number of channels is chosen from each part of the
+    channels. At most `MAX_CHANNELS` channels are returned, but at least one channel of each part.
     """
     inside = np.arange(values.shape[1]) < lengths[:, None]
     spread = values[inside].std(axis=0)
@@ -222,7 +247,7 @@ def varying_channels(values: np.ndarray, lengths: np.ndarray, parts: Sequence[Pa
 
 
 def channel_names(channels: np.ndarray, parts: Sequence[Part]) -> list[str]:
-    """Return a name for each channel, counted from 1 within its part.
+    """Return the name of each channel: the name of its part, and its number in the part, counted from 1.
 
     >>> channel_names(np.array([0, 5]), [Part("forward", 0, 4), Part("backward", 4, 8)])
     ['forward 1', 'backward 2']
@@ -235,7 +260,7 @@ def channel_names(channels: np.ndarray, parts: Sequence[Part]) -> list[str]:
 
 
 def channel_ranges(channels: np.ndarray, parts: Sequence[Part]) -> str:
-    """Return the names of channels in one text, by part.
+    """Return a text that lists the channel numbers of each part, counted from 1.
 
     >>> channel_ranges(np.array([0, 2, 5]), [Part("forward", 0, 4), Part("backward", 4, 8)])
     'forward 1, 3; backward 2'

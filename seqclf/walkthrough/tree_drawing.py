@@ -1,4 +1,4 @@
-"""Trees drawn by levels as SVG: the root at the top, and a line for each depth."""
+"""Drawings of trees as SVG, with the root at the top and one line of nodes for each depth."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from seqclf.documents.formatting import shortened
 from seqclf.walkthrough.stages import TreeLevels
 
 MAX_NODES, MAX_LEVELS, MAX_TREES = 120, 16, 4
-MAX_CHILDREN = 10  # of a node, which fit the page side by side
+MAX_CHILDREN = 10  # maximum number of drawn children of a node; more children do not fit the page
 MAX_TOKEN_CHARACTERS = 12
 CHARACTER, GAP, LEVEL, MARGIN = 7.2, 14.0, 40.0, 96.0  # pixels
 
 
 class TreeDrawing(NamedTuple):
-    """A drawing of one tree, with a description in words."""
+    """A drawing of one tree. `row`: index of the tree's row. `description`: content of the drawing in words."""
 
     row: int
     svg: Markup
@@ -25,7 +25,7 @@ class TreeDrawing(NamedTuple):
 
 
 def draw_trees(levels: TreeLevels) -> list[TreeDrawing]:
-    """Draw the first trees that are small enough."""
+    """Draw at most `MAX_TREES` trees. A tree with more than `MAX_NODES` nodes or `MAX_LEVELS` levels is skipped."""
     drawings: list[TreeDrawing] = []
     for row, length in enumerate(levels.lengths.tolist()):
         depths = levels.depths[row, :length].tolist()
@@ -38,9 +38,10 @@ def draw_trees(levels: TreeLevels) -> list[TreeDrawing]:
 
 
 class ShownNodes(NamedTuple):
-    """Nodes that are drawn, ascending. `left_out`: node → number of siblings that it stands for, itself included.
+    """The drawn nodes of a tree.
 
-    `parents`: index of the parent of each among them, -1 for the root.
+    `nodes`: ascending indices of the drawn nodes. `parents`: position in `nodes` of the parent of each node, -1 for the
+    root. `left_out`: dict placeholder node → number of siblings that the placeholder replaces, itself included.
     """
 
     nodes: list[int]
@@ -49,9 +50,11 @@ class ShownNodes(NamedTuple):
 
 
 def shown_nodes(parents: list[int], most_children: int = MAX_CHILDREN) -> ShownNodes:
-    """Choose the nodes to draw: of many children the first and the last ones, with one in place of those between them.
+    """Choose the nodes to draw.
 
-    `parents`: index of the parent, -1 for the root, which comes last; children come before their parents.
+    If a node has more than `most_children` children, only its first and last children are drawn. A placeholder node
+    replaces the children between the first and the last ones. `parents`: index of the parent of each node, -1 for the
+    root. Children precede their parents, so the root is the last node.
 
     >>> shown_nodes([5, 5, 5, 5, 5, -1], most_children=3)
     ShownNodes(nodes=[0, 1, 4, 5], parents=[3, 3, 3, -1], left_out={1: 3})
@@ -77,10 +80,11 @@ def shown_nodes(parents: list[int], most_children: int = MAX_CHILDREN) -> ShownN
 
 
 def node_positions(parents: list[int], widths: list[float]) -> list[float]:
-    """Return the middle of each node: leaves side by side, an inner node above the middle of its children.
+    """Return the horizontal centre of each node, in pixels.
 
-    `parents`: index of the parent, -1 for the root, which comes last; children come before their parents. `widths`: of
-    the texts of the nodes.
+    Leaves are placed side by side, and an inner node is centred above its first and last child. `parents`: index of the
+    parent of each node, -1 for the root. Children precede their parents, so the root is the last node. `widths`: width
+    of each node's text in pixels.
 
     >>> node_positions([2, 2, -1], [10.0, 10.0, 10.0])
     [5.0, 29.0, 17.0]
@@ -89,7 +93,7 @@ def node_positions(parents: list[int], widths: list[float]) -> list[float]:
     for node, parent in enumerate(parents):
         if parent >= 0:
             children[parent].append(node)
-    # Room that a parent needs is shared by its children, so that nothing overlaps.
+    # A wide parent widens its children in equal parts, so that neighbouring parents do not overlap.
     rooms = list(widths)
     for node in reversed(range(len(parents))):
         for child in children[node]:
@@ -110,7 +114,10 @@ def node_positions(parents: list[int], widths: list[float]) -> list[float]:
 
 
 def _svg(shown: ShownNodes, depths_of_all: list[int], tokens: Sequence[str], steps: int) -> Markup:
-    """`steps`: levels of the deepest tree of the batch. A shallower one begins later."""
+    """Draw one tree as an `svg` element.
+
+    `steps`: number of levels of the deepest tree in the batch. The nodes at depth d are computed in step `steps` - d.
+    """
     parents = shown.parents
     depths = [depths_of_all[node] for node in shown.nodes]
     texts = [
@@ -147,7 +154,7 @@ def _svg(shown: ShownNodes, depths_of_all: list[int], tokens: Sequence[str], ste
 
 
 def _level(depth: int, step: int, width: float) -> Markup:
-    """The band of a level, with the step at which it is computed."""
+    """Draw the background of one level, and the number of the computation step in which the level is computed."""
     shade = Markup('<rect class="band" x="0" y="{:.0f}" width="{:.0f}" height="{:.0f}"/>').format(
         LEVEL * depth, width, LEVEL
     )

@@ -21,7 +21,7 @@ import seqclf
 import seqclf.runs.fit  # its packages add warning filters, and draw random numbers, when they are first imported
 from seqclf import InputError
 from seqclf.api import fit as fit_module
-from seqclf.api.data_config import training_setup
+from seqclf.api.fit import training_setup
 
 from .conftest import FAST, make_frame
 

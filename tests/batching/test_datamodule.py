@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
-from seqclf.batching.datamodule import Batch, SequenceDataModule
+from seqclf.batching.datamodule import Batch, PlanSampler, SequenceDataModule
 from seqclf.batching.plan import plan_batches
-from seqclf.batching.sampler import PlanSampler
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 

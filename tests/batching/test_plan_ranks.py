@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seqclf.batching.datamodule import PlanSampler
 from seqclf.batching.deal import deal, highest_cost
 from seqclf.batching.plan import bucket_edges, padding_efficiency, plan_batches, round_up
-from seqclf.batching.sampler import PlanSampler
 from seqclf.bench.workload import LENGTH_DISTRIBUTIONS
 
 DEFAULTS = {"max_tokens": 16384, "max_sequences": 32, "pool_batches": 50, "overhead": 8.0, "seed": 0}

@@ -1,20 +1,31 @@
-"""The benchmark's page and terminal lines show every mode, with errors where a mode did not run."""
+"""Page, picture and terminal lines of a benchmark show every contender, with errors where one did not run."""
 
 import re
 
 import pytest
 
-from seqclf.bench.benchmark import BenchmarkResult, Rating, StructureChanges, WorkloadResult
-from seqclf.bench.figure import write_picture
+from seqclf.bench.benchmark import (
+    BenchmarkResult,
+    DynamicChecks,
+    Figures,
+    Rating,
+    StructureChanges,
+    WorkloadResult,
+)
 from seqclf.bench.machine import Machine, MemoryGrowth
-from seqclf.bench.page import write_page
-from seqclf.bench.tables import show_workload
-from seqclf.bench.timing import ModeTiming
-from seqclf.documents.terminal import console
+from seqclf.bench.mode_trainer import Comparison, Contender
+from seqclf.bench.page import bench_document, workload_section, write_picture
+from seqclf.bench.timing import PredictionTiming, TrainingTiming
+from seqclf.bench.workload import WorkloadSize
+from seqclf.documents.html import render_document
+from seqclf.documents.terminal import console, show_section
+
+MACHINE = Machine("cpu", "Some CPU", 2, 1, "32-true", "2.13.0", "3.11.7")
+SIZE = WorkloadSize(mean_length=40.0, longest=200, updates=6, batch_size=8)
 
 
-def make_timing(tokens_per_s, graph_ms, time_ratio=1.0):
-    return ModeTiming(
+def make_figures(tokens_per_s, graph_ms=0.5, time_ratio=1.0, memory_mb=512.0, prediction=None):
+    timing = TrainingTiming(
         first_step_s=0.25,
         compiled_graphs=0,
         tokens_per_s=tokens_per_s,
@@ -26,64 +37,104 @@ def make_timing(tokens_per_s, graph_ms, time_ratio=1.0):
         loss=0.5,
         recall=0.75,
         time_ratio=time_ratio,
-        memory_mb=512.0,
+        memory_mb=memory_mb,
         step_memory_mb=12.0,
     )
+    return Figures(1234, timing, prediction and PredictionTiming(prediction, time_ratio))
+
+
+def make_result(kind, reference, figures, errors, checks=None):
+    contender = Contender({"cell": "lstm"}, 1e-3, "cpu", "32-true", seed=0)
+    comparison = Comparison(kind, dict.fromkeys((*figures, *errors), contender), reference)
+    return BenchmarkResult(comparison, MACHINE, [WorkloadResult("log_normal", SIZE, figures, errors, checks)])
 
 
 @pytest.fixture
-def result():
-    workload = WorkloadResult(
-        name="log_normal",
-        mean_length=40.0,
-        max_length=200,
-        steps=6,
-        batch_size=8,
-        timings={"dynamic": make_timing(20_000.0, 0.125, 0.25), "static": make_timing(5_000.0, None)},
-        errors={"compiled": "RuntimeError: <no> compiler"},
-        growth=MemoryGrowth(300, 0.5, -1.0, 2.0, leaks=False),
+def modes():
+    figures = {"dynamic": make_figures(20_000.0, 0.125, 0.25), "static": make_figures(5_000.0, None)}
+    checks = DynamicChecks(
+        leak=MemoryGrowth(300, 0.5, -1.0, 2.0, leaks=False),
         structure=StructureChanges(144, ["gru, 3 layers: cannot"]),
-        rating=Rating("good", "0.25 times the iteration time of static"),
+        verdict=Rating("good", "0.25 times the iteration time of static"),
     )
-    machine = Machine("cpu", "Some CPU", 2, 1, "32-true", "2.13.0", "3.11.7")
-    return BenchmarkResult(machine, {"cell": "lstm"}, [workload])
+    return make_result("modes", "static", figures, {"compiled": "RuntimeError: <no> compiler"}, checks)
 
 
-def test_page_shows_modes_errors_and_rating(result, tmp_path):
-    write_page(result, tmp_path / "bench.html")
-    page = (tmp_path / "bench.html").read_text(encoding="utf-8")
+@pytest.fixture
+def models():
+    figures = {
+        "lstm": make_figures(20_000.0, prediction=50_000.0),
+        "gru": make_figures(5_000.0, time_ratio=4.0, memory_mb=None, prediction=99_000.0),
+    }
+    return make_result("models", "lstm", figures, {"tree_lstm": "RuntimeError: <no> trees"})
+
+
+def page_of(result):
+    page = render_document(bench_document(result))
+    assert "<script" not in page and "://" not in page
+    return page, re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", page)
+
+
+def shown(result, width, monkeypatch):
+    """Return the lines of the first workload in the terminal."""
+    monkeypatch.setattr(console, "_width", width)
+    with console.capture() as captured:
+        show_section(workload_section(result.workloads[0], result.comparison))
+    return captured.get().splitlines()
+
+
+def test_page_shows_modes_errors_and_rating(modes):
+    page, cells = page_of(modes)
     assert "Dynamic is good: 0.25 times the iteration time of static." in page
-    cells = re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", page)
     assert cells[cells.index("tokens/s") :][:3] == ["tokens/s", "20,000", "5,000"]
-    assert cells[cells.index("padding") :][:3] == ["padding", "10%", "10%"], "a share that is padding"
+    assert cells[cells.index("padding") :][:3] == ["padding", "10%", "10%"], "a fraction that is padding"
     assert cells[cells.index("times as fast as static") :][:3] == ["times as fast as static", "4", "1"]
     assert page.index("<h3>Time</h3>") < page.index("tokens/s") < page.index("<h3>Memory") < page.index("memory MB")
     assert "compiled did not run: RuntimeError: &lt;no&gt; compiler" in page
     assert "gru, 3 layers: cannot" in page and "no leak: +0.50 MB per 1000 ragged steps" in page
-    assert "<script" not in page and "://" not in page
 
 
-def test_picture_is_drawn_although_a_mode_failed(result, tmp_path):
-    write_picture(result, tmp_path / "bench.png")
+def test_page_shows_models_and_errors(models):
+    page, cells = page_of(models)
+    assert cells[cells.index("gru") :][:5] == ["gru", "5,000", "4.0 times as slow", "1.50", ""]
+    assert "against lstm" in cells and "1,234" in cells
+    assert "tree_lstm did not run: RuntimeError: &lt;no&gt; trees" in page
+
+
+def test_picture_of_the_page_has_the_figures_of_every_panel(models):
+    page, _ = page_of(models)
+    assert all(text in page for text in ("did not run", " 20.0", " 5.0", " 50.0", " 99.0"))
+
+
+@pytest.mark.parametrize("kind", ["modes", "models"])
+def test_picture_is_drawn_although_a_contender_failed(kind, request, tmp_path):
+    write_picture(request.getfixturevalue(kind), tmp_path / "bench.png")
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_terminal_shows_modes_and_errors(result, monkeypatch):
-    monkeypatch.setattr(console, "_width", 120)
-    with console.capture() as captured:
-        show_workload(result.workloads[0])
-    lines = captured.get().splitlines()
-    assert any(line.split()[:3] == ["static", "5,000", "1.50"] for line in lines)
-    assert any("4.0 times as fast" in line and "10%" in line for line in lines if line.startswith("dynamic"))
-    assert any(line.split() == ["static", "512", "12", "0.5000", "0.750"] for line in lines), "a table of its own"
-    assert "  compiled did not run: RuntimeError: <no> compiler" in lines
+def test_terminal_shows_modes_and_errors(modes, monkeypatch):
+    lines = shown(modes, 80, monkeypatch)
+    assert any(line.split() == ["tokens/s", "20,000", "5,000"] for line in lines)
+    assert any(line.split() == ["padding", "10%", "10%"] for line in lines)
+    assert any(line.split() == ["macro", "recall", "0.750", "0.750"] for line in lines)
+    assert "compiled did not run: RuntimeError: <no> compiler" in lines
 
 
-def test_result_dict_keeps_the_keys_of_the_last_line(result):
-    plain = result.to_dict()
+def test_terminal_shows_models_and_errors(models, monkeypatch):
+    lines = shown(models, 80, monkeypatch)
+    assert any(line.split() == ["lstm", "20,000", "as", "fast", "1.50", "512"] for line in lines)
+    assert any(line.split() == ["gru", "99,000", "4.0", "times", "as", "slow", "1,234"] for line in lines)
+    assert "tree_lstm did not run: RuntimeError: <no> trees" in lines
+    assert max(map(len, lines)) <= 80
+
+
+def test_result_dict_keeps_the_keys_of_the_last_line(modes):
+    plain = modes.to_dict()
     assert list(plain) == ["machine", "model", "workloads"]
     workload = plain["workloads"]["log_normal"]
+    sizes = ["mean_length", "longest", "updates", "batch_size"]
+    assert list(workload) == [*sizes, "modes", "leak", "structure", "verdict", "work_ratio"]
     assert (workload["longest"], workload["updates"], workload["work_ratio"]) == (200, 6, 0.2)
     assert workload["modes"]["compiled"] == {"error": "RuntimeError: <no> compiler"}
-    assert workload["modes"]["static"]["graph_ms"] is None and "round_seconds" not in workload["modes"]["static"]
+    assert workload["modes"]["static"]["graph_ms"] is None and "weights" not in workload["modes"]["static"]
     assert workload["leak"]["mb_per_1000_steps"] == 0.5 and workload["verdict"]["word"] == "good"

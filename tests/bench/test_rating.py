@@ -2,9 +2,9 @@
 
 import pytest
 
-from seqclf.bench.benchmark import StructureChanges, rate_dynamic, speed_text
+from seqclf.bench.benchmark import Figures, StructureChanges, rate_dynamic, speed_text
 from seqclf.bench.machine import MemoryGrowth
-from seqclf.bench.timing import ModeTiming
+from seqclf.bench.timing import TrainingTiming
 
 STEADY = MemoryGrowth(300, 0.0, -1.0, 1.0, leaks=False)
 LEAKING = MemoryGrowth(300, 9.0, 8.0, 10.0, leaks=True)
@@ -12,8 +12,8 @@ SOUND = StructureChanges(144, [])
 FAILED = StructureChanges(144, ["gru: failed"])
 
 
-def make_timing(time_ratio, memory_mb):
-    return ModeTiming(
+def make_figures(time_ratio, memory_mb):
+    timing = TrainingTiming(
         first_step_s=0.1,
         compiled_graphs=0,
         tokens_per_s=1e4,
@@ -27,6 +27,7 @@ def make_timing(time_ratio, memory_mb):
         time_ratio=time_ratio,
         memory_mb=memory_mb,
     )
+    return Figures(1000, timing)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +43,10 @@ def make_timing(time_ratio, memory_mb):
     ],
 )
 def test_rating_follows_time_memory_leaks_and_errors(time_ratio, memory_ratio, growth, structure, word):
-    timings = {"dynamic": make_timing(time_ratio, 100 * memory_ratio), "static": make_timing(1.0, 100.0)}
-    rating = rate_dynamic(timings, growth, structure)
+    figures = {"dynamic": make_figures(time_ratio, 100 * memory_ratio), "static": make_figures(1.0, 100.0)}
+    rating = rate_dynamic(figures, growth, structure)
     assert rating.word == word and f"{speed_text(time_ratio)} as static" in rating.reason
 
 
 def test_there_is_no_rating_unless_both_modes_ran():
-    assert rate_dynamic({"static": make_timing(1.0, 100.0)}, STEADY, SOUND).word == "none"
+    assert rate_dynamic({"static": make_figures(1.0, 100.0)}, STEADY, SOUND).word == "none"

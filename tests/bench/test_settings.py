@@ -3,7 +3,7 @@
 import pytest
 
 from seqclf.bench.options import BenchConfig
-from seqclf.bench.settings import build_settings
+from seqclf.bench.settings import build_contender
 from seqclf.config.composition import compose_config
 from seqclf.errors import InputError
 
@@ -18,9 +18,9 @@ def config():
 
 
 def test_keys_of_the_model_of_an_experiment_are_left_out(config):
-    assert "composition" not in build_settings(config, set()).model
+    assert "composition" not in build_contender(config, set()).model
 
 
 def test_keys_that_the_user_wrote_must_be_arguments_of_the_model(config):
     with pytest.raises(InputError, match=r"^model\.composition: no such argument of SequenceClassifier or Recurrent"):
-        build_settings(config, {"model.composition"})
+        build_contender(config, {"model.composition"})

@@ -13,21 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seqclf.bundle import cuda, session
+from seqclf.bundle import session
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import CPU, explain_run_errors, open_session
 from seqclf.errors import InputError
 from seqclf.predict import explain_text, predict_text
 
-without_card = pytest.mark.skipif(cuda.has_card(), reason="the card of this machine may work")
+without_card = pytest.mark.skipif(session.has_card(), reason="the card of this machine may work")
 with_provider = pytest.mark.skipif(
-    cuda.PROVIDER not in onnxruntime.get_available_providers(), reason="ONNX Runtime is built without CUDA"
+    session.PROVIDER not in onnxruntime.get_available_providers(), reason="ONNX Runtime is built without CUDA"
 )
 INSTALL = '"onnxruntime-gpu[cuda,cudnn]"'
 RUN = """
 import sys
-from seqclf.bundle import cuda, session
-cuda.has_card = session.has_card = lambda: True
+from seqclf.bundle import session
+session.has_card = lambda: True
 from seqclf import {command}
 {command}.main()
 print("TORCH", "torch" in sys.modules, file=sys.stderr)
@@ -37,11 +37,10 @@ print("TORCH", "torch" in sys.modules, file=sys.stderr)
 @pytest.fixture
 def card(monkeypatch):
     """A machine whose driver has made a device file. `card(library)`: CUDA lacks this library, or None."""
-    for module in (cuda, session):
-        monkeypatch.setattr(module, "has_card", lambda: True)
+    monkeypatch.setattr(session, "has_card", lambda: True)
 
     def lacks(library):
-        monkeypatch.setattr(cuda, "missing_library", lambda: library)
+        monkeypatch.setattr(session, "missing_library", lambda: library)
 
     return lacks
 
@@ -62,7 +61,7 @@ def refusal(model):
 @without_card
 @with_provider
 def test_cuda_without_its_libraries_is_refused_with_the_library(card, model, capfd):
-    cuda.missing_library.cache_clear()
+    session.missing_library.cache_clear()
     text = refusal(model)
     assert ".so." in text and INSTALL in text
     assert capfd.readouterr() == ("", ""), "of ONNX Runtime, which lists what it looked for"
@@ -83,18 +82,18 @@ def test_an_error_of_the_provider_is_no_cuda(card, model, monkeypatch):
     opened = session._open
 
     def out_of_memory(path, providers, threads):
-        if cuda.PROVIDER in providers:
+        if session.PROVIDER in providers:
             raise RuntimeError("CUDA failure 2: out of memory\n at somewhere")
         return opened(path, providers, threads)
 
     monkeypatch.setattr(session, "_open", out_of_memory)
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [cuda.PROVIDER, CPU])
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [session.PROVIDER, CPU])
     assert "CUDA failure 2: out of memory" in refusal(model)
     assert "out of memory" in open_session(model, "auto").no_cuda
 
 
 def test_cuda_without_a_driver_names_the_driver(card, model, monkeypatch):
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [cuda.PROVIDER, CPU])
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [session.PROVIDER, CPU])
     card("libcuda.so.1")
     text = refusal(model)
     assert "libcuda.so.1" in text and "--gpus" in text and "pip" not in text
@@ -103,7 +102,7 @@ def test_cuda_without_a_driver_names_the_driver(card, model, monkeypatch):
 def test_cuda_without_a_provider_is_refused(card, model, monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU])
     text = refusal(model)
-    assert cuda.PROVIDER in text and INSTALL in text
+    assert session.PROVIDER in text and INSTALL in text
 
 
 @without_card

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seqclf.bundle import explanation, model, ray_cluster, ray_engine, ray_pool
+from seqclf.bundle import explanation, model, ray_cluster, ray_pool
 from seqclf.bundle.explanation import explain_source
 from seqclf.bundle.ray_pool import ActorPool, last_line
 from seqclf.bundle.ray_worker import WindowWorker, bundle_files
@@ -73,7 +73,7 @@ def test_a_killed_and_a_raising_actor_change_nothing(classifier, source, tmp_pat
     loaded, killed, failed = classifier("events"), [], tmp_path / "failed"
     expected = written(loaded.predict_windows(source), source, tmp_path / "local.parquet")
     killer = threading.Thread(target=kill_an_actor, args=[killed])
-    with ray_engine.ray_engine(loaded, actors=2, object_store_mb=100, worker=slow_worker(failed)) as engine:
+    with ray_pool.ray_engine(loaded, actors=2, object_store_mb=100, worker=slow_worker(failed)) as engine:
         killer.start()
         table = written(engine.results(source), source, tmp_path / "ray.parquet")
         killer.join()
@@ -94,7 +94,7 @@ def test_a_removed_node_changes_nothing(classifier, source, tmp_path):
     cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 0, "include_dashboard": False})
     try:
         nodes = [cluster.add_node(**node) for _ in range(2)]
-        with ray_engine.ray_engine(loaded, address=cluster.address, worker=slow_worker()) as engine:
+        with ray_pool.ray_engine(loaded, address=cluster.address, worker=slow_worker()) as engine:
             assert len(engine.pool.slots) == 2
             results, first = engine.results(source), []
             while engine.pool.most_ready < 2:
@@ -117,7 +117,7 @@ def test_errors_of_data_and_code_are_one_line_and_explanations_are_those_of_one_
 
     loaded = classifier("events")
     expected = written(explain_source(loaded, source, by_field=True), source, tmp_path / "local.parquet")
-    with ray_engine.ray_engine(loaded, actors=1, object_store_mb=100, by_field=True) as engine:
+    with ray_pool.ray_engine(loaded, actors=1, object_store_mb=100, by_field=True) as engine:
         assert written(engine.results(source), source, tmp_path / "ray.parquet") == expected
         actor, files = ray.remote(Wrong).options(num_cpus=0), bundle_files(loaded)
 
@@ -214,7 +214,7 @@ def test_a_bundle_that_was_replaced_is_not_sent(classifier, copy_bundle):
 
 
 def test_as_many_actors_as_fit():
-    fitting = ray_engine._fitting
+    fitting = ray_pool._fitting
     assert fitting({"CPU": 8.0}, 3, False) == 2 and fitting({"CPU": 8.0, "GPU": 1.0}, 1, True) == 1
     assert fitting({}, 1, False) == 1
     assert last_line(RuntimeError("x\n y \n\n")) == "y"

@@ -3,7 +3,7 @@
 import pytest
 
 from seqclf.config.composition import compose_config
-from seqclf.config.defaults import default_settings
+from seqclf.config.documentation import default_settings
 
 
 @pytest.mark.parametrize("name", ["model", "loss", "optimizer", "batching", "monitor", "seed"])

@@ -28,14 +28,21 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.models import options as model_options
+from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.recurrent import CELLS
 from seqclf.models.tree_lstm import CELLS as TREE_CELLS
 from seqclf.search.space import SearchConfig, SearchOptions
 from seqclf.training import options
 from seqclf.training.check_targets import resolve_loss, resolve_model
-from seqclf.training.loggers.options import LoggerOptions, MlflowOptions, PlainLoggerOptions, WandbOptions
 from seqclf.training.loggers.run_logger import LOGGERS
-from seqclf.training.options import TrainConfig, TrainerArguments
+from seqclf.training.options import (
+    LoggerOptions,
+    MlflowOptions,
+    PlainLoggerOptions,
+    TrainConfig,
+    TrainerArguments,
+    WandbOptions,
+)
 from seqclf.walkthrough.options import WalkthroughConfig
 
 COMMANDS = {
@@ -239,7 +246,7 @@ def test_numbers_below_their_range_are_refused_by_key(train_values, key, value):
 
 
 def test_arguments_of_other_packages_may_be_anything(train_values):
-    model = {"_target_": "mine.Transformer", "members": 1, "layers": "many", "heads": [4, 8]}
+    model = {"_target_": "mine.Transformer", "members": 1, "wide": False, "layers": "many", "heads": [4, 8]}
     loss = {"_target_": "mine.Loss", "gamma": "high"}
     config = parse_options(TrainConfig, {**train_values, "model": model, "loss": loss})
     assert (config.model, config.loss) == (model, loss)
@@ -337,7 +344,7 @@ def choices_of(group):
 def test_conf_lists_the_arguments_of_a_class_with_their_defaults(choice):
     group, _, name = choice.partition("/")
     settings = load_config([f"{group}={name}"])[group]
-    written = {key: settings[key] for key in ("_target_", "encoder", "members") if key in settings}
+    written = {key: settings[key] for key in ("_target_", "encoder", *RUN_SETTINGS) if key in settings}
     resolve = {"model": resolve_model, "loss": resolve_loss}[group]
     assert resolve({**written, **OF_CHOICE.get(choice, {})}) == settings
 

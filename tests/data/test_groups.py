@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from support.table_files import write
 
-from seqclf.api.data_config import training_setup
+from seqclf.api.fit import training_setup
 from seqclf.data.prepare import prepare
 from seqclf.data.storage.checksums import DamagedError
 from seqclf.data.storage.dataset import open_dataset

@@ -13,6 +13,7 @@ SCHEMES = {
     "dark": STYLE[STYLE.index("@media (prefers-color-scheme: dark)") : STYLE.index("* { box-sizing")],
     "paper": STYLE[STYLE.index("@media print") :],
 }
+SHADES = [(".heat .up, .heat .count", "fill"), (".heat .down", "mark"), (".supports", "mark"), (".opposes", "fill")]
 PAIRS = [("ink", "paper"), ("soft", "paper"), ("link", "paper"), ("ink", "alert"), ("ink", "faint")]
 
 
@@ -48,7 +49,7 @@ def test_text_stands_out_from_its_ground(scheme, text, ground):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("selector", "shade"), [("td.cell", "fill"), (".supports", "mark"), (".opposes", "fill")])
+@pytest.mark.parametrize(("selector", "shade"), SHADES)
 def test_text_stands_out_from_the_strongest_shade_of_a_cell_or_token(scheme, selector, shade):
     palette = colours(scheme)
     (rule,) = re.findall(rf"^{re.escape(selector)} {{(.*?)}}", STYLE, re.MULTILINE | re.DOTALL)

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import re
 import subprocess
 import sys
@@ -10,24 +11,16 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from seqclf.documents.html import (
-    LONG_TABLE,
-    Bar,
-    Section,
-    Table,
-    bar,
-    environment,
-    render_page,
-    render_section,
-    render_sections,
-)
+from seqclf.documents.blocks import LONG_TABLE, Alerts, Bar, Document, Section, Table, Template, Text, bar
+from seqclf.documents.html import bar_style, environment, render_body, render_document, render_page
 
+EMPTY = {"title": "title", "document": Document("title", "summary", []), "sections": [], "alerts": []}
 EVIL = "<script>alert(1)</script>"
 
 
 def markup(source, **context):
     """Render a template that uses the macros."""
-    imports = "{% from 'macros.html' import alerts, folded, section, show_picture, show_table %}"
+    imports = "{% from 'macros.html' import alerts, folded, show_table %}"
     return environment().from_string(imports + source).render(**context)
 
 
@@ -36,9 +29,9 @@ def table_markup(*arguments, **options):
 
 
 def test_bars_stay_inside_their_cell():
-    assert (Bar(-1.0, 0.5).left, Bar(-1.0, 0.5).width) == ("0.0%", "50.0%")
-    assert (Bar(0.5, 7.0).left, Bar(0.5, 7.0).width) == ("50.0%", "50.0%")
-    assert Bar(0.5, 0.25).width == "0.0%" and Bar(0.0, 1.0, mark=2.0).tick == "100.0%"
+    assert bar_style(Bar(-1.0, 0.5)) == "left:0.0%;width:50.0%" and bar_style(Bar(0.5, 7.0)) == "left:50.0%;width:50.0%"
+    assert bar_style(Bar(0.5, 0.25)) == "left:50.0%;width:0.0%"
+    assert 'left:100.0%"></b>' in table_markup({"name": "text", "": "bar"}, [["a", Bar(0.0, 1.0, mark=2.0)]])
 
 
 def test_short_rows_end_with_one_wide_cell():
@@ -76,7 +69,7 @@ def test_only_long_tables_are_folded(rows):
 
 def test_everything_but_markup_is_escaped():
     content = markup(
-        "{% call section(heading) %}{{ text }}{{ paragraph }}{% endcall %}",
+        "{% call folded(heading) %}{{ text }}{{ paragraph }}{% endcall %}",
         heading="<b>heading",
         text="<i>text",
         paragraph=Markup("<p>paragraph</p>"),
@@ -88,34 +81,52 @@ def test_headings_cells_alerts_and_titles_are_escaped():
     table = Table({EVIL: "text"}, [[EVIL]] * (LONG_TABLE + 1), stacked=True, folded=EVIL)
     content = markup("{{ show_table(table) }}{{ alerts([evil]) }}", table=table, evil=EVIL)
     assert "<script" not in content and content.count("&lt;script&gt;") == 4 + 2 * len(table.rows)
-    assert "<script" not in render_page("run.html", title=EVIL, summary=EVIL, sections=[])
+    document = Document(
+        EVIL, EVIL, [Section(EVIL, [Text(EVIL, soft=True)])], EVIL, {EVIL: EVIL}, {EVIL: [EVIL]}, [EVIL]
+    )
+    assert "<script" not in render_document(document)
 
 
 def test_a_page_allows_its_own_script_alone():
     script = "document.title = 1 < 2 ? 'yes' : 'no';"
-    content = render_page("run.html", title="title", summary="summary", script=script, sections=[])
+    content = render_page("document.html", script=script, **EMPTY)
     (embedded,) = re.findall(r"<script>(.*?)</script>", content, flags=re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(embedded.encode()).digest()).decode()
     assert embedded == script and f"script-src 'sha256-{digest}'" in content
-    assert "script" not in render_page("run.html", title="title", summary="summary", sections=[])
+    assert "script" not in render_page("document.html", **EMPTY)
 
 
-def test_a_section_sees_its_own_variables_alone():
-    splits = Table({"split": "text"}, [["test"]])
-    first = render_section(Section("run/data.html", {"warnings": ["a < b"], "splits": splits, "holdout_rows": 0}))
-    with pytest.raises(UndefinedError, match="'splits' is undefined"):
-        render_section(Section("run/data.html"))
-    content = render_sections("run.html", [first], title="title", summary="summary")
-    assert content.count("<section ") == 1 and "<li>a &lt; b</li>" in content
+@pytest.fixture
+def template(monkeypatch, tmp_path):
+    """`template(source)`: the name of a template in a package, which has this source."""
+    (tmp_path / "templates_of_a_test").mkdir()
+    (tmp_path / "templates_of_a_test" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    names = itertools.count()
+
+    def write(source):
+        name = f"{next(names)}-{abs(hash(source))}.html"
+        (tmp_path / "templates_of_a_test" / name).write_text(source)
+        return f"templates_of_a_test:{name}"
+
+    yield write
+    sys.modules.pop("templates_of_a_test", None)
+
+
+def test_a_template_sees_its_own_variables_alone(template):
+    name = template("<b>{{ owner }}</b>")
+    section = Section("Data", [Text("a < b"), Alerts(["c < d"]), Template(name, {"owner": "<i>"})])
+    content = render_document(Document("title", "summary", [section]))
+    assert content.count("<section ") == 1 and "<li>c &lt; d</li>" in content and "<b>&lt;i&gt;</b>" in content
     assert "<nav" not in content, "one section needs no contents list"
+    with pytest.raises(UndefinedError, match="'owner' is undefined"):
+        render_body(Section("Data", [Template(name)]))
 
 
-def test_the_contents_list_links_every_section():
-    contexts = [{"heading": heading, "text": None, "table": None} for heading in ("Costs", "<i>b</i>", "Costs", "?")]
-    contexts[0]["text"] = Markup('<input class="x" id="b">')
-    contexts.append({"heading": "B", "text": None, "table": None})
-    rendered = [render_section(Section("run/table.html", context)) for context in contexts]
-    content = render_sections("run.html", rendered, title="title", summary="summary")
+def test_the_contents_list_links_every_section(template):
+    own = Template(template('<input class="x" id="b">'))
+    sections = [Section("Costs", [own]), *(Section(heading) for heading in ("<i>b</i>", "Costs", "?", "B"))]
+    content = render_document(Document("title", "summary", sections))
     ids = re.findall(r'<section id="([^"]*)">', content)
     assert ids == ["costs", "i-b-i", "costs-2", "section", "b-2"], (
         "the script of a page knows its elements by their ids"

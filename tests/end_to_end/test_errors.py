@@ -23,7 +23,7 @@ CASES = {
     "train: header only": ("train", [*TRAIN, "data.train={folder}/header.csv"], ["header.csv", "no rows"]),
     "train: not parquet": ("train", [*TRAIN, "data.train={folder}/broken.parquet"], ["broken.parquet"]),
     "train: bad rows": ("train", [*TRAIN, "data.max_bad_share=0"], ["train.jsonl: row 6: shop", "data.max_bad_share"]),
-    "train: group of nothing": ("train", [*TRAIN, "trainer=null"], ["trainer=null: must be default", "--help trainer"]),
+    "train: group of nothing": ("train", [*TRAIN, "trainer=null"], ["trainer=null: a group takes", "--help trainer"]),
     "predict: over its input": (
         "predict",
         [*PREDICT, "input={folder}/test.parquet", "output={folder}/test.parquet"],

@@ -49,7 +49,6 @@ KEYS = [
     swap("train", FILES, "--seed 3", "seed=3"),
     swap("train", FILES, "hidden_dim=8", "model.hidden_size=8"),
     swap("train", FILES, "model.hiden_size=8", "model.hidden_size=8"),
-    swap("train", FILES, "model.layers = 1", "model.layers=1"),
     swap("train", FILES, "num_layers=1", "model.layers=1"),
     swap("train", FILES, "bidirectional=yes", "model.bidirectional=true"),
     swap("train", FILES, "model.bidirectional=yes", "model.bidirectional=true"),
@@ -60,7 +59,6 @@ KEYS = [
     swap("train", FILES, "device=cpu", "trainer.accelerator=cpu"),
     swap("train", FILES, "trainer.enable_checkpointin=true", "+trainer.enable_checkpointing=true"),
     swap("train", FILES, "patiense=3", "patience=3"),
-    swap("train", FILES, "data.fields={shop: category}", "'data.fields={shop: category}'"),
 ]
 
 # Each is corrected in a run of its own.
@@ -114,7 +112,7 @@ NAMED = [
     Mistake("train", f"{FILES} model=lstm,gru", "several values are several runs, by -m"),
     Mistake("train", f"{FILES} output=runs/mine", "output: no such key; write hydra.run.dir=runs/mine"),
     Mistake("train", f"{FILES} checkpoint=logged", "is a folder; write checkpoint=logged/checkpoints/best.ckpt"),
-    Mistake("train", f"{FILES} data.fields={{shop:", "has a bracket or brace that is not closed"),
+    Mistake("train", f"{FILES} data.fields={{shop:", "cannot be read; quote the argument, 'KEY={a: b}'"),
     Mistake("predict", PREDICT.replace("test.parquet", "tets.parquet"), "no such file; did you mean 'test.parquet'?"),
     Mistake("predict", PREDICT.replace("logged/", "loged/"), "bundle=loged/bundle: no such folder"),
     Mistake("predict", "bundle=logged/bundle input=test.parquet", "output: not set; give a .parquet, .csv, .jsonl"),

@@ -126,7 +126,6 @@ def test_metrics_csv_has_one_row_per_epoch_and_the_best_epoch_is_saved(trained):
     recalls = [float(row["validation/recall"]) for row in rows]
     assert recalls[best["epoch"]] == max(recalls)
     assert last["epoch"] == 3
-    assert metrics_of(trained.run)["validation"]["recall"] == pytest.approx(max(recalls), rel=1e-6)
 
 
 def test_config_file_holds_the_resolved_settings_of_the_run(trained):

@@ -80,3 +80,12 @@ def test_an_epoch_without_validation_is_noted_as_such():
 def test_epochs_without_validation_are_ignored_in_comparisons():
     assert note_on_last([{"train/loss": 0.5}, epoch(0.5)]) == "first epoch"
     assert note_on_last([epoch(0.5), {"train/loss": 0.5}, epoch(0.6)]) == "best macro recall so far"
+
+
+def test_the_note_tells_the_best_mean_from_the_best_value():
+    recalls = [0.9, 0.9, 0.9, 0.2, 0.2, 0.95, 0.94, 0.93]
+    rows = [epoch(recall) for recall in recalls]
+    notes = [epoch_note(rows[k], rows[:k], None, "recall", window=3) for k in range(1, len(rows))]
+    assert notes[4] == "best macro recall so far, but not in the mean of 3 validations"
+    assert notes[6] == "best macro recall so far in the mean of 3 validations"
+    assert notes[5] == "macro recall no better for 1 epoch"

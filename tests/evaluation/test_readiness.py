@@ -7,9 +7,8 @@ import pytest
 
 from seqclf.evaluation.alarms import Alarm
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.readiness import REASONS, reasons_against
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.run_result import REASONS, RunResult, reasons_against
 from seqclf.evaluation.target_results import TargetResult
 from seqclf.report.verdict import verdict_of
 

@@ -5,7 +5,7 @@ from html import unescape
 from types import SimpleNamespace
 
 from seqclf.data.encoding.token_table import TokenTable
-from seqclf.documents.html import render_section
+from seqclf.documents.html import render_body
 from seqclf.report.mistakes import Mistake
 from seqclf.report.sections.mistakes import LONG_TEXT, SHORT_TEXT, MistakesSection
 
@@ -13,9 +13,7 @@ from seqclf.report.sections.mistakes import LONG_TEXT, SHORT_TEXT, MistakesSecti
 def page_of(**changes):
     table = TokenTable([0, 1], {"shop": ["fuel", "cafe"]}, 2, [])
     mistake = Mistake("7", "yes", "no", 0.01, 2, "fuel | cafe", {}, table)._replace(**changes)
-    return render_section(
-        MistakesSection().build(SimpleNamespace(split="test", mistakes=[mistake], bundle=None))
-    ).markup
+    return render_body(MistakesSection().build(SimpleNamespace(split="test", mistakes=[mistake], bundle=None)))
 
 
 def paragraphs(page, css_class):
@@ -117,7 +115,7 @@ def test_an_explained_text_shows_its_tokens_below():
 def test_the_page_says_how_many_errors_are_explained():
     table = TokenTable([0], {"shop": ["fuel"]}, 1, [])
     mistakes = [Mistake("7", "yes", "no", 0.01, 1, "fuel", {}, table, values) for values in ([1.0], None)]
-    page = render_section(MistakesSection().build(SimpleNamespace(split="test", mistakes=mistakes, bundle=None))).markup
+    page = render_body(MistakesSection().build(SimpleNamespace(split="test", mistakes=mistakes, bundle=None)))
     assert "1 of the 2 errors are explained" in page
 
 
@@ -150,4 +148,4 @@ def test_tokens_that_were_not_read_are_pale_and_have_no_number():
 def test_the_page_of_a_run_names_the_file_of_all_rows_and_that_of_a_bundle_does_not():
     assert "predictions.parquet" in page_of()
     report = SimpleNamespace(split="test", mistakes=[], bundle="runs/a/bundle")
-    assert "predictions.parquet" not in render_section(MistakesSection().build(report)).markup
+    assert "predictions.parquet" not in render_body(MistakesSection().build(report))

@@ -18,7 +18,7 @@ OWNER = documented_example("A report section", number=2)
 BRIER = documented_example("A metric", number=2)
 OWNER_TEMPLATE = documented_example("A report section", "html")
 FAULTY = """
-from seqclf.extend import ReportSection, Section
+from seqclf.extend import ReportSection, Section, Template
 
 
 class Faulty(ReportSection):
@@ -32,7 +32,14 @@ class Unrendered(ReportSection):
     position = 5
 
     def build(self, report):
-        return Section("run/table.html", {})
+        return Section("Unrendered", [Template("tree.html")])
+
+
+class Before(ReportSection):
+    position = 5
+
+    def build(self, report):
+        return Section("run/table.html", {"heading": "Costs"})  # the form before blocks
 
 
 class Silent(ReportSection):
@@ -46,8 +53,9 @@ class Scripted(ReportSection):
     position = 45
 
     def build(self, report):
-        context = {"heading": "Scripted", "text": None, "table": None}
-        return Section("run/table.html", context, script="mypackage:scripts/title.js")
+        context = {"label": "a", "owner": "b"}
+        template = Template("mypackage:templates/owner.html", context, script="mypackage:scripts/title.js")
+        return Section("Scripted", [template])
 
 
 NO_SECTION = 1
@@ -141,7 +149,8 @@ def test_a_section_has_a_table_or_a_template_of_its_package(install, tmp_path):
     ("target", "reason"),
     [
         ("faulty:Faulty", r"ZeroDivisionError\('of two\\nlines'\)"),
-        ("faulty:Unrendered", r"UndefinedError\(\"'heading' is undefined\"\)"),
+        ("faulty:Unrendered", r"UndefinedError\(\"'name' is undefined\"\)"),
+        ("faulty:Before", r"its Section holds no blocks; write Section\(heading, .*"),
         ("faulty:NO_SECTION", r"it is no seqclf.report.section.ReportSection"),
         ("missing:Nothing", r"odd: the plugin mypackage.missing:Nothing of mypackage 1.0 cannot be imported .*"),
     ],

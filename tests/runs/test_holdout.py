@@ -14,7 +14,7 @@ from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.target_results import target_results
-from seqclf.runs.holdout import hold_out
+from seqclf.runs.fit import hold_out
 from seqclf.survey.guarantees import survey_guarantees
 
 SETTINGS = {

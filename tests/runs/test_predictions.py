@@ -32,7 +32,8 @@ def random_rows(rows, classes=2, seed=0, with_groups=True):
 
 def written(path, parts, decision, classes=CLASSES, label_type="integer"):
     splits, outputs = ({name: part[place] for name, part in parts.items()} for place in (0, 1))
-    write_predictions(path, splits, outputs, decision, classes, typed_labels(classes, label_type))
+    decisions = dict.fromkeys(outputs, decision)
+    write_predictions(path, splits, outputs, decisions, classes, typed_labels(classes, label_type))
     return pq.read_table(path)
 
 

@@ -10,6 +10,7 @@ from torch.distributed import DistNetworkError, TCPStore
 
 from seqclf.config.composition import compose_config
 from seqclf.config.hydra_command import check_config
+from seqclf.config.override_checks import TypedArguments
 from seqclf.errors import InputError
 from seqclf.runs import lost_ranks
 from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
@@ -25,8 +26,8 @@ def four_ranks(monkeypatch):
 
 def joined(*overrides):
     composed = compose_config("train", overrides)
-    options = "seqclf.training.options.TrainConfig"
-    config = check_config("train", options, composed.plain(), composed.overrides, composed.choices)
+    typed = TypedArguments("train", overrides, "seqclf.training.options.TrainConfig")
+    config = check_config(typed, composed.plain(), composed.choices)
     trainer = join_ranks(config, {text.split("=")[0] for text in overrides}).trainer
     return [trainer[name] for name in ("strategy", "devices", "num_nodes")]
 

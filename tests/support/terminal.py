@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -50,12 +51,21 @@ def run_in_terminal(command, folder=None, environment=None, interrupt_at=None, t
 
 
 def screen(output):
-    """Return the lines that stay on a terminal: `\\r` starts a line anew, and `\\x1b[K` erases the rest of it."""
-    lines = []
-    for line in output.replace("\r\n", "\n").split("\n"):
-        cells = []
-        for part in line.split("\r"):
-            erased = part.split("\x1b[K")
-            cells = [*erased[0], *cells[len(erased[0]) :]] if len(erased) == 1 else [*erased[-1]] or []
-        lines.append("".join(cells).rstrip())
-    return lines
+    """Return the lines that stay on a terminal, without colors, of what rich and plain programs write."""
+    lines, row, column = [[]], 0, 0
+    for token in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|.", output, re.DOTALL):
+        if token == "\n":
+            row += 1
+            lines.extend([] for _ in range(row + 1 - len(lines)))
+        elif token == "\r":
+            column = 0
+        elif token.endswith("A") and len(token) > 1:
+            row -= int(token[2:-1])
+        elif token == "\x1b[2K":
+            lines[row] = []
+        elif len(token) == 1:
+            cells = lines[row]
+            cells.extend(" " * (column + 1 - len(cells)))
+            cells[column] = token
+            column += 1
+    return ["".join(cells).rstrip() for cells in lines]

@@ -20,9 +20,8 @@ from sklearn.metrics import (
 from support.browser import REPORT_WIDTH, content_widths, needs_chromium, with_script
 
 from seqclf.documents.formatting import MAX_WARNING_CHARACTERS, number, percent, shortened
-from seqclf.documents.html import POLICY
-from seqclf.survey.content import majority_scores
-from seqclf.survey.document import MAX_WARNINGS, write_page
+from seqclf.documents.html import MAX_ALERTS, POLICY, render_document
+from seqclf.survey.document import majority_scores, survey_document
 
 VOID = {"meta", "br", "use", "path", "stop"}
 
@@ -55,6 +54,10 @@ class Reader(HTMLParser):
     @property
     def text(self):
         return " ".join(" ".join(self.words).split())
+
+
+def write_page(survey, path):
+    path.write_text(render_document(survey_document(survey)), encoding="utf-8")
 
 
 def read(path):
@@ -199,8 +202,8 @@ def test_page_of_hundreds_of_classes_stays_small(broad, page):
     assert page.stat().st_size < 500_000
     text = read(page).text
     assert f"{broad.classes[0].rows['train']:,}" in text and "… 301 more" in text
-    assert all(shortened(line, MAX_WARNING_CHARACTERS) in text for line in broad.warnings[:MAX_WARNINGS])
-    assert f"and {len(broad.warnings) - MAX_WARNINGS} more warnings" in text
+    assert all(shortened(line, MAX_WARNING_CHARACTERS) in text for line in broad.warnings[:MAX_ALERTS])
+    assert f"and {len(broad.warnings) - MAX_ALERTS} more warnings" in text
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,12 @@ from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.split_leakage import LeakReport
+from seqclf.documents.html import render_document
+from seqclf.documents.terminal import show_document
 from seqclf.evaluation.baseline_scores import score_baseline
 from seqclf.evaluation.metrics import confusion_matrix
-from seqclf.survey.document import write_page
+from seqclf.survey.document import survey_document
 from seqclf.survey.survey import survey_dataset
-from seqclf.survey.tables import show_survey
 
 PLAN = {"max_tokens": 64, "max_sequences": 8, "pool_batches": 4}
 BATCHING = {**PLAN, "overhead": None, "multiple_of": 1, "edges": None, "balance": 0.0, "largest_first": False}
@@ -186,10 +187,12 @@ def test_groups_are_counted_by_split_in_text_page_and_json(options, tmp_path, ca
     groups = survey.summary()["groups"]
     assert sum(groups.values()) == 33 and survey.to_dict()["groups"] == groups
     assert {name: 3 * count for name, count in groups.items()} == survey.summary()["rows"]
-    show_survey(survey)
-    (line,) = [line for line in "".join(capsys.readouterr()).splitlines() if line.startswith("groups")]
-    assert line.split()[1:] == [str(count) for count in groups.values()]
-    write_page(survey, tmp_path / "page.html")
+    show_document(survey_document(survey))
+    lines = [line.split() for line in "".join(capsys.readouterr()).splitlines()]
+    start = next(row for row, line in enumerate(lines) if line[:1] == ["split"] and line[-1:] == ["groups"])
+    shown = [line[-1] for line in lines[start + 1 : start + 1 + len(groups)]]
+    assert shown == [str(count) for count in groups.values()]
+    (tmp_path / "page.html").write_text(render_document(survey_document(survey)), encoding="utf-8")
     assert re.search(r"<th[^>]*>groups</th>", (tmp_path / "page.html").read_text())
 
 

@@ -4,9 +4,7 @@ import os
 from pathlib import Path
 
 import psutil
-import pytest
 
-from seqclf.data.storage import verified
 from seqclf.system import file_locks
 from seqclf.system.atomic_files import scratch_folder, sweep, write_output
 from seqclf.system.run_folder import locked
@@ -43,24 +41,3 @@ def test_no_folder_is_opened_and_no_open_file_renamed_without_locks(tmp_path, mo
     with scratch_folder(tmp_path, "scratch-") as folder:
         assert folder.is_dir()
     assert opened and [path.name for path in tmp_path.iterdir()] == ["a.json"]
-
-
-@pytest.mark.parametrize("with_locks", [0, 1, None])
-def test_a_folder_without_locks_is_left_for_the_next(tmp_path, monkeypatch, with_locks):
-    """Folders of the user may lie on different file systems. No handle stays open."""
-    folders = [tmp_path / "first", tmp_path / "second"]
-    for folder in folders:
-        folder.mkdir()
-    tried = []
-
-    def lock(handle, wait):
-        tried.append(handle)
-        return True if with_locks == len(tried) - 1 else None
-
-    monkeypatch.setattr(verified, "_user_folders", lambda create: folders)
-    monkeypatch.setattr(verified, "lock", lock)
-    (tmp_path / "marker").touch()
-    before = psutil.Process().num_fds()
-    with verified.one_at_a_time(tmp_path, "marker"):
-        assert psutil.Process().num_fds() == before + (with_locks is not None)
-    assert len(tried) == (1 if with_locks == 0 else 2) and psutil.Process().num_fds() == before

@@ -1,16 +1,18 @@
 """Progress lines: on a terminal only, only for long stages, and never mixed with other output."""
 
-import os
+import io
 import sys
 import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
 from support.terminal import run_in_terminal, screen
 
 from seqclf.data.reading.row_estimate import estimate_lines
 from seqclf.system import progress
-from seqclf.system.progress_line import progress_line
+from seqclf.system.progress_line import line_of
 
 LONG_STAGE = """
 import sys, time
@@ -25,7 +27,7 @@ with progress.stage("reading", total=10, unit="rows") as reading:
         if row == 5:
             print("a line in between")
             print("another one", file=sys.stderr)
-print("rich" in sys.modules, sys.stderr is sys.__stderr__)
+print(sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__)
 """
 
 
@@ -35,17 +37,17 @@ def test_a_long_stage_shows_a_bar_and_leaves_a_summary():
     lines = screen(output)
     assert "━" in output and " rows/s" in output and " left" in output and "short" not in output
     assert lines[:2] == ["a line in between", "another one"], "the bar is erased before other output"
-    assert lines[2].startswith("reading: 10 rows in ") and lines[3] == "False True"
+    assert lines[2].startswith("reading: 10 rows, ") and lines[3] == "True True"
 
 
 def test_nothing_is_printed_without_a_terminal_or_where_it_is_turned_off(capfd, monkeypatch):
     monkeypatch.setattr(progress, "DELAY_S", 0.0)
     with progress.stage("reading", total=2, unit="rows") as reading:
         reading.advance()
-        time.sleep(2 * progress.INTERVAL_S)
+        time.sleep(0.3)
     assert capfd.readouterr() == ("", "")
     _, output = run_in_terminal(["-c", LONG_STAGE], environment={"SEQCLF_PROGRESS": "0"})
-    assert screen(output)[:3] == ["a line in between", "another one", "False True"]
+    assert screen(output)[:3] == ["a line in between", "another one", "True True"]
     _, output = run_in_terminal(["-c", LONG_STAGE], environment={"LOCAL_RANK": "1"})
     assert "reading" not in output, "one process of a distributed run shows it"
 
@@ -69,13 +71,76 @@ def test_a_library_may_redirect_the_output_while_a_line_is_shown():
     assert lines[0].startswith("exporting: ") and lines[1] == "'hidden\\n' True True"
 
 
+WARNED = """
+import sys, time
+from seqclf.documents.terminal import console
+from seqclf.system import progress
+progress.DELAY_S = 0.1
+with progress.stage("reading", summary=False):
+    time.sleep(0.5)
+    console.print("w" * 60, style="yellow")
+    print("a line without an end", end="")
+"""
+
+
+def test_consoles_print_above_the_line_and_text_without_a_line_end_is_kept():
+    _, output = run_in_terminal(["-c", WARNED])
+    assert screen(output)[:2] == ["w" * 60, "a line without an end"] and "reading" not in "".join(screen(output))
+
+
+INTERRUPTED = """
+import time
+from seqclf.system import progress
+progress.DELAY_S = 0.1
+with progress.stage("reading"):
+    time.sleep(30)
+"""
+
+
+def test_an_interrupted_stage_leaves_neither_a_line_nor_a_hidden_cursor():
+    exit_code, output = run_in_terminal(["-c", INTERRUPTED], interrupt_at="1 s")
+    assert exit_code != 0 and screen(output)[0].startswith("Traceback") and "\x1b[?25l" not in output
+
+
+PIPED = """
+import sys, time
+from seqclf.system import progress
+progress.DELAY_S = 0.1
+with open(sys.argv[1], "w") as sys.stdout, progress.stage("reading"):
+    time.sleep(0.5)
+    print("a result")
+"""
+
+
+def test_stdout_that_is_a_file_gets_its_text(tmp_path):
+    _, output = run_in_terminal(["-c", PIPED, str(tmp_path / "out.txt")])
+    assert (tmp_path / "out.txt").read_text() == "a result\n" and "a result" not in output
+
+
+FORKED = """
+import os, sys, time
+from seqclf.system import progress
+progress.DELAY_S = 0.1
+with progress.stage("reading", summary=False):
+    time.sleep(0.5)
+    if os.fork() == 0:
+        print("a child", sys.stdout is sys.__stdout__, progress.DISPLAY.stages, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_a_fork_has_plain_streams_and_no_stages():
+    _, output = run_in_terminal(["-c", FORKED])
+    assert "a child True []" in output
+
+
 @pytest.fixture
 def display(monkeypatch):
     """A display that counts stages as on a terminal, and draws nothing."""
     display = progress.Display()
     monkeypatch.setattr(progress, "DISPLAY", display)
     monkeypatch.setattr(progress, "is_shown", lambda: True)
-    monkeypatch.setattr(display, "_draw", lambda: None)
     return display
 
 
@@ -107,47 +172,59 @@ def test_the_cost_of_counting_is_below_a_microsecond(display):
 @pytest.mark.parametrize("width", [1, 2, 20, 40, 60, 80, 200])
 @pytest.mark.parametrize("title", ["reading", "reading " + "x" * 100, "読む" * 30, "a\nb\x1b[31m"])
 def test_a_line_fits_the_terminal(width, title):
-    line = progress_line(title, 5e6, 1e7, "rows", 1000.0, None, "loss 0.1234", width)
-    wide = sum(character in "読む" for character in line)
-    assert len(line) + wide < width and "\n" not in line and "\x1b" not in line
+    console = Console(width=width, file=io.StringIO(), soft_wrap=True, force_terminal=True, color_system=None)
+    row = stage_of(completed=5e6, total=1e7, note="loss 0.1234").row()
+    console.print(line_of((title, *row[1:])))
+    lines = console.file.getvalue().removesuffix("\n").split("\n")
+    assert len(lines) == 1 and cell_len(lines[0]) <= width and "\x1b" not in lines[0]
+
+
+def stage_of(completed, total, note=""):
+    """A stage that has read rows for ten seconds."""
+    return progress.Stage("reading", total, "rows", completed=completed, note=note, started=time.monotonic() - 10)
 
 
 def test_an_estimate_that_was_too_low_shows_no_share():
-    line = progress_line("reading", 1200, 1000, "rows", 10.0, None, "", 80)
-    assert "%" not in line and "left" not in line and "1,200 rows" in line and "0:10" in line
+    _, fraction, figures = stage_of(1200, 1000).row()
+    assert fraction is None and "left" not in figures and "1,200 rows" in figures and "10 s" in figures
 
 
-def test_a_terminal_without_a_size_has_lines_of_the_usual_width(display, monkeypatch):
-    assert progress_line("reading", 1, 2, "rows", 1.0, None, "", 0) == ""
-    display.stream = sys.stderr
-    monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((0, 0)))
-    monkeypatch.setattr(display.stream, "fileno", lambda: 2, raising=False)
-    assert display._width() == progress.USUAL_WIDTH
+def test_a_fraction_that_a_library_reports_counts_once_it_is_positive():
+    shares = iter([-1.0, 0.5])
+    stage = progress.Stage("sorting", share=lambda: next(shares), started=time.monotonic() - 10)
+    assert [stage.row()[1], stage.row()[1]] == [None, 0.5]
+
+
+def test_a_summary_has_the_count_and_the_rate():
+    assert stage_of(1000, None).summary() == "reading: 1,000 rows, 100 rows/s, 10 s"
+    slow = progress.Stage("searching", unit="trials", completed=2, started=time.monotonic() - 60)
+    assert "30 s per trial" in slow.summary()
 
 
 def test_a_notebook_shows_one_output_that_is_replaced(monkeypatch, capfd):
-    shown = []
+    outputs = []
     module = ModuleType("IPython")
     module.get_ipython = lambda: SimpleNamespace(kernel=None)
     module.display = ModuleType("IPython.display")
-    module.display.display = lambda data, *, raw, display_id, update: shown.append((display_id, update, data))
+
+    def display(data, *, raw, display_id):
+        name = len(outputs)
+        outputs.append([data["text/plain"]])
+        return SimpleNamespace(update=lambda data, *, raw: outputs[name].append(data["text/plain"]))
+
+    module.display.display = display
     monkeypatch.setitem(sys.modules, "IPython", module)
     monkeypatch.setitem(sys.modules, "IPython.display", module.display)
     monkeypatch.setattr(progress, "DISPLAY", progress.Display())
     monkeypatch.setattr(progress, "DELAY_S", 0.0)
     for title in ("reading", "encoding"):  # as two cells
         with progress.stage(title, total=2, unit="rows") as reading:
-            time.sleep(3 * progress.INTERVAL_S)
+            time.sleep(0.6)
             print("a line in between")
             reading.advance()
-    outputs = list(dict.fromkeys(name for name, _, _ in shown))
     assert len(outputs) == 2
-    for name, title in zip(outputs, ("reading", "encoding"), strict=True):
-        updates, texts = zip(
-            *[(update, data["text/plain"]) for output, update, data in shown if output == name], strict=True
-        )
-        assert not updates[0] and all(updates[1:]) and len(updates) > 1
-        assert title in texts[0] and texts[-1] == "", "nothing of it is saved with the notebook"
+    for texts, title in zip(outputs, ("reading", "encoding"), strict=True):
+        assert len(texts) > 1 and title in texts[0] and texts[-1] == "", "nothing of it is saved with the notebook"
     assert capfd.readouterr() == ("a line in between\n" * 2, "")
 
 
@@ -160,6 +237,5 @@ def test_hidden_stages_show_nothing(display, monkeypatch):
 def test_an_estimated_total_is_rounded_and_called_one(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("x\n" + "12,3\n" * 12_344)
-    line = progress_line("reading", 6000, estimate_lines([path]), "rows", 10.0, None, "", 80)
-    assert "6,000 of about 12,300 rows" in line
-    assert "6,000 of 12,345 rows" in progress_line("reading", 6000, 12_345, "rows", 10.0, None, "", 80)
+    assert "6,000 of about 12,300 rows" in stage_of(6000, estimate_lines([path])).row()[2]
+    assert "6,000 of 12,345 rows" in stage_of(6000, 12_345).row()[2]

@@ -7,7 +7,7 @@ from support.run_records import RecordingLogger, read_rows
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
-from seqclf.runs.evaluate import predict_logits
+from seqclf.runs.inference import predict_logits
 from seqclf.training.epoch_record import COLUMNS, EpochRecord, EpochRow
 
 # Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from seqclf.errors import InputError
-from seqclf.runs.evaluate import predict_logits
+from seqclf.runs.inference import predict_logits
 from seqclf.training.callbacks import checkpoints
 from seqclf.training.custom_network_checks import check_reloaded
 from seqclf.training.epoch_record import EpochRecord

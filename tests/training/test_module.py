@@ -16,7 +16,7 @@ from support.run_records import RecordingLogger
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.runs.evaluate import predict_logits
+from seqclf.runs.inference import predict_logits
 from seqclf.training.checkpoint import read_checkpoint
 from seqclf.training.module import MONITORED, load_task
 from seqclf.training.options import require_checkpoint_file
@@ -73,8 +73,8 @@ def test_an_unknown_monitor_is_refused_by_name(task):
 def monitored(module, monkeypatch, right, of, loss):
     """Return the monitored value after a validation in which `right` of `of` rows are right."""
     logged = {}
-    fitting = SimpleNamespace(fn="fit")
-    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[], state=fitting)
+    fitting = {"state": SimpleNamespace(fn="fit"), "loggers": [], "current_epoch": 0, "check_val_every_n_epoch": 1}
+    module.trainer = SimpleNamespace(sanity_checking=False, global_step=0, max_epochs=1, **fitting)
     monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
     monkeypatch.setattr(module, "log_dict", lambda values, **_: logged.update(values))
     predicted = torch.nn.functional.one_hot(torch.tensor([0] * right + [1] * (of - right)), 3).float()
@@ -120,8 +120,8 @@ def test_the_ranking_of_two_classes_is_that_of_the_positive_one(task, monkeypatc
     dataset = {"classes": ["no", "yes"], "positive": "no", "class_counts": [30, 20]}
     module = task(monitor="auroc", dataset=dataset)
     logged = {}
-    fitting = SimpleNamespace(fn="fit")
-    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[], state=fitting)
+    fitting = {"state": SimpleNamespace(fn="fit"), "loggers": [], "current_epoch": 0, "check_val_every_n_epoch": 1}
+    module.trainer = SimpleNamespace(sanity_checking=False, global_step=0, max_epochs=1, **fitting)
     monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
     monkeypatch.setattr(module, "log_dict", lambda values, **_: logged.update(values))
     logits, labels = torch.tensor([[3.0, 0.0], [2.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 0, 1])

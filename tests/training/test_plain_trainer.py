@@ -12,7 +12,7 @@ from seqclf.config.composition import compose_config
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
-from seqclf.runs.evaluate import predict_logits
+from seqclf.runs.inference import predict_logits
 from seqclf.training.module import SequenceTask, load_task
 
 from .conftest import DATASET
@@ -167,6 +167,7 @@ def test_constructors_take_the_defaults_of_conf(splits, tmp_path, trainer):
         "dataset": DATASET,
         **{name: default[name] for name in ("model", "loss", "optimizer", "monitor", "seed")},
         "frozen": [],
+        "wide": None,
     }
     assert data.batching.max_tokens == 64 and data.seed == default["seed"]
     assert data.batching.model_dump() == {**default["batching"], "max_tokens": 64}

@@ -17,7 +17,7 @@ from seqclf.data.prepare import prepare
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decision import Decision
 from seqclf.training.module import SequenceTask
-from seqclf.walkthrough.content import WalkthroughPage
+from seqclf.walkthrough.document import Walkthrough
 from seqclf.walkthrough.inspect_rows import Inspection, inspect_rows
 from seqclf.walkthrough.shown_rows import RowReader, ShownRows
 from seqclf.walkthrough.stages import (
@@ -212,7 +212,7 @@ def walkthrough():
     """`walkthrough(lengths=[3, 1, 4], classes=3, …)`: its content."""
 
     def build(lengths=(3, 1, 4), classes=3, history=(), refused=("row 9: is empty",), model=MODEL, **options):
-        return WalkthroughPage(
+        return Walkthrough(
             stages=stages_of(lengths, classes, **options),
             refused=list(refused),
             model=model,

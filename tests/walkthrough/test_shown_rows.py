@@ -9,7 +9,7 @@ import pytest
 from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
-from seqclf.walkthrough.data_stages import data_stages
+from seqclf.walkthrough.inspect_rows import data_stages
 from seqclf.walkthrough.shown_rows import RowReader
 
 

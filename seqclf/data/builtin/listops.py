@@ -1,13 +1,14 @@
-"""ListOps: nested operations on lists of digits, whose value, the class, depends on the structure.
+"""ListOps: nested operations on lists of digits. The class of an expression is its value, a digit from 0 to 9.
 
-Nangia and Bowman 2018, "ListOps: A Diagnostic Dataset for Latent Tree Learning". Expressions are drawn by the grammar
-of the published generator and written as one token after another, without the round brackets that only spell out a
-binary tree: `[MAX 2 [FIRST 9 6 ] ]` is 9.
+Reference: Nangia and Bowman 2018, "ListOps: A Diagnostic Dataset for Latent Tree Learning". Expressions are drawn from
+the grammar of the published generator. An expression is written as a sequence of tokens. For example, the value of
+`[MAX 2 [FIRST 9 6 ] ]` is 9. The published files also contain round brackets, which only encode a binary tree and are
+left out here.
 
-A node is an operator with probability 0.25, else a digit. An operator takes 2 to `max_args` nodes. Operators: MIN, MAX,
-MED (the median, rounded down) and SM (the sum modulo 10) of the paper, and FIRST and LAST of its published variants,
-for which the order of the arguments counts.
-The published files hold a few single digits too. Here every expression has an operator.
+A node of an expression is an operator with probability 0.25, and otherwise a digit. An operator has 2 to `max_args`
+arguments. The operators MIN, MAX, MED (the median, rounded down) and SM (the sum modulo 10) are from the paper. The
+operators FIRST and LAST, whose value depends on the order of the arguments, are from published variants of ListOps. The
+published files also contain a few single digits. Every expression of this dataset contains an operator.
 """
 
 import random
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 OPERATOR_SHARE = 0.25
-REPEATS = 100_000  # draws in a row without a new expression before giving up
+REPEATS = 100_000  # drawing stops with an error after this many draws in a row without a new expression
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
@@ -41,13 +42,16 @@ def write(
     max_length: int,
     seed: int,
 ) -> None:
-    """Write `train.parquet`, `validation.parquet` and `test.parquet` with `rows[split]` expressions each.
+    """Write the files `train.parquet`, `validation.parquet` and `test.parquet`.
 
-    All differ. They are drawn as one pool before they are divided, so every split has its share of the few short ones.
+    No expression occurs twice in the three files together. The expressions of all files are drawn together and then
+    divided among the files at random. Every file therefore contains some of the rare short expressions.
 
-    `max_depth`: levels of the tree, counted as in the published generator: the root is 1, the digits of a flat list 2.
-    `max_length`: in tokens. Longer expressions are drawn again. `operators`: names of those that are drawn. Raises
-    ValueError if there are too few expressions.
+    `rows`: dict split → number of expressions in the file of the split. `operators`: names of the operators that
+    expressions may contain. `max_depth`: maximum number of levels of an expression tree. The root is level 1. In a list
+    without inner lists, the digits are level 2, as in the published generator. `max_args`: maximum number of arguments
+    of an operator. `max_length`: maximum number of tokens of an expression. Longer expressions are drawn again. Raises
+    ValueError if the limits allow fewer expressions than `rows` requests.
     """
     if not operators or any(f"[{name}" not in OPERATORS for name in operators):
         known = ", ".join(name.strip("[") for name in OPERATORS)
@@ -67,7 +71,7 @@ def write(
 
 
 def evaluate(tokens: Sequence[str]) -> int:
-    """Return the value of an expression, 0 to 9.
+    """Return the value of an expression, an integer from 0 to 9.
 
     >>> evaluate("[MAX 2 [FIRST 9 6 ] ]".split())
     9
@@ -94,7 +98,10 @@ class _Grammar:
     max_length: int
 
     def expression(self) -> list[str]:
-        """Draw the tokens of an expression. One that is too long to be kept may be cut."""
+        """Draw the tokens of an expression.
+
+        If the expression becomes longer than `max_length`, its operators get no further arguments.
+        """
         tokens: list[str] = []
         self._operation(tokens, self.max_depth)
         return tokens
@@ -112,8 +119,8 @@ class _Grammar:
 
 
 def _different(grammar: _Grammar, count: int) -> list[str]:
-    """`count` different expressions, in the order in which they were drawn."""
-    expressions: dict[str, None] = {}  # a set that keeps the order
+    """Return `count` different expressions, in the order in which they were drawn."""
+    expressions: dict[str, None] = {}  # a dict serves as an ordered set
     repeats = 0
     while len(expressions) < count:
         tokens = grammar.expression()

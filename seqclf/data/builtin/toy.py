@@ -1,7 +1,8 @@
-"""Generated toy task: token sequences of length 1 to 12 in five classes.
+"""Generated toy task: sequences of 1 to 12 tokens in five classes.
 
-Tokens run from 1 to 10. Tokens 1 to 5 are signals, 6 to 10 are noise. The class is the *last* signal of the sequence,
-so a model has to follow order and to remember: [2, 7, 4, 9, 6] is class 4.
+Tokens are integers from 1 to 10. Tokens 1 to 5 are signals, and tokens 6 to 10 are noise. The class of a sequence is
+its *last* signal: the class of [2, 7, 4, 9, 6] is 4. A model therefore has to learn the order of the tokens and to
+remember signals.
 """
 
 from pathlib import Path
@@ -15,9 +16,10 @@ TOKENS = 10
 
 
 def write(folder: Path, rows: dict[str, int], longest: int, seed: int) -> None:
-    """Write `train.parquet`, `validation.parquet` and `test.parquet` with `rows[split]` sequences each.
+    """Write the files `train.parquet`, `validation.parquet` and `test.parquet`.
 
-    Lengths are uniform in [1, `longest`]. A sequence of noise only gets one signal at a random position.
+    The length of each sequence is drawn uniformly from 1 to `longest`. If no token of a drawn sequence is a signal, one
+    random token is replaced by a random signal. `rows`: dict split → number of sequences in the file of the split.
     """
     generator = np.random.default_rng(seed)
     for split, count in rows.items():

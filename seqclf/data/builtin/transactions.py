@@ -1,31 +1,38 @@
-"""Generated card payments with fraud that shows only in the order of events. No real data, no model of real fraud.
+"""Generated card payments: fraud differs from honest payments only in the order of events.
 
-The result is a log of events: card, time, merchant (the kind of shop), amount, channel (chip, contactless, online,
-atm), country, and the label `fraud` ('yes' or 'no'). The label belongs to the card and is the same in all its rows.
+The dataset does not model real fraud. The dataset is an event log with the columns card, time, merchant (the kind of
+shop), amount, channel (chip, contactless, online, atm), country, and the label `fraud` ('yes' or 'no'). All rows of a
+card have the same label.
 
-Ordinary events. A card has a home country in `HOME`, a level of spending, and a log-normal number of events, at least
-`SHORTEST`. Merchants, amounts and channels are drawn independently of each other's order. One gap in twelve is short.
-One online payment in five goes to a country in `FAR`. All other ordinary payments stay in `HOME`.
+Ordinary events: every card has a home country in `HOME` and a spending level. The number of ordinary events of a card
+is log-normal and at least `SHORTEST`. The merchant, amount and channel of an ordinary event do not depend on the
+position of the event. One in twelve events comes at most 10 minutes after the previous event of the card. One in five
+online payments goes to a country in `FAR`. All other ordinary payments, online or not, go to countries in `HOME`.
 
-Planted events. A fraud card holds one of three patterns, set between its ordinary events. So does one honest card in
-ten, a decoy: the *same* events, each with the gap before it, in a harmless order. Both kinds have the same number of
-events, so only the order tells them apart:
+Planted events: besides its ordinary events, every fraud card has the planted events of one of three patterns. One in
+ten honest cards is a decoy, which also has planted events. A decoy has the *same* planted events and gaps as a fraud
+card, but in a harmless order. A decoy also has the same number of planted events as a fraud card of the same pattern.
+The three patterns are:
 
-  testing   three payments online, each at most 10 minutes after the one before: two below 2.00, one of 300 or more.
-            Fraud: small, small, large (a stolen number is tried out, then used). Decoys: the large one comes first or
-            in the middle (a device, then its apps).
-  burst     four payments for gift cards, each at most 10 minutes after the event before it. Fraud: all in a row.
-            Decoys: ordinary events lie between any two of them.
-  travel    at home, then two payments in the same far country, then home again, all four with the card in hand. The
-            gaps before them are short, short, long, long in a fraud: far away at most two hours after a payment at
-            home. In decoys they are short, long, short, long: eight hours or more to get there, eight or more back.
+  testing   Three online payments, each at most 10 minutes after the previous event. Two payments are below 2.00, and
+            one is 300 or more. The order in a fraud is small, small, large: a stolen card number is tested and then
+            used. In a decoy, the large payment is the first or the second, such as a device and then its apps.
+  burst     Four payments for gift cards, each at most 10 minutes after the previous event. In a fraud, the four
+            payments are consecutive. In a decoy, there are ordinary events between any two of the payments.
+  travel    A payment at home, two payments in the same far country, and a payment at home, all with the chip of the
+            card. In a fraud, the gaps before the four payments are short, short, long, long. The first far payment is
+            therefore at most two hours after a payment at home. In a decoy, the gaps are short, long, short, long.
+            Eight hours or more therefore pass before the first far payment, and again before the last payment at home.
 
-Which events were planted stands in files of its own, planted_train.parquet and so on, so that no training can read it:
-a row for each, with the card, the position of the event among those of the card from 1, the pattern, and the label.
+The files planted_train.parquet, planted_validation.parquet and planted_test.parquet list the planted events. The
+planted events are in separate files, so that no model is trained on them by mistake. Each row of these files describes
+one planted event: the card, the position of the event among all events of the card (counted from 1), the pattern and
+the label.
 
-The presence of a pattern's events raises the odds of fraud, equally for each order. Pooled statistics of a card can
-tell no more than that: with 1 fraud in 100 cards, one card in eleven that holds such events is a fraud. Sometimes
-ordinary events complete a pattern by chance. Such a card is honest.
+A card with planted events is more likely to be a fraud card than another card, whatever the order of its events.
+Statistics that ignore the order of events cannot separate fraud cards from decoys. With 1 fraud card in 100 cards, one
+in eleven cards with planted events is a fraud card. The label of an honest card is 'no' even if its ordinary events
+form a pattern by chance.
 """
 
 from collections.abc import Callable
@@ -35,12 +42,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SHORTEST = 4  # ordinary events, as many as the longest pattern has: the events of a scattered burst never touch
+SHORTEST = 4  # minimum number of ordinary events of a card, enough to separate the four planted events of a decoy
 DECOY_SHARE = 0.1
-EVENTS_AT_ONCE = 1_500_000  # of one chunk, which bounds the memory
+EVENTS_AT_ONCE = 1_500_000  # approximate number of events in memory at once
 SPLITS = ["train", "validation", "test"]
 
-# merchant → (weight, typical amount, key of SELLS)
+# `MERCHANTS`: dict merchant → (weight in random draws, typical amount, key of `SELLS`).
 MERCHANTS = {
     "grocery": (190, 32.0, "shop"),
     "restaurant": (90, 38.0, "shop"),
@@ -83,16 +90,17 @@ NAMES = {
     "channel": CHANNELS,
     "country": HOME + FAR,
     "fraud": ["no", "yes"],
-    "pattern": ["testing", "burst", "travel"],  # in the order of `PATTERNS`
+    "pattern": ["testing", "burst", "travel"],  # same order as in `PATTERNS`
 }
 
-# Tables of equally likely codes: a weighted draw is one uniform index.
+# In the following tables, the number of entries of a code is proportional to the weight of the code. A uniformly random
+# entry of a table is therefore a weighted random draw of a code.
 MERCHANT_TABLE = np.repeat(np.arange(len(MERCHANTS)), [weight for weight, _, _ in MERCHANTS.values()]).astype(np.int8)
 TYPICAL_AMOUNT = np.array([amount for _, amount, _ in MERCHANTS.values()])
 SELLS = {"shop": [0] * 4 + [1] * 6, "both": [0] * 2 + [1] * 4 + [2] * 4, "online": [2] * 10, "cash": [3] * 10}
 CHANNEL_TABLE = np.array([SELLS[where] for _, _, where in MERCHANTS.values()], np.int8)
 
-# Column → its type, None for names in `NAMES`.
+# Dict column → Arrow type of the column. None marks a column of texts that `NAMES` lists.
 EVENTS: dict[str, pa.DataType | None] = {
     "card": pa.int64(),
     "time": pa.timestamp("ms"),
@@ -108,15 +116,18 @@ Columns = dict[str, np.ndarray]
 
 
 def write(folder: Path, rows: dict[str, int], mean_length: float, fraud_share: float, seed: int) -> None:
-    """Write `train.parquet`, `validation.parquet` and `test.parquet` with the events of `rows[split]` cards each.
+    """Write the events of generated cards to `train.parquet`, `validation.parquet` and `test.parquet`.
 
-    Next to each of them, `planted_train.parquet` and so on list the events of the patterns.
+    The planted events of each split are written to `planted_train.parquet`, `planted_validation.parquet` and
+    `planted_test.parquet`.
 
-    Cards are written in chunks, each sorted by time, so cards interleave as in a log. Every chunk has another seed, so
-    a split does not depend on the size of the others.
+    Cards are generated and written in chunks. The events of a chunk are sorted by time, so that events of different
+    cards interleave as in a real log. Every chunk of every split has its own random seed, so the data of a split does
+    not depend on the size of other splits.
 
-    `mean_length`: mean number of ordinary events per card, at least 4. Cards below SHORTEST are filled up to it.
-    `fraud_share`: fraction of cards. Raises ValueError if one of them is out of range.
+    `rows`: dict split → number of cards in the file of the split. `mean_length`: mean number of ordinary events per
+    card, at least 4. Every card has at least `SHORTEST` ordinary events. `fraud_share`: fraction of fraud cards, from 0
+    to 1. Raises ValueError if `mean_length` or `fraud_share` is out of range.
     """
     if mean_length < SHORTEST:
         raise ValueError(f"mean_length={mean_length}: must be at least {SHORTEST}")
@@ -140,12 +151,15 @@ def write(folder: Path, rows: dict[str, int], mean_length: float, fraud_share: f
 
 
 def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    # Without the Arrow schema, dictionaries are read as plain strings.
+    # The Arrow schema is not stored in the file. Readers therefore return dictionary columns as plain strings.
     return pq.ParquetWriter(path, schema, use_dictionary=[*(NAMES.keys() & {*schema.names})], store_schema=False)
 
 
 def _schema(kinds: dict[str, pa.DataType | None]) -> pa.Schema:
-    """Columns of these types, and of names in `NAMES` where a type is None."""
+    """Return an Arrow schema of columns with the given types.
+
+    If the type of a column is None, the column becomes a dictionary of strings.
+    """
     return pa.schema([(name, kind or pa.dictionary(pa.int8(), pa.string())) for name, kind in kinds.items()])
 
 
@@ -159,7 +173,7 @@ def _column(values: np.ndarray, names: list[str] | None, kind: pa.DataType) -> p
 
 
 def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, fraud_share: float) -> Columns:
-    """Events of `cards`, sorted by time: column → (events,)."""
+    """Generate the events of `cards` as a dict column → (events,) values, sorted by time."""
     fraud = generator.random(len(cards)) < fraud_share
     planted = fraud | (generator.random(len(cards)) < DECOY_SHARE)
     pattern = np.where(planted, generator.integers(len(PATTERNS), size=len(cards)), -1)
@@ -172,7 +186,7 @@ def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, 
     events = _ordinary_events(generator, lengths, home)
     events["pattern"] = np.full(int(lengths.sum()), -1, np.int8)
     for number, (draw, fraud_order, decoy_orders) in enumerate(PATTERNS):
-        holders = np.flatnonzero(pattern == number)  # cards
+        holders = np.flatnonzero(pattern == number)  # cards with this pattern
         positions = _positions(generator, ordinary[holders], len(fraud_order), fraud[holders] | bool(decoy_orders))
         orders = np.array(decoy_orders or [fraud_order])[generator.integers(len(decoy_orders) or 1, size=len(holders))]
         orders = np.where(fraud[holders, None], fraud_order, orders)
@@ -190,7 +204,11 @@ def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, 
 
 
 def _ordinary_events(generator: np.random.Generator, lengths: np.ndarray, home: np.ndarray) -> Columns:
-    """Codes of merchants, channels and countries, amounts, and gaps in seconds: column → (events,), card by card."""
+    """Generate ordinary events as a dict column → (events,) values. The events of a card are consecutive.
+
+    Merchants, channels and countries are integer codes. Gaps are in seconds. `lengths`: (cards,) number of events of
+    each card. `home`: (cards,) code of the home country of each card.
+    """
     count = int(lengths.sum())
     merchant = MERCHANT_TABLE[generator.integers(len(MERCHANT_TABLE), size=count, dtype=np.uint16)]
     channel = CHANNEL_TABLE[merchant, generator.integers(10, size=count, dtype=np.uint8)]
@@ -214,26 +232,28 @@ def _ordinary_events(generator: np.random.Generator, lengths: np.ndarray, home: 
 
 
 def _positions(generator: np.random.Generator, ordinary: np.ndarray, size: int, adjacent: np.ndarray) -> np.ndarray:
-    """(cards, size) ascending positions of a pattern's events among the other events of each card, never the first.
+    """Return the (cards, size) positions of planted events among all events of their card.
 
-    `ordinary`: (cards,) number of other events. `adjacent`: (cards,) mask of cards whose pattern is in a row.
+    The positions of a card are in ascending order. A planted event is never the first event of a card. `ordinary`:
+    (cards,) number of ordinary events of each card. `size`: number of events in the pattern. `adjacent`: (cards,) mask
+    of cards whose planted events are consecutive.
     """
     index = np.arange(size)
     in_a_row = generator.integers(1, ordinary + 1)[:, None] + index
     gaps = np.sort(generator.integers(0, (ordinary - size + 1)[:, None], (len(ordinary), size)), axis=1)
-    scattered = gaps + 1 + 2 * index  # at least one ordinary event between two of the pattern
+    scattered = gaps + 1 + 2 * index  # at least one ordinary event lies between two planted events
     return np.where(adjacent[:, None], in_a_row, scattered)
 
 
 def _codes(generator: np.random.Generator, names: list[str], shape: tuple[int, int]) -> np.ndarray:
-    """Random codes of these merchants."""
+    """Return an array of the given shape with random codes of the merchants `names`."""
     return np.array([NAMES["merchant"].index(name) for name in names], np.int8)[
         generator.integers(len(names), size=shape)
     ]
 
 
 def _amounts(generator: np.random.Generator, low: float, high: float, shape: tuple[int, int]) -> np.ndarray:
-    """Log-uniform amounts in [low, high), in units of a cent."""
+    """Return log-uniform random amounts in [low, high), rounded down to cents."""
     return np.floor(np.exp(generator.uniform(np.log(low), np.log(high), shape)) * 100) / 100
 
 
@@ -274,8 +294,9 @@ def _travel(generator: np.random.Generator, home: np.ndarray) -> Columns:
     }
 
 
-# (function that draws a pattern's events, their order in a fraud, orders of decoys). Without orders, the events of
-# decoys are scattered.
+# A pattern is a tuple of three elements: a function that draws the events, the order of the events on a fraud card, and
+# a list of possible orders of the events on a decoy. If the list of orders for decoys is empty, the planted events of a
+# decoy are in the order of a fraud, but scattered among ordinary events.
 PATTERNS: list[tuple[Callable[[np.random.Generator, np.ndarray], Columns], list[int], list[list[int]]]] = [
     (_testing, [0, 1, 2], [[2, 0, 1], [0, 2, 1]]),
     (_burst, [0, 1, 2, 3], []),

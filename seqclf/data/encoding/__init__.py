@@ -1,1 +1,1 @@
-"""Encoders of each field kind: fit on training rows, turn tokens into arrays, and decode them."""
+"""Encoders of all field kinds. An encoder is fit on training rows, encodes tokens as arrays, and decodes arrays."""

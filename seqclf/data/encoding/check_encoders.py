@@ -1,4 +1,7 @@
-"""Checks that an encoder keeps the promises of its interface, for the tests of a new field kind."""
+"""Checks that an encoder implements the interface of a field kind correctly.
+
+Tests of new field kinds use these checks.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from seqclf.data.schema.truncation import NO_TRUNCATION
 
 
 def check_encoders(fields: Sequence[Field], columns: pa.RecordBatch) -> dict[str, FieldEncoder]:
-    """Fit the encoders of `fields` on all rows of canonical columns, check them, and return them.
+    """Fit the encoders of `fields` on canonical columns, check the encoders, and return the encoders.
 
-    Rows must be encoded the same from staged and from canonical columns, alone and together, and by an encoder that was
-    restored from its state. The arrays must be what `spec` says, and every token must have a text. Raises
-    AssertionError.
+    A row must be encoded to the same arrays in each of these cases: from a staged column, from a canonical column, in a
+    record batch of one row, and by a restored encoder. The arrays must have the shapes and types that `spec` describes.
+    `decode` must return one text per token. Raises AssertionError if a check fails.
 
     >>> amount = Field("amount", "number", ("amount",), width=1)
     >>> sorted(check_encoders([amount], pa.record_batch({"amount": [[1.0, 5.0], [2.0]]})))
@@ -52,7 +55,10 @@ def check_encoders(fields: Sequence[Field], columns: pa.RecordBatch) -> dict[str
 
 
 def _check_single_tokens(encoders: Mapping[str, FieldEncoder], columns: pa.RecordBatch, together: Ragged) -> None:
-    """Check that the first token of each row is encoded the same alone, where all kinds promise it."""
+    """Check that the first token of a row is encoded in the same way if it is the only token of the row.
+
+    The check runs only if all encoders set `encodes_token_by_token`.
+    """
     if not all(encoder.encodes_token_by_token for encoder in encoders.values()):
         return
     first = pa.record_batch({name: pc.list_slice(columns.column(name), 0, 1) for name in encoders})
@@ -63,7 +69,7 @@ def _check_single_tokens(encoders: Mapping[str, FieldEncoder], columns: pa.Recor
 
 
 def _check_removal(name: str, encoder: FieldEncoder, sequences: Ragged) -> None:
-    """Check the arrays of explanations: tokens without the first one, and tokens that say nothing."""
+    """Check the shapes and types of the arrays that `without_tokens` and `neutral` return."""
     tokens, removable = sequences.fields[name], encoder.token_removal(sequences)
     first = sequences.offsets[:-1]
     rows = np.flatnonzero(~removable.leaves_nothing[first])
@@ -97,7 +103,7 @@ def _check_equal(first: Ragged, second: Ragged, problem: str) -> None:
     assert first.offsets.tolist() == second.offsets.tolist(), f"{problem}: other lengths"
     for name, array in first.fields.items():
         other = second.fields[name]
-        if array.ndim == 2 and array.dtype != np.float32:  # slots without a value may follow
+        if array.ndim == 2 and array.dtype != np.float32:  # arrays of sets may have different numbers of empty slots
             array, other = (
                 np.pad(ids, ((0, 0), (0, max(array.shape[1], other.shape[1]) - ids.shape[1]))) for ids in (array, other)
             )

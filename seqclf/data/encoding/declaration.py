@@ -1,4 +1,4 @@
-"""Fields and schemas as a config declares them, as the first rows of a file imply them, or as they were stored."""
+"""Build fields and schemas from a config, from the first rows of a file, or from a stored state."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from seqclf.data.schema.truncation import SIDES
 from seqclf.errors import InputError
 from seqclf.system.state_validation import SIZE, Where, one_of, require
 
-MAX_WIDTH = 1_000_000  # channels of a number field
-MAX_NAME_BYTES = 200  # files are named like fields
+MAX_WIDTH = 1_000_000  # maximum number of channels of a number field
+MAX_NAME_BYTES = 200  # maximum number of bytes of a field name, because files are named after fields
 FIELD: dict[str, Any] = {
     "name": str,
     "kind": str,
@@ -32,16 +32,19 @@ FIELD: dict[str, Any] = {
 }
 
 
-def named_field(name: str, spec: Any, sample: pa.Table, list_separator: str | None, events: bool) -> Field:
-    """Return a field as configured under data.fields.
+def _named_field(name: str, spec: Any, sample: pa.Table, where: str, list_separator: str | None, events: bool) -> Field:
+    """Return the field `name`, which the config declares under data.fields.
 
-    `spec`: a kind, or a mapping with `kind`, `column` or `columns`, and options. `sample`: the first rows of the file,
-    which decide what the configuration leaves open. `events`: a row is a token, not a sequence.
+    `spec`: kind of the field, or a mapping with the key `kind`, the key `column` or `columns`, and options. `sample`:
+    first rows of the file. Properties of the field that the config does not set, such as its width, are inferred from
+    `sample`. `events`: True for an event table, in which a row is one token and not a sequence.
     """
     options = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
     kind = options.pop("kind", None)
     columns = _columns(name, options)
     key = f"data.fields.{name}"
+    if kind is not None:
+        require_columns([(key, column) for column in columns], sample.column_names, where)
     kind_class = encoder_class(kind, key)
     for option, value in options.items():
         check_option(key, kind, option, value)
@@ -53,7 +56,10 @@ def named_field(name: str, spec: Any, sample: pa.Table, list_separator: str | No
 
 
 def _columns(name: str, options: dict[str, Any]) -> tuple[str, ...]:
-    """Take the columns out of the options. A field without any is named like its column."""
+    """Remove the keys `column` and `columns` from the options, and return the columns of the field.
+
+    By default, the field has one column, which is called `name`.
+    """
     if "column" in options and "columns" in options:
         raise InputError(f"data.fields.{name}", "has both column and columns", "keep one")
     columns = options.pop("columns", None) or options.pop("column", name)
@@ -61,14 +67,15 @@ def _columns(name: str, options: dict[str, Any]) -> tuple[str, ...]:
 
 
 def check_option(key: str, kind: str, name: str, value: Any) -> None:
-    """Raise InputError unless a field of this kind has the option `name` and it may be `value`.
+    """Raise InputError unless the field kind `kind` has an option `name` that allows `value`.
 
-    `key`: of the field, for errors.
+    `key`: config key of the field, which error messages contain.
     """
     options = encoder_class(kind, key).options
     if name not in options:
         of_others = any(name in encoder_class(other).options for other in built_in_kinds())
-        # Hydra merges a mapping into the one of the dataset, with the options of its kind.
+        # Hydra merges the user's config of a field with the dataset's config of the same field. The merged config may
+        # contain options of another field kind.
         remedy = f"; where a dataset sets it for another kind, write {key}=null before the mapping" if of_others else ""
         raise InputError(
             key, f"a {kind} field has no option '{name}'", f"it takes {', '.join(sorted(options))}{remedy}"
@@ -78,16 +85,16 @@ def check_option(key: str, kind: str, name: str, value: Any) -> None:
         return
     try:
         is_allowed = option.is_allowed(value)
-    except TypeError:  # a list, which cannot be looked up, where a text belongs
+    except TypeError:  # `value` is not hashable, such as a list instead of a text
         is_allowed = False
     if not is_allowed:
         raise InputError(f"{key}.{name}={value}", f"must be {option.expected}")
 
 
 def stored_field(state: Mapping[str, Any], key: str) -> Field:
-    """Return the field of which `asdict` returned `state`. `key` names it in errors.
+    """Return the field that `dataclasses.asdict` converted to the mapping `state`.
 
-    Raises InputError if no field can have that state.
+    `key`: name of the field in error messages. Raises InputError if `state` is not a valid field.
     """
     require(state, FIELD, key)
     kind, options = state["kind"], state["options"]
@@ -104,7 +111,7 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
 
 
 def check_together(fields: tuple[Field, ...]) -> None:
-    """Raise InputError if fields cannot be inputs of one model, or if one refers to a field that is not there."""
+    """Raise InputError if one model cannot have all the fields as inputs, or if a field refers to a missing field."""
     encoders: dict[str, FieldEncoder] = {}
     for field in fields:
         encoders[field.name] = make_encoder(field, encoders)
@@ -126,15 +133,16 @@ def check_together(fields: tuple[Field, ...]) -> None:
 
 
 def _renamed(encoder: FieldEncoder) -> str:
-    """Return the argument that gives the only field another name."""
+    """Return the command-line argument that an error suggests for renaming a field."""
     return shell_word(
         f"data.fields={{my_name: {{kind: {encoder.field.kind}, column: {quoted(encoder.field.column)}}}}}"
     )
 
 
-# Inference of the fields that a config does not name, from the first rows of a file.
+# The following functions infer fields from the first rows of a file. Fields are inferred only if the config does not
+# name fields.
 
-MIN_MEAN_WORDS = 1.5  # of running text, where a file has several columns of text
+MIN_MEAN_WORDS = 1.5  # minimum mean number of words per cell of a free-text column, if a file has several text columns
 
 
 def inferred_event_fields(
@@ -145,7 +153,10 @@ def inferred_event_fields(
     order_format: str | None,
     separator: str | None,
 ) -> tuple[Field, ...]:
-    """A field for every column but key and label. Columns that order the events are times, unless by their letters."""
+    """Return a field for every column of an event table that is not in `skip`.
+
+    Columns in `order_by` become time fields, unless `order_format` is `AS_TEXT`.
+    """
     fields: list[Field] = []
     for column in sample.column_names:
         cells = sample.column(column)
@@ -169,7 +180,7 @@ def inferred_event_fields(
             if is_time and pattern is not None:
                 options = {**options, "format": pattern}
             field = Field(name, kind, (column,), options=options)
-            fields.append(kind_class.complete_event(field, cells, separator))
+            fields.append(kind_class.completed(field, cells, events=True))
     if not fields:
         others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
         raise InputError(
@@ -181,7 +192,10 @@ def inferred_event_fields(
 
 
 def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separator: str | None) -> tuple[Field, ...]:
-    """A field for every column of lists, or if there is none, for the only column of running text."""
+    """Return a field for every column of lists.
+
+    In a file without columns of lists, return one text field for the column of free text.
+    """
     lists: list[Field] = []
     texts = []
     for column in sample.column_names:
@@ -195,7 +209,7 @@ def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separat
             texts.append(column)
     if lists:
         return tuple(lists)
-    if len(texts) > 1:  # names and codes are texts of one word
+    if len(texts) > 1:  # leave out columns of names and codes, whose cells are mostly one word
         texts = [column for column in texts if mean_words(sample.column(column)) > MIN_MEAN_WORDS]
     if len(texts) == 1:
         return (Field(_identifier(texts[0]), "text", (texts[0],)),)
@@ -214,11 +228,14 @@ def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, t
     kind_class = encoder_class(kind)
     assert issubclass(kind_class, ListEncoder)
     field = Field(_free_name(column, taken), kind, (column,), separator=separator)
-    return kind_class.complete_list(field, cells)
+    return kind_class.completed(field, cells, events=False)
 
 
 def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: bool) -> str | None:
-    """Return the first kind that a column looks like, or None."""
+    """Return the first field kind whose `recognizes` returns True for a column, or None.
+
+    Field kinds are tried in ascending order of `inference_rank`.
+    """
     classes = {kind: encoder_class(kind) for kind in built_in_kinds()}
     ranked = {
         kind: kind_class
@@ -232,13 +249,16 @@ def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: boo
 
 
 def _kinds(events: bool) -> str:
-    """The kinds of fields that a table can have, for errors."""
+    """Return the names of the field kinds as one text.
+
+    With `events`, leave out field kinds that event tables cannot have.
+    """
     names = [kind for kind in built_in_kinds() if not events or encoder_class(kind).in_event_tables]
     return ", ".join(names)
 
 
 def _free_name(column: str, taken: set[str]) -> str:
-    """A valid field name for a column that no other field has."""
+    """Return a valid field name for a column, different from the names in `taken`."""
     name = _identifier(column)
     while name in taken:
         name += "_"
@@ -265,22 +285,27 @@ SCHEMA: dict[str, Any] = {
 
 
 def may_be_cut(fields: Iterable[Field]) -> bool:
-    """Return whether `truncate` can shorten sequences of these fields. Nodes of a tree would lose their parents."""
+    """Return True if long sequences of these fields may be truncated. Trees may not be truncated."""
     return all(encoder_class(field.kind).may_be_cut for field in fields)
 
 
 def stored_schema(state: Mapping[str, Any]) -> Schema:
-    """Inverse of `Schema.to_dict`. Raises InputError if no schema can have that state."""
-    # Bundles of seqclf 0.1 have no type of the label. Those before 0.4 sort text that is no time by its letters.
+    """Return the schema that `Schema.to_dict` converted to the mapping `state`.
+
+    Raises InputError if `state` is not a valid schema.
+    """
+    # Bundles of seqclf 0.1 do not store the label type. In bundles before 0.4, texts in the columns `order_by` are
+    # sorted alphabetically if they are not times.
     state = {"label_type": "text", "order_format": AS_TEXT if state.get("order_by") else None, **state}
     require(state, SCHEMA, "schema")
-    # A key of a later version may change how data is read, so it is refused and not ignored.
+    # Unknown keys are rejected, because a key from a later version may change how data is read.
     if set(state) - set(SCHEMA):
         raise InputError(f"schema.{min(map(str, set(state) - set(SCHEMA)))}", "unknown key")
     fields = tuple(stored_field(entry, f"schema.fields[{index}]") for index, entry in enumerate(state["fields"]))
     if len({field.name for field in fields}) < len(fields):
         raise InputError("schema.fields", "two have the same name")
-    # Encoders rely on these checks, and a stored schema may come from anywhere.
+    # Encoders rely on the checks of `check_together`. A stored schema is checked like a new schema, because someone may
+    # have edited its file.
     check_together(fields)
     lists = {key: tuple(state[key]) for key in ("group_by", "order_by", "ignored")}
     return Schema(**{**state, "fields": fields, **lists})
@@ -303,9 +328,10 @@ def build_schema(
 ) -> Schema:
     """Return the schema of a file.
 
-    `sample`: its first rows, with the types that DuckDB gives them. `where`: the file, for errors. `label`: None if the
-    labels are in another file. `skip`: columns that are not fields. All others are keys of the data config. Raises
-    InputError.
+    `sample`: first rows of the file, with the column types that DuckDB infers. `where`: name of the file in error
+    messages. `label`: column of the labels, or None if the labels are in another file. `skip`: columns that do not
+    become fields. Each other argument has the same name and meaning as a key of the data config. Raises InputError if
+    an argument is not valid or does not fit the file.
     """
     _check_options(list_separator, max_length, truncate, group_by, order_by, order_format)
     named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
@@ -314,7 +340,7 @@ def build_schema(
     not_fields = {label, id, *group_by, *skip}
     if fields:
         built = _named_fields(fields, sample, where, list_separator, bool(group_by))
-        # The model would read the answer.
+        # The label cannot be a field, because the model would get the correct answer as an input.
         for entry in built:
             if label in entry.columns:
                 raise InputError(
@@ -361,11 +387,4 @@ def _named_fields(
 ) -> tuple[Field, ...]:
     if not isinstance(fields, Mapping):
         raise InputError(f"data.fields={fields}", "must say the kind of each: 'data.fields={COLUMN: category}'")
-    for name, spec in fields.items():
-        options = spec if isinstance(spec, Mapping) else {}
-        columns = options.get("columns") or options.get("column") or name
-        columns = columns if isinstance(columns, (list, tuple)) else [columns]
-        kind = options.get("kind") if isinstance(spec, Mapping) else spec
-        if kind is not None:
-            require_columns([(f"data.fields.{name}", str(column)) for column in columns], sample.column_names, where)
-    return tuple(named_field(str(name), spec, sample, list_separator, events) for name, spec in fields.items())
+    return tuple(_named_field(str(name), spec, sample, where, list_separator, events) for name, spec in fields.items())

@@ -1,4 +1,4 @@
-"""The interface of a field kind: one class that reads, checks, fits, encodes and decodes a field."""
+"""Interface of a field kind in three parts: `Column` reads and checks cells, `Codec` encodes, and `View` decodes."""
 
 from __future__ import annotations
 
@@ -18,63 +18,354 @@ from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 
-# `read("a", "b")` yields the columns a and b of all training rows. Each call starts again at the first row.
+# A function `read` of type `ReadColumns`: `read("a", "b")` yields record batches with the staged columns a and b of all
+# training rows. Every call of `read` starts at the first row.
 ReadColumns = Callable[..., Iterator[pa.RecordBatch]]
-# Everything that an encoder has learned, as a JSON object. `restore` checks its keys.
+# `EncoderState` is the fitted state of an encoder as a JSON object. `FieldEncoder.restore` checks the keys of the JSON
+# object.
 EncoderState = dict[str, Any]
 NO_ENCODERS: Mapping[str, FieldEncoder] = MappingProxyType({})
 
 
 class UnfitValueError(ValueError):
-    """A Python value that does not fit its field. The message continues the name of the field."""
+    """Error for a Python value that is not valid for its field.
+
+    Users see the name of the field before the message of the error.
+    """
 
 
 class EncodedField(NamedTuple):
-    """One field of N rows with S tokens in total.
+    """The encoded values of one field, for N rows with S tokens in total.
 
-    `lengths`: (N,) int64 tokens per row. `arrays`: name → (S,) int32 ids, (S, D) float32 channels, or (S, K) int32 ids
-    of several values per token (see `BagSpec`), the rows end to end. A tree has several arrays, every other field one
-    under its own name.
+    `lengths`: (N,) int64 number of tokens per row. `arrays`: dict name → array of the tokens of all rows, one row after
+    the other. An array holds (S,) int32 ids, (S, D) float32 channels, or (S, K) int32 ids of up to K values per token
+    (see `BagSpec`). A tree field has several arrays. A field that is not a tree has one array with the name of the
+    field.
     """
 
     lengths: np.ndarray
     arrays: dict[str, np.ndarray]
 
 
-class FieldEncoder(ABC):
-    """A field of one kind. The class knows everything about its kind, and nothing else branches on it.
+class Column(ABC):
+    """The part of a field kind that declares a field, and that reads and checks the field's cells.
 
-    A kind subclasses `ListEncoder` (a cell is a list of tokens) or `RunningTextEncoder` (a cell is a text that is split
-    into tokens). Its methods are called in this order:
-
-    1. Declaration: `options`, `complete`, `check_references`. The field may be named in a config, or be restored from a
-       bundle, which may come from anywhere.
-    2. Reading: `list_sql` or `event_sql` give the canonical column of the field, whose type is `canonical_type`.
-       `from_python` does the same for values in memory.
-    3. Row checks: `check` refuses rows that cannot be encoded.
-    4. Training data is encoded in three passes. `stage` runs while rows are read, when splits are not known yet. `fit`
-       learns from the staged rows of the training split. `encode_staged` turns the staged rows of all splits into
-       arrays. Prediction calls `encode` on the canonical column. Both ways give the same arrays.
-    5. `spec` says what the model gets, `state` and `restore` travel in bundles, `decode` is for reports,
-       `token_removal`, `without_tokens` and `neutral` for explanations.
-
-    `others`: the encoders of all fields by name, for a field that depends on another. `truncation`: needed only where
-    the text is staged uncut. Only what comes after `fit` or `restore` may depend on what was learned.
+    1. Declaration: a field is declared in a config or restored from a bundle. `options`, `complete` and
+    `check_references` complete and check the field. Restored fields are checked like declared fields, because a bundle
+    may come from an untrusted source.
+    2. Reading: `list_sql` and `event_sql` return the SQL of the canonical column of a field. A canonical column has one
+    cell per sequence and the type `canonical_type`. `from_python` converts values in memory to the same type.
+    3. Row checks: `check` marks the rows that cannot be encoded.
     """
 
+    field: Field
+    others: Mapping[str, FieldEncoder]
     options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
-    stands_alone: ClassVar[bool] = False  # no other field can be next to it, as its tokens exist only once encoded
+    stands_alone: ClassVar[bool] = False  # True if a field of this kind must be the only field of a dataset
     takes_several_columns: ClassVar[bool] = False
     in_event_tables: ClassVar[bool] = True
-    file_options: ClassVar[tuple[str, ...]] = ()  # options that name a file, whose content the encoder depends on
-    may_be_cut: ClassVar[bool] = True  # by data.truncate
-    removes_others: bool = False  # a token that is left out takes others along that have values too
-    encodes_token_by_token: bool = False  # the arrays of a token depend on nothing but the token, so it may come alone
-    tags: Sequence[str] | None = None  # labels that nodes of a tree may have, None for fields without structure
-    holds_text: ClassVar[bool] = False  # a cell is a text, which reports show as it is in the file
-    token_separator: ClassVar[str] = " | "  # between tokens in `decode`d text
+    file_options: ClassVar[tuple[str, ...]] = ()  # names of the options whose value is the path of a file
+    may_be_cut: ClassVar[bool] = True  # True if data.truncate may shorten the sequences of such a field
 
+    def option(self, name: str) -> Any:
+        """Return the value of an option, or the default value if the field does not set the option."""
+        return self.field.options.get(name, self.options[name].default)
+
+    @classmethod
+    def complete(cls, field: Field, sample: pa.Table, list_separator: str | None, events: bool) -> Field:
+        """Return the field with added properties that the config does not set, such as the type of its values.
+
+        `sample`: first rows of the file. `list_separator`: value of the config key data.list_separator. `events`: True
+        for an event table, in which a row is one token and not a sequence. Raises InputError if the declared field does
+        not suit the sample.
+        """
+        return field
+
+    def check_references(self) -> None:  # noqa: B027 (most field kinds have no references to check)
+        """Raise InputError if an option names an unsuitable field, or if two options contradict each other.
+
+        The attribute `others` holds the encoders of all fields. The encoders in `others` are not fit yet.
+        """
+
+    def describe(self) -> str:
+        """Return a text with the type, the width and the options of the field, for reports and the console."""
+        return ", ".join(f"{name}={value}" for name, value in self.field.options.items())
+
+    @property
+    @abstractmethod
+    def canonical_type(self) -> pa.DataType:
+        """Return the Arrow type of the canonical column. A canonical column has one cell per sequence."""
+
+    @property
+    @abstractmethod
+    def expected(self) -> str:
+        """Return a phrase that describes a valid cell in errors, such as `a list of strings`."""
+
+    @abstractmethod
+    def list_sql(self, types: Mapping[str, str], where: str) -> str:
+        """Return the SQL of the canonical column, for a table with one row per sequence.
+
+        The SQL evaluates to null for a cell that is not valid for the field. `types`: dict column → DuckDB type.
+        `where`: name of the source in error messages. Raises InputError if the type of a column is not suitable for the
+        field.
+        """
+
+    def event_sql(self, column: str, kind: str, where: str) -> str:
+        """Return the SQL of a token's value in an event table. The SQL evaluates to null if the value is missing.
+
+        `kind`: DuckDB type of the column. `where`: name of the source in error messages. Raises InputError if the type
+        of the column is not suitable for the field.
+        """
+        raise NotImplementedError
+
+    def sorted_event_sql(self, name: str, kind: str) -> str | None:
+        """Return the SQL that converts a column after the events are sorted.
+
+        Return None if the column needs no conversion after sorting.
+
+        `name`: name of the sorted column. DuckDB keeps only one copy of a column that is used for sorting and is also
+        selected without a conversion.
+        """
+        return None
+
+    @property
+    def parts(self) -> Collection[str]:
+        """Return the keys under which a row in memory may hold the lists of this field."""
+        return ()
+
+    @abstractmethod
+    def from_python(self, value: Any) -> Any:
+        """Convert a Python value to a value of the canonical type.
+
+        Raises UnfitValueError with a reason if the value is not valid for the field. A plain ValueError, a TypeError or
+        an Arrow error also means that the value is not valid for the field.
+        """
+
+    @abstractmethod
+    def parse(self, text: str) -> Any:
+        """Parse a sequence that was typed on the command line."""
+
+    @abstractmethod
+    def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
+        """Call `problems.mark` for the rows of the canonical columns that cannot be encoded."""
+
+
+class Codec(ABC):
+    """The part of a field kind that is fit on training data and encodes tokens as arrays.
+
+    Training data is encoded in three passes: `stage`, `fit` and `encode_staged`. `stage` runs while rows are read and
+    before the rows are split. `fit` learns from the staged rows of the training split. `encode_staged` turns the staged
+    rows of all splits into arrays. Prediction calls `encode` on the canonical column. `encode` and `encode_staged` give
+    the same arrays. `spec` describes the arrays, and the model builds its input layer from this description. `state`
+    returns the fitted state, which a bundle stores, and `restore` loads the fitted state.
+    """
+
+    field: Field
+    others: Mapping[str, FieldEncoder]
+    truncation: Truncation
+    encodes_token_by_token: bool = False  # True if the encoding of a token does not depend on other tokens
+    tags: Sequence[str] | None = None  # labels that nodes of a tree may have, or None if the field is not a tree
     vectors: np.ndarray | None = None  # (size, D) float32 pretrained vectors, one row per id
+
+    @property
+    def fit_after_others(self) -> bool:
+        """Return True if `fit` and `restore` of this encoder need the fitted encoder of another field."""
+        return False
+
+    def stage(self, column: pa.Array) -> pa.Array:
+        """Return the staged form of a column of valid rows.
+
+        Staged columns are stored on disk until the splits are known. Category values and words are staged as
+        provisional codes, which are small integers that are fast to count.
+        """
+        return column
+
+    @abstractmethod
+    def token_keys(self, column: pa.Array) -> np.ndarray:
+        """Return uint64 keys of staged tokens.
+
+        Two sequences are treated as duplicates if the keys of their tokens are equal. Equal tokens must have equal
+        keys. For a column of lists, the keys have the shape (S,) or (S, W). For a column without lists, the keys have
+        the shape (N,).
+        """
+
+    @abstractmethod
+    def fit(self, read: ReadColumns) -> None:
+        """Fit the encoder on the staged rows of the training split.
+
+        The lists in the staged rows are already truncated.
+        """
+
+    @abstractmethod
+    def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
+        """Encode the canonical column of the field. Lists in the column must already be truncated."""
+
+    def encode_staged(self, record_batch: pa.RecordBatch) -> EncodedField:
+        """Encode the staged column that `stage` returned."""
+        return self.encode(record_batch)
+
+    @abstractmethod
+    def spec(self) -> TokenSpec:
+        """Return the spec of the field's arrays: name, kind and size.
+
+        The model builds its input layer from the spec.
+        """
+
+    @abstractmethod
+    def state(self) -> EncoderState:
+        """Return the fitted state of the encoder as JSON values."""
+
+    @abstractmethod
+    def restore(self, state: EncoderState) -> None:
+        """Load a fitted state that the method `state` returned.
+
+        Raises InputError if the state is not valid for this field.
+        """
+
+
+class View(ABC):
+    """The part of a field kind that decodes tokens to readable texts and supports explanations of predictions.
+
+    Reports call `decode` and `token_columns`. Leave-one-out explanations call `token_removal`, `without_tokens` and
+    `neutral`.
+    """
+
+    field: Field
+    removes_others: bool = False  # True if the removal of a token may also remove other tokens that have values
+    holds_text: ClassVar[bool] = False  # True if a cell is a text; reports print the text of such a cell unchanged
+    token_separator: ClassVar[str] = " | "  # text between two decoded tokens
+    value_unit: ClassVar[str] = ""  # unit of the numbers that `readable_values` returns
+
+    @abstractmethod
+    def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+        """Return a readable text for each of T encoded tokens.
+
+        `fields`: dict array name → (T,) or (T, D) encoded tokens.
+        """
+
+    def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
+        """Return a table of tokens, as a dict column heading → texts of the column.
+
+        A column of the table has one text for each token at the positions `shown`. In the table, the text of a missing
+        value is empty. By default, the table has one column, which holds the texts of `decode`. `fields`: dict array
+        name → (T,) or (T, D) encoded tokens of the whole sequence. `shown`: (M,) positions in the sequence of the
+        tokens that the table shows.
+        """
+        return {self.field.name: self.decode({name: tokens[shown] for name, tokens in fields.items()})}
+
+    def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return the (T, W) float64 numbers of the tokens in the units of the data.
+
+        Return None if the field has no numbers. If the mask of the field marks a number as missing, the number is NaN.
+        `fields`: dict array name → (T,) or (T, D) encoded tokens.
+        """
+        return None
+
+    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return the (T, W) float64 numbers that reports show: the original values, or the gaps between times."""
+        return self.original_values(fields)
+
+    def known_values(self, cell: Any) -> Any:
+        """Return the values of one canonical cell in a readable form, such as dates instead of seconds."""
+        return cell
+
+    def repeats_others(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return a (T,) mask of the tokens whose texts only repeat the texts of other tokens.
+
+        Tokens in the mask are left out when a sequence is printed in one line. `fields`: dict array name → (T,) or (T,
+        D) encoded tokens of the whole sequence.
+        """
+        return np.zeros(len(fields[self.field.name]), bool)
+
+    def written_order(self, column: pa.Array) -> np.ndarray | None:
+        """Return the (S,) index of each encoded token in its cell.
+
+        Return None if encoding keeps the order of the tokens.
+
+        `column`: canonical column of valid rows.
+        """
+        return None
+
+    def token_removal(self, sequences: Ragged) -> TokenRemoval:
+        """Return the object that removes single tokens from copies of encoded sequences.
+
+        All fields of a dataset share the same `TokenRemoval`. Only a kind whose `stands_alone` is True may therefore
+        override this method.
+        """
+        return TokenRemoval(sequences.offsets)
+
+    def traces(self, record_batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+        """Return additional arrays that `without_tokens` needs and that cannot be computed from encoded tokens.
+
+        Each array has the shape (S,) or (S, D). The name of each array contains a space, so that it differs from all
+        field names.
+        """
+        return {}
+
+    def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
+        """Return the encoded tokens that remain after one token was removed from each sequence.
+
+        The remaining tokens are encoded as if the removed token had never been in the sequence. A field kind must
+        override this method if the encoding of a token depends on other tokens. For example, the time since the
+        previous token changes if the previous token is removed. `removal`: description of the removed tokens (see
+        `Removal`). `fields`: dict array name → (S,) or (S, D) tokens of the complete sequences, including the arrays of
+        `traces`.
+        """
+        return fields[self.field.name][removal.kept]
+
+    def neutral(self, tokens: np.ndarray) -> np.ndarray:
+        """Return neutral tokens, which contain no information.
+
+        The returned array has the shape of `tokens`, (S,) or (S, D). By default, neutral tokens are zeros. A 0 stands
+        for the unknown value of a vocabulary, for a set without values, or for the mean of scaled numbers.
+        """
+        return np.zeros_like(tokens)
+
+    def channel_names(self) -> list[str]:
+        """Return the names of the channels of a number field that hold the values of the file.
+
+        The channels with values of the file are the first channels of the field.
+        """
+        return [self.field.name]
+
+    def constant_channels(self, encoded: np.ndarray) -> np.ndarray:
+        """Return a mask of the channels in `channel_names` that have the same value in all tokens.
+
+        `encoded`: (S, D) channels of all tokens.
+        """
+        values = np.asarray(encoded[:, : len(self.channel_names())])
+        return (values == values[:1]).all(axis=0)
+
+    @property
+    def has_one_scale(self) -> bool:
+        """Return True if the numbers of all sequences are scaled by the same mean and standard deviation."""
+        return False
+
+    def mask_channels(self) -> slice | None:
+        """Return the positions of the mask channels as a slice, or None if the field has no mask.
+
+        A mask channel is 1 where a value is present. The mask channels have the same order as `channel_names`.
+        """
+        return None
+
+    def outlier_warnings(self) -> list[str]:
+        """Return one warning per channel with outliers in the training data."""
+        return []
+
+
+class FieldEncoder(Column, Codec, View):
+    """Base class of all field kinds. `FieldEncoder` combines the interfaces `Column`, `Codec` and `View`.
+
+    Each field kind has its own subclass, which contains all code that is specific to the kind. If a cell is a list of
+    tokens, the kind is a subclass of `ListEncoder`. If a cell is a text that is split into tokens, the kind is a
+    subclass of `RunningTextEncoder`. Methods are called in this order: first declaration, reading and row checks
+    (`Column`), then staging, fitting and encoding (`Codec`), then reports and explanations (`View`). Only methods that
+    are called after `fit` or `restore` may use the fitted state.
+
+    `others`: dict field name → encoder of the field, for all fields of the dataset. The encoder of a field may need the
+    encoder of another field. `truncation`: limit of the sequence length. Only kinds that stage texts without truncating
+    the texts use `truncation`.
+    """
 
     def __init__(
         self,
@@ -85,215 +376,10 @@ class FieldEncoder(ABC):
         self.field = field
         self.others = others
         self.truncation = truncation
+        self.set_up()
 
-    def option(self, name: str) -> Any:
-        """Return an option, as set or by default."""
-        return self.field.options.get(name, self.options[name].default)
+    def set_up(self) -> None:
+        """Set the attributes that depend on the field and its options.
 
-    @classmethod
-    def complete(cls, field: Field, sample: pa.Table, list_separator: str | None, events: bool) -> Field:
-        """Return a declared field with what the configuration leaves open, such as the type of its values.
-
-        `sample`: the first rows of the file. `list_separator`: that of the data config. `events`: a row is a token, not
-        a sequence. Raises InputError.
+        `set_up` may not use `others`, because `others` may still be incomplete.
         """
-        return field
-
-    def check_references(self) -> None:  # noqa: B027 (most kinds have none)
-        """Raise InputError unless options that name other fields, and options together, can be used.
-
-        `others` holds the encoders of all fields, none of them fit.
-        """
-
-    def describe(self) -> str:
-        """Return type, width and options in words, for the console and reports."""
-        return ", ".join(f"{name}={value}" for name, value in self.field.options.items())
-
-    @property
-    @abstractmethod
-    def canonical_type(self) -> pa.DataType:
-        """Type of the canonical column, a row per sequence."""
-
-    @property
-    @abstractmethod
-    def expected(self) -> str:
-        """Phrase for a valid cell in errors, such as `a list of strings`."""
-
-    @abstractmethod
-    def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """SQL of the canonical column in a table with a row per sequence, null for a cell that does not fit.
-
-        `types`: DuckDB type by column. `where`: the source, for errors. Raises InputError for a column that cannot hold
-        the field.
-        """
-
-    def event_sql(self, column: str, kind: str, where: str) -> str:
-        """SQL of the value of one token in an event table, null where it is missing. See `list_sql`.
-
-        `kind`: DuckDB type of the column.
-        """
-        raise NotImplementedError
-
-    def sorted_event_sql(self, name: str, kind: str) -> str | None:
-        """SQL that replaces `event_sql` once the events are sorted, or None. `name`: of the sorted column.
-
-        DuckDB moves a column that is both sorted by and selected only once, if it is selected as it is.
-        """
-        return None
-
-    @property
-    def parts(self) -> Collection[str]:
-        """Names of the lists that make one value, of a field of several columns: a row in memory may have them."""
-        return ()
-
-    @abstractmethod
-    def from_python(self, value: Any) -> Any:
-        """Convert a Python value to the canonical type.
-
-        Raises UnfitValueError with the reason if it does not fit, or any ValueError, TypeError or Arrow error.
-        """
-
-    @abstractmethod
-    def parse(self, text: str) -> Any:
-        """Read a sequence that was typed on the command line."""
-
-    @abstractmethod
-    def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
-        """Mark rows of canonical columns that cannot be encoded."""
-
-    @property
-    def fit_after_others(self) -> bool:
-        """True if `fit` and `restore` need the fitted encoder of another field."""
-        return False
-
-    def stage(self, column: pa.Array) -> pa.Array:
-        """Return the form of a column of accepted rows that is kept on disk until the splits are known.
-
-        Category values and words become provisional codes, which are small and fast to count.
-        """
-        return column
-
-    @abstractmethod
-    def token_keys(self, column: pa.Array) -> np.ndarray:
-        """Return uint64 keys of staged tokens, equal where tokens are equal, to detect duplicate sequences.
-
-        (S,) or (S, W) for a column of lists, (N,) for a staged column that holds no lists.
-        """
-
-    @abstractmethod
-    def fit(self, read: ReadColumns) -> None:
-        """Learn from the staged rows of the training split, whose lists are already truncated."""
-
-    @abstractmethod
-    def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
-        """Encode canonical columns, as the reader yields them. Lists must already be truncated."""
-
-    def encode_staged(self, record_batch: pa.RecordBatch) -> EncodedField:
-        """Encode columns that `stage` returned."""
-        return self.encode(record_batch)
-
-    @abstractmethod
-    def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
-        """Return a readable text for each of T encoded tokens. `fields`: name → (T,) or (T, D)."""
-
-    def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
-        """Return columns for a table of tokens: heading → a text for each token of `shown`, "" for a missing value.
-
-        `fields`: name → (T,) or (T, D), the whole sequence. `shown`: (M,) positions in it. By default one column, of
-        the texts of `decode`.
-        """
-        return {self.field.name: self.decode({name: tokens[shown] for name, tokens in fields.items()})}
-
-    def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return (T, W) float64 numbers as the data has them, NaN where the encoded tokens tell that one was missing.
-
-        None for fields that are not numbers. `fields`: name → (T,) or (T, D).
-        """
-        return None
-
-    value_unit: ClassVar[str] = ""  # of `readable_values`
-
-    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return the (T, W) float64 numbers that a reader knows: `original_values`, or the gaps between times."""
-        return self.original_values(fields)
-
-    def known_values(self, cell: Any) -> Any:
-        """Return a canonical cell with the values by which a reader knows them, such as dates in place of seconds."""
-        return cell
-
-    def repeats_others(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return a mask of the tokens whose text in `token_columns` repeats others, which a line of all tokens omits.
-
-        `fields`: name → (T,) or (T, D), the whole sequence.
-        """
-        return np.zeros(len(fields[self.field.name]), bool)
-
-    def written_order(self, column: pa.Array) -> np.ndarray | None:
-        """Return the index (S,) of each encoded token among those of its cell. None where the order is the same.
-
-        `column`: canonical, of accepted rows.
-        """
-        return None
-
-    def token_removal(self, sequences: Ragged) -> TokenRemoval:
-        """Return what removes a token from copies of encoded sequences.
-
-        It holds for all fields of the sequences, so only a kind that stands alone may override it.
-        """
-        return TokenRemoval(sequences.offsets)
-
-    def traces(self, record_batch: pa.RecordBatch) -> dict[str, np.ndarray]:
-        """Return what `without_tokens` has to know of canonical columns, and encoded tokens do not tell.
-
-        Arrays of (S,) or (S, D). Their names hold a space, as no field has.
-        """
-        return {}
-
-    def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
-        """Return the encoded tokens of sequences of which one token was removed, as if it had never been there.
-
-        `removal`: by `token_removal`. `fields`: name → (S,) or (S, D) tokens of the complete rows, with their `traces`.
-        A kind whose values depend on other tokens, such as the time since the token before, computes them anew.
-        """
-        return fields[self.field.name][removal.kept]
-
-    def neutral(self, tokens: np.ndarray) -> np.ndarray:
-        """Return tokens that say nothing, in the shape of `tokens`: (S,) or (S, D).
-
-        Zeros are unknown values of a vocabulary, sets without values and the mean of scaled numbers.
-        """
-        return np.zeros_like(tokens)
-
-    @abstractmethod
-    def spec(self) -> TokenSpec:
-        """Return what a model needs to know of the field."""
-
-    @abstractmethod
-    def state(self) -> EncoderState:
-        """Return everything learned."""
-
-    @abstractmethod
-    def restore(self, state: EncoderState) -> None:
-        """Take over what `state` returned. Raises InputError if no encoder of this field can have that state."""
-
-    def channel_names(self) -> list[str]:
-        """Return the names of the leading channels of a number input: the values as the file has them."""
-        return [self.field.name]
-
-    def constant_channels(self, encoded: np.ndarray) -> np.ndarray:
-        """Return a mask of the channels of `channel_names` that never change. `encoded`: (S, D) channels."""
-        values = np.asarray(encoded[:, : len(self.channel_names())])
-        return (values == values[:1]).all(axis=0)
-
-    @property
-    def has_one_scale(self) -> bool:
-        """True if the numbers of all sequences are scaled by the same mean and deviation."""
-        return False
-
-    def mask_channels(self) -> slice | None:
-        """Return the channels that are 1 where a value is present, in the order of `channel_names`, if there are."""
-        return None
-
-    def outlier_warnings(self) -> list[str]:
-        """Return a warning for each channel in which training held outliers."""
-        return []

@@ -1,6 +1,7 @@
-"""The encoders of all fields of a dataset: make, fit, encode, decode, save and load.
+"""Functions that make, fit, save and load the encoders of a dataset's fields, and that encode and decode rows.
 
-Id 0 of a vocabulary is the unknown value. Padding needs no id, as padded tokens are never read.
+In a vocabulary, id 0 is the id of all unknown values. Padding needs no id of its own, because models ignore padded
+tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import EncodedField, EncoderState, FieldEncoder, ReadColumns
+from seqclf.data.encoding.encoder import EncodedField, EncoderState, FieldEncoder, ReadColumns, View
 from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.field_spec import PARENTS, FieldSpec
 from seqclf.data.ragged import Ragged
@@ -22,40 +23,45 @@ from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
 from seqclf.system.state_validation import error_context
 
-FIT_THREADS = 2  # numpy and tokenizers release the GIL; each thread holds a record batch in memory
+FIT_THREADS = 2  # numpy and tokenizers release the GIL; each thread needs memory for one record batch
 
 
 class EncodedRows(NamedTuple):
-    """N encoded rows, and `original_lengths`: (N,) int64 lengths before truncation."""
+    """N encoded rows. `original_lengths`: (N,) int64 number of tokens of each row before truncation."""
 
     sequences: Ragged
     original_lengths: np.ndarray
 
 
 def make_encoders(fields: Iterable[Field], truncation: Truncation = NO_TRUNCATION) -> dict[str, FieldEncoder]:
-    """Return an encoder for each field, in the order of the fields. They are not fit yet.
+    """Return one encoder per field, in the order of the fields. The encoders are not fit yet.
 
-    `truncation` matters for fitting only. A loaded encoder does not need it.
+    `truncation`: limit of the sequence length. Only the method `fit` uses `truncation`. An encoder that is restored and
+    not fit needs no truncation.
     """
     encoders: dict[str, FieldEncoder] = {}
     for field in fields:
-        # Each encoder gets the mapping itself, as it may depend on a field that comes later.
+        # All encoders share the dict `encoders`, which is filled by this loop. A field may therefore depend on a field
+        # that comes later in the schema.
         encoders[field.name] = make_encoder(field, encoders, truncation)
     return encoders
 
 
 def fit_encoders(encoders: Mapping[str, FieldEncoder], read: ReadColumns) -> None:
-    """Fit each encoder on staged training rows, two at a time. `read`: see `ReadColumns`."""
+    """Fit the encoders on staged training rows, two encoders at a time.
+
+    `read`: function that yields staged columns (see `ReadColumns`).
+    """
     with ThreadPoolExecutor(FIT_THREADS) as pool:
         for after_others in (False, True):
             group = [encoder for encoder in encoders.values() if encoder.fit_after_others is after_others]
-            list(pool.map(lambda encoder: encoder.fit(read), group))  # the list re-raises errors of the threads
+            list(pool.map(lambda encoder: encoder.fit(read), group))  # list() raises the errors of the threads
 
 
 def encode(encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation) -> EncodedRows:
-    """Truncate and encode canonical columns, as the reader yields them.
+    """Truncate and encode canonical columns.
 
-    A text may have no token that the tokenizer knows. Its length is then 0.
+    A row has the length 0 if its text has no token that the tokenizer knows.
     """
     record_batch = truncation.cut_lists(record_batch, encoders)
     return _joined(record_batch, [encoder.encode(record_batch) for encoder in encoders.values()], truncation)
@@ -64,7 +70,7 @@ def encode(encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, t
 def removal_traces(
     encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation
 ) -> dict[str, np.ndarray]:
-    """Return the traces of the tokens that `encode` gives for the same columns (see `FieldEncoder.traces`)."""
+    """Return the arrays of `FieldEncoder.traces` for all fields, and for the same tokens as in `encode`."""
     record_batch = truncation.cut_lists(record_batch, encoders)
     return {name: array for encoder in encoders.values() for name, array in encoder.traces(record_batch).items()}
 
@@ -72,12 +78,15 @@ def removal_traces(
 def encode_staged(
     encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation
 ) -> EncodedRows:
-    """Encode staged columns, whose lists were truncated when they were written. See also `encode`."""
+    """Encode staged columns. Lists in staged columns are already truncated."""
     return _joined(record_batch, [encoder.encode_staged(record_batch) for encoder in encoders.values()], truncation)
 
 
 def _joined(record_batch: pa.RecordBatch, fields: list[EncodedField], truncation: Truncation) -> EncodedRows:
-    """Join the fields of a record batch, whose lengths agree. Texts are truncated here, as tokens."""
+    """Join the encoded fields of a record batch. All fields of the record batch must have the same sequence lengths.
+
+    The function also truncates the sequences of text fields.
+    """
     lengths = fields[-1].lengths
     arrays = {name: array for field in fields for name, array in field.arrays.items()}
     original_lengths = lengths
@@ -86,15 +95,19 @@ def _joined(record_batch: pa.RecordBatch, fields: list[EncodedField], truncation
     return EncodedRows(truncation.cut_tokens(lengths, arrays), original_lengths)
 
 
-def token_texts(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> list[str]:
-    """Return a readable text for each encoded token, with all its fields. `fields`: name → (T,) or (T, D)."""
+def token_texts(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray]) -> list[str]:
+    """Return a readable text for each encoded token. The text of a token joins the texts of all fields.
+
+    `fields`: dict array name → (T,) or (T, D) encoded tokens of one sequence.
+    """
     return [" ".join(parts) for parts in zip(*(encoder.decode(fields) for encoder in encoders.values()), strict=True)]
 
 
-def decode(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray], most: int = 40) -> str:
-    """Return one encoded sequence as readable text, of a long one the first and last tokens.
+def decode(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray], most: int = 40) -> str:
+    """Return one encoded sequence as readable text.
 
-    `fields`: name → (T,) or (T, D). At most `most` tokens are shown.
+    If the sequence has more than `most` tokens, the text shows only the first and the last tokens, `most` in total.
+    `fields`: dict array name → (T,) or (T, D) encoded tokens.
     """
     count = len(next(iter(fields.values())))
     shown = np.arange(count) if count <= most else np.r_[: most // 2, count - most // 2 : count]
@@ -105,9 +118,11 @@ def decode(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray
 
 
 def input_specs(encoders: Mapping[str, FieldEncoder], classes: Sequence[str]) -> list[FieldSpec]:
-    """Return the specs of all inputs of a model: those of the fields, and the parents of the nodes of a tree.
+    """Return one spec per input of a model.
 
-    `classes`: the labels, which nodes of a tree may have too.
+    Every field is an input of the model, and a tree field has the parents of its nodes as a second input.
+
+    `classes`: class labels of the dataset, which may also be labels of tree nodes.
     """
     specs: list[FieldSpec] = []
     for encoder in encoders.values():
@@ -120,7 +135,10 @@ def input_specs(encoders: Mapping[str, FieldEncoder], classes: Sequence[str]) ->
 
 
 def save_encoders(encoders: Mapping[str, FieldEncoder], folder: Path) -> None:
-    """Write the state of each encoder to a new folder: NAME.json, and NAME.npy for pretrained vectors."""
+    """Write the state of each encoder to the file FIELD.json in a new folder.
+
+    Pretrained vectors are written to the file FIELD.npy.
+    """
     folder.mkdir(parents=True)
     for name, encoder in encoders.items():
         (folder / f"{name}.json").write_text(json.dumps(encoder.state(), ensure_ascii=False), encoding="utf-8")
@@ -129,12 +147,14 @@ def save_encoders(encoders: Mapping[str, FieldEncoder], folder: Path) -> None:
 
 
 def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]) -> dict[str, FieldEncoder]:
-    """Return the encoders of `fields`, restored from the state that `states` returns for each name.
+    """Return the encoders of `fields`, restored from stored states.
 
-    Raises InputError that names the encoder whose state is not valid.
+    `states`: function that takes the name of a field and returns the stored state of its encoder. Raises InputError
+    with the name of the encoder if a state is not valid.
     """
     encoders = make_encoders(fields)
-    # Numbers that are scaled within categories have as many scales as the restored vocabulary has values.
+    # A number field with the option `by` has one scale per value of a category field. A number field with the option
+    # `by` is restored after the category fields, because it needs the vocabulary of a category field.
     for name, encoder in sorted(encoders.items(), key=lambda entry: entry[1].fit_after_others):
         with error_context(f"encoder of {name}", "export or prepare it anew"):
             encoder.restore(states(name))
@@ -142,7 +162,7 @@ def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]
 
 
 def load_encoder_files(fields: Iterable[Field], folder: Path) -> dict[str, FieldEncoder]:
-    """Return the encoders that `save_encoders` wrote."""
+    """Return the encoders, restored from the files that `save_encoders` wrote to `folder`."""
     encoders = load_encoders(fields, lambda name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
     for name, encoder in encoders.items():
         if (folder / f"{name}.npy").is_file():

@@ -1,4 +1,4 @@
-"""Base of the field kinds whose cells are texts, which the encoder splits into tokens."""
+"""Base class of the field kinds whose cells are texts, which the encoder splits into tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from seqclf.errors import InputError
 
 
 class RunningTextEncoder(FieldEncoder):
-    """A field whose cells are texts. It is the only field of a sequence, as its tokens exist only once encoded."""
+    """A field whose cells are texts that the encoder splits into tokens.
+
+    A text field or a tree field must be the only field of a dataset. Another field would need one value per token, but
+    the tokens of a text are known only after encoding.
+    """
 
     stands_alone = True
     in_event_tables = False
@@ -31,7 +35,7 @@ class RunningTextEncoder(FieldEncoder):
 
     @property
     def remedy_for_lists(self) -> str:
-        """Remedy, for errors, for a column of lists."""
+        """Return the remedy that an error suggests if the column holds lists instead of texts."""
         return f"set data.fields.{self.field.name}=category or number"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:

@@ -1,4 +1,4 @@
-"""Base of the field kinds whose cells are lists, a token per element."""
+"""Base class of the field kinds whose cells are lists with one element per token."""
 
 from __future__ import annotations
 
@@ -24,34 +24,33 @@ from seqclf.data.schema.cell_types import (
     looks_bracketed,
     split_cell,
 )
-from seqclf.data.schema.problems import BLANK_REASON, Problems, true_rows
+from seqclf.data.schema.problems import BLANK_REASON, BY_SPACES, Problems, true_rows
 from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 
-BY_SPACES = "\"data.list_separator=' '\""  # quoted for the shell and for Hydra
-
 
 class ListEncoder(FieldEncoder):
-    """A field whose cells are lists of tokens, or in event tables the value of one token.
+    """A field whose cells are lists of tokens. In an event table, each cell is the value of one token.
 
-    A kind says how it reads the list of a text cell (`text_sql`), a list of DuckDB (`elements_sql`) and a value of an
-    event (`value_sql`), how it checks elements that are not null (`check_elements`), and how it converts one element of
-    a Python list (`element_from_python`).
+    A subclass defines the SQL for three kinds of cells: a text cell with a list (`text_sql`), a DuckDB list
+    (`elements_sql`) and the value of an event (`value_sql`). A subclass may also check elements that are not null
+    (`check_elements`) and convert elements of a Python list (`element_from_python`).
     """
 
-    inference_rank: ClassVar[int | None] = None  # kinds of low rank are tried first; None: never inferred
+    inference_rank: ClassVar[int | None] = None  # kinds are tried by ascending rank; None means never inferred
 
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
-        """Return True if a column that the config does not name looks like this kind.
+        """Return True if a column should become a field of this kind. The method is used if the config names no fields.
 
-        `separator`: of lists in text cells. `events`: a cell is one value, not a list.
+        `separator`: text between the elements of a list in a text cell. `events`: True for an event table, in which a
+        cell is one value and not a list.
         """
         return False
 
     @classmethod
     def inferred_options(cls, cells: pa.ChunkedArray) -> dict[str, Any]:
-        """Return the options that an inferred column of an event table needs."""
+        """Return the options of a field of this kind, inferred from the cells of a column in an event table."""
         return {}
 
     @classmethod
@@ -59,29 +58,26 @@ class ListEncoder(FieldEncoder):
         cells = sample.column(field.columns[0])
         options = dict(field.options)
         separator = options.pop("separator", None)
-        if events:
-            return cls.complete_event(replace(field, options=options), cells, separator or list_separator)
-        if not is_text(cells.type):
+        if events or not is_text(cells.type):
             separator = None
         elif separator is None and not looks_bracketed(cells):
-            # Bracketed lists are separated by commas, whatever data.list_separator says of others.
+            # Lists without brackets are separated by data.list_separator. Lists in brackets are separated by commas.
             separator = list_separator
-        return cls.complete_list(replace(field, separator=separator, options=options), cells)
+        return cls.completed(replace(field, separator=separator, options=options), cells, events)
 
     @classmethod
-    def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
-        """Return the field of a table with a row per sequence, whose `separator` is known."""
-        return field
+    def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
+        """Return the field with added properties that are inferred from its cells, such as the type of its values.
 
-    @classmethod
-    def complete_event(cls, field: Field, cells: pa.ChunkedArray, separator: str | None) -> Field:
-        """Return the field of an event table. A cell is one value, unless the kind splits it by `separator`."""
+        `field`: field whose `separator` is already known. `events`: True for an event table, in which a cell is one
+        value and not a list.
+        """
         return field
 
     @property
     @abstractmethod
     def element_type(self) -> pa.DataType:
-        """Type of a token in the canonical column."""
+        """Return the Arrow type of a token in the canonical column."""
 
     @property
     def canonical_type(self) -> pa.DataType:
@@ -89,7 +85,7 @@ class ListEncoder(FieldEncoder):
 
     @property
     def may_miss(self) -> bool:
-        """True if elements may be null."""
+        """Return True if elements of a list may be null."""
         return "missing" in self.options and self.option("missing") != "refuse"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
@@ -97,7 +93,10 @@ class ListEncoder(FieldEncoder):
         return self.column_sql(column, types[column], where)
 
     def column_sql(self, name: str, kind: str, where: str) -> str:
-        """The tokens of one column of DuckDB type `kind`. Raises InputError for a type that cannot hold them."""
+        """Return the SQL of the lists of tokens in the column `name`. `kind`: DuckDB type of the column.
+
+        Raises InputError if a column of this type cannot hold lists of tokens.
+        """
         column = quote_identifier(name)
         if kind == "VARCHAR":
             return self.text_sql(f"NULLIF(trim({column}), '')")
@@ -105,7 +104,7 @@ class ListEncoder(FieldEncoder):
             return self.text_sql(plain(name, kind))
         if kind == "JSON" or kind.startswith("JSON["):
             return self.elements_sql(f"to_json({column})", "JSON")
-        if kind == '"NULL"':  # a column without a single value
+        if kind == '"NULL"':  # every cell of the column is null
             return self.elements_sql("NULL", kind)
         if not kind.endswith("]"):
             raise InputError(
@@ -118,11 +117,18 @@ class ListEncoder(FieldEncoder):
 
     @abstractmethod
     def text_sql(self, cell: str) -> str:
-        """SQL of the list in a text cell: split by the separator, or in brackets as JSON and DuckDB write it."""
+        """Return SQL that converts a text cell to a list of tokens.
+
+        The text cell holds a list in brackets, as in JSON or DuckDB, or elements with the field's separator between
+        them.
+        """
 
     @abstractmethod
     def elements_sql(self, column: str, kind: str) -> str:
-        """SQL of a list of DuckDB type `kind` (such as `DOUBLE[]`, `VARCHAR[]`, `JSON` or `"NULL"`) as tokens."""
+        """Return SQL that converts a list of values to a list of tokens.
+
+        `kind`: DuckDB type of the list, such as `DOUBLE[]`, `VARCHAR[]`, `JSON` or `"NULL"`.
+        """
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
         if is_nested(kind):
@@ -136,29 +142,35 @@ class ListEncoder(FieldEncoder):
 
     @abstractmethod
     def value_sql(self, value: str, kind: str) -> str:
-        """SQL of one token from a value of DuckDB type `kind`, null where it is missing."""
+        """Return SQL that converts the value of an event to a token. A missing value becomes null.
+
+        `kind`: DuckDB type of the value.
+        """
 
     def from_python(self, value: Any) -> Any:
         if hasattr(value, "to_numpy") and not isinstance(
             value, (pa.Array, pa.ChunkedArray)
-        ):  # a series or a frame of pandas or polars
+        ):  # value is a series or a frame of pandas or polars
             value = value.to_numpy()
         if isinstance(value, np.ndarray):
-            if value.dtype.kind == "M":  # as nanoseconds, times would become plain numbers
+            if value.dtype.kind == "M":  # tolist() would return times in nanoseconds as plain integers
                 value = value.astype("datetime64[us]")
-            value = value.tolist()  # Python numbers, which `element_from_python` distinguishes
+            value = value.tolist()  # `element_from_python` expects Python numbers, not numpy numbers
         if isinstance(value, str):
-            raise ValueError("a text is not a list")  # Arrow would take it as a list of characters
+            raise ValueError("a text is not a list")  # Arrow would convert the text to a list of characters
         if isinstance(value, (list, tuple)):
             value = [self.element_from_python(entry) for entry in value]
         return pa.scalar(value, self.canonical_type).as_py()
 
     def element_from_python(self, entry: Any) -> Any:
-        """Convert one element of a Python list, which may be None."""
+        """Convert one element of a Python list to a token. The element of the Python list may be None."""
         return entry
 
     def parse(self, text: str) -> Any:
-        """Read tokens as JSON or as in the field's cells, or a mapping of several fields as JSON."""
+        """Parse a list of tokens that is written in JSON or like a cell of the field.
+
+        A text that begins with `{` is read as a JSON object with the lists of several fields.
+        """
         if text.lstrip().startswith("{"):
             try:
                 return json.loads(text)
@@ -168,7 +180,7 @@ class ListEncoder(FieldEncoder):
         return [self.parse_element(entry) for entry in split_cell(text.strip(), separator)]
 
     def parse_element(self, entry: Any) -> Any:
-        """Convert one element that was typed on the command line."""
+        """Convert one element of a list that was typed on the command line to a token."""
         return entry
 
     def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
@@ -187,13 +199,20 @@ class ListEncoder(FieldEncoder):
         self.check_elements(elements, row_of_token, problems)
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
-        """Mark rows with bad elements. `elements`: (S,) tokens of all rows. `row_of_token`: (S,)."""
+        """Call `problems.mark_tokens` for the elements that are not valid.
+
+        `elements`: (S,) tokens of all rows. `row_of_token`: (S,) index of the row of each token.
+        """
 
     def _null_reasons(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[str]:
-        """A reason for each of the rows whose list is null: the cell was empty, or could not be cast."""
+        """Return one reason for each row in `rows`, whose list is null.
+
+        A list is null if the cell is empty or does not hold a list.
+        """
         if len(self.field.columns) > 1:
             return ["are empty, not lists of numbers, or lists of different lengths"] * len(rows)
-        # Text cells are carried along as they were written, to be quoted here.
+        # The record batch may hold the original text of each cell in a separate column. The reason quotes the original
+        # text of the cell.
         raw = raw_column(self.field.name)
         has_raw = raw in columns.schema.names
         texts = columns.column(raw).take(pa.array(rows)).to_pylist() if has_raw else [None] * len(rows)
@@ -206,21 +225,22 @@ class ListEncoder(FieldEncoder):
 
 
 def infer_values(cells: pa.ChunkedArray) -> str:
-    """Return the type of cells of single values (see `infer_elements`), but for a few odd ones among numbers.
+    """Return the element type of a column of single values (see `infer_elements`).
 
-    A cell such as `err` or `<5` refuses its row when it is read, wherever it stands in the file.
+    If almost all text cells are numbers, a few other texts, such as `err` or `<5`, are ignored. Rows with texts such as
+    `err` are rejected later, when the file is read.
     """
     values = cells.to_pylist()
     if is_text(cells.type):
         odd = {row for row, value in enumerate(values) if not is_missing(value) and not is_number(value)}
         if len(odd) <= MAX_ODD_SHARE * sum(not is_missing(value) for value in values):
             values = [value for row, value in enumerate(values) if row not in odd]
-    # The whole column as one list: its values are inferred like those of a list column.
+    # `infer_elements` expects a column of lists, so all values are passed as one list.
     return infer_elements(pa.chunked_array([pa.array([values])]), None)[0]
 
 
 def parse_number(entry: Any) -> Any:
-    """Convert a text that spells a number to it, and leave everything else as it is."""
+    """Convert a text to a float if the text spells a number. Other values are returned unchanged."""
     try:
         return float(entry) if isinstance(entry, str) else entry
     except ValueError:

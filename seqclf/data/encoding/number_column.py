@@ -1,37 +1,35 @@
-"""Columns of numbers: how the channels of a number field are inferred, read and checked."""
+"""Base class of number fields. The class infers, reads and checks the columns of a number field."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, FieldEncoder
 from seqclf.data.encoding.list_encoder import ListEncoder, infer_values, parse_number
 from seqclf.data.schema.casts import TEXT_TYPES, bracketed_numbers, element_type, number, split_list
 from seqclf.data.schema.cell_types import infer_elements, names_missing
 from seqclf.data.schema.problems import Problems, check_numbers
 from seqclf.data.schema.schema import Field
-from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 
 
 class NumberColumn(ListEncoder):
-    """A number, or a vector of `width` numbers, per token. Its channels are in one column or in several."""
+    """A field with one number per token, or with a vector of `width` numbers per token.
+
+    In a file, the numbers of a vector are in one column of vectors, or in one column per number.
+    """
 
     takes_several_columns = True
     inference_rank = 30
 
-    def __init__(
-        self,
-        field: Field,
-        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
-        truncation: Truncation = NO_TRUNCATION,
-    ):
-        super().__init__(field, others, truncation)
-        self.width = field.width or 1
+    @cached_property
+    def width(self) -> int:
+        """Return the size of a token's vector. The width of a single number is 1."""
+        return self.field.width or 1
 
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
@@ -45,20 +43,16 @@ class NumberColumn(ListEncoder):
         return {"missing": "last"} if cells.null_count or names_missing(cells) else {}
 
     @classmethod
-    def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
-        _, width = infer_elements(cells, field.separator)
+    def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
+        width = 1 if events else infer_elements(cells, field.separator)[1]
         return replace(field, width=max(width, len(field.columns)))
-
-    @classmethod
-    def complete_event(cls, field: Field, cells: pa.ChunkedArray, separator: str | None) -> Field:
-        return replace(field, width=len(field.columns))
 
     def describe(self) -> str:
         return ", ".join(filter(None, [f"{self.field.width} channels", super().describe()]))
 
     @property
     def depth(self) -> int:
-        """Nesting of the lists in a cell: 2 for a list of vectors, else 1."""
+        """Return the nesting depth of the lists in a cell: 2 for a list of vectors, otherwise 1."""
         return 2 if self.width > 1 and len(self.field.columns) == 1 else 1
 
     @property
@@ -70,7 +64,11 @@ class NumberColumn(ListEncoder):
         return "a list of numbers" if self.width == 1 else f"a list of vectors of {self.width} numbers"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """See `FieldEncoder`. Several columns become one list of vectors, null unless their lists are equally long."""
+        """Return the SQL of the canonical column (see `Column.list_sql`).
+
+        Several columns are combined into one list of vectors. The SQL evaluates to null if the columns hold lists of
+        different lengths.
+        """
         lists = [self.column_sql(column, types[column], where) for column in self.field.columns]
         if len(lists) == 1:
             return lists[0]
@@ -104,11 +102,11 @@ class NumberColumn(ListEncoder):
         return parse_number(entry)
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
-        # Finite as float32, which the model gets.
+        # Numbers must be finite as float32, because the model gets float32.
         check_numbers(elements, row_of_token, self.field, problems, may_miss=self.may_miss, finite_as=np.float32)
 
     def channel_names(self) -> list[str]:
-        """Return the column of each channel, or indexed names if one column holds vectors."""
+        """Return the column name of each channel. If one column holds vectors, return names such as `x[0]`."""
         if len(self.field.columns) == self.width:
             return list(self.field.columns)
         return [f"{self.field.name}[{channel}]" for channel in range(self.width)]

@@ -1,4 +1,4 @@
-"""Field kinds by name: the modules of `encoding.kinds`, and plugins of other packages."""
+"""Look up field kinds by name. A field kind is a module of `encoding.kinds` or a plugin of another package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 
-from seqclf.config.suggestions import did_you_mean
+from seqclf.config.hints import did_you_mean
 from seqclf.data.encoding.encoder import NO_ENCODERS, FieldEncoder
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
@@ -14,17 +14,17 @@ from seqclf.errors import InputError
 from seqclf.system.plugins import FIELD_KINDS, defined_class, installed_plugins, load_plugin, module_names
 
 BUILT_IN = f"{__package__}.kinds"
-_plugins: dict[str, type[FieldEncoder]] = {}  # loaded ones, because every lookup scans all installed packages
+_plugins: dict[str, type[FieldEncoder]] = {}  # cache of loaded plugins, because a lookup scans all installed packages
 
 
 @cache
 def built_in_kinds() -> tuple[str, ...]:
-    """Return the names of the kinds of this package."""
+    """Return the names of the built-in field kinds."""
     return tuple(module_names(BUILT_IN))
 
 
 def kind_names() -> list[str]:
-    """Return the names of all kinds."""
+    """Return the names of all field kinds, including the kinds of installed plugins."""
     return [*built_in_kinds(), *installed_plugins(FIELD_KINDS)]
 
 
@@ -46,12 +46,13 @@ def _plugin_class(kind: str) -> type[FieldEncoder] | None:
 
 
 def encoder_class(kind: object, key: str = "kind") -> type[FieldEncoder]:
-    """Return the class of a kind. Raises InputError, which names `key`, where there is none.
+    """Return the encoder class of a field kind. Raises InputError if the kind is unknown. The error contains `key`.
 
     >>> encoder_class("category").__name__
     'CategoryEncoder'
     """
-    # A kind of this package cannot be replaced by a plugin, so that bundles mean the same everywhere.
+    # A plugin cannot replace a kind of this package. Otherwise, a bundle could give different results on different
+    # machines.
     if kind in built_in_kinds():
         return _built_in_class(str(kind))
     plugin = _plugin_class(kind) if isinstance(kind, str) else None
@@ -66,5 +67,5 @@ def encoder_class(kind: object, key: str = "kind") -> type[FieldEncoder]:
 def make_encoder(
     field: Field, others: Mapping[str, FieldEncoder] = NO_ENCODERS, truncation: Truncation = NO_TRUNCATION
 ) -> FieldEncoder:
-    """Return the encoder of a field, not fit yet. See `FieldEncoder` for the arguments."""
+    """Return an encoder of a field. The encoder is not fit yet. `FieldEncoder` describes the arguments."""
     return encoder_class(field.kind, f"field {field.name}")(field, others, truncation)

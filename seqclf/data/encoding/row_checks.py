@@ -1,4 +1,4 @@
-"""Row checks: the rows of a record batch that can be used, and the reasons why others cannot."""
+"""Row checks: find the rows of a record batch that must be rejected, and the reasons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.declaration import may_be_cut
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.encoder import Column
 from seqclf.data.ragged import lengths_or_zero
 from seqclf.data.schema.casts import ID, LABEL
 from seqclf.data.schema.problems import Problems, true_rows
@@ -19,11 +19,11 @@ EMPTY_REASON = "has no token that the tokenizer knows; a sequence needs at least
 
 
 def check_rows(
-    columns: pa.RecordBatch, schema: Schema, encoders: Mapping[str, FieldEncoder], labelled: bool = True
+    columns: pa.RecordBatch, schema: Schema, encoders: Mapping[str, Column], labelled: bool = True
 ) -> Problems:
     """Check each row of canonical columns against the schema.
 
-    `encoders`: by field, not necessarily fit. `labelled`: check the labels too.
+    `encoders`: dict field name → encoder of the field, which need not be fit. `labelled`: True to check the labels too.
     """
     problems = Problems(columns.num_rows)
     if schema.group_by and ID in columns.schema.names:
@@ -42,7 +42,7 @@ def check_rows(
 
 
 def _check_lengths(columns: pa.RecordBatch, first: Field, field: Field, problems: Problems) -> None:
-    """Refuse rows in which `field` has another number of tokens than the `first` field."""
+    """Mark rows in which `field` has more or fewer tokens than the field `first`."""
     lengths, expected = (lengths_or_zero(columns.column(name)) for name in (field.name, first.name))
     bad = np.flatnonzero(problems.usable & (lengths != expected))
     reasons = [
@@ -53,7 +53,10 @@ def _check_lengths(columns: pa.RecordBatch, first: Field, field: Field, problems
 
 
 def too_long_reason(lengths: np.ndarray, schema: Schema) -> str:
-    """Return the reason to refuse sequences above the limit of the schema. `lengths`: (N,) before truncation."""
+    """Return the reason for rejecting sequences that are longer than `max_length` of the schema.
+
+    `lengths`: (N,) number of tokens of each sequence before truncation.
+    """
     longest = int(lengths.max())
     remedy = "set data.truncate=keep_first or keep_last, or raise data.max_length"
     if not may_be_cut(schema.fields):

@@ -1,36 +1,45 @@
-"""Scales of number channels: mean and deviation, or median and quartiles, per group and without outliers."""
+"""Fit the scales of number channels, per group and without outliers.
+
+A scale consists of a mean and a standard deviation. A robust scale is computed from the median and the quartiles.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-# Outliers that flatten a channel: fill values such as 1e38, and broken readings.
+from seqclf.errors import InputError
+from seqclf.system.state_validation import require
 
-FILL_VALUE = 1e20  # fill values (1e20, 9.97e36, 3.4e38) reach it; measurements in common units do not
-SUSPICIOUS = 1e9  # a few values from here on may be broken readings
+# Some outliers are much larger than all other values: fill values such as 1e38, and broken readings.
+
+FILL_VALUE = 1e20  # minimum magnitude of fill values such as 1e20, 9.97e36 and 3.4e38; measurements are smaller
+SUSPICIOUS = 1e9  # a few values of at least this magnitude may be broken readings
 MAX_SUSPICIOUS_COUNT, MAX_SUSPICIOUS_SHARE = 3, 0.01
-JUMP = 1e6  # ratio from the largest usual magnitude to the smallest extreme one; heavy tails leave no such gap
-MIN_FILL_MAGNITUDE = 999.0  # of numbers such as -9999 and 1e15, which stand for "no reading" where they are repeated
-MIN_FILL_RATIO = 10.0  # of their magnitude to that of all other values
-PRECISION = float(np.finfo(np.float32).eps)  # of the model's input
+JUMP = 1e6  # minimum ratio of the smallest outlier to the largest other value; heavy-tailed values have smaller gaps
+MIN_FILL_MAGNITUDE = 999.0  # minimum magnitude of fill values such as -9999 and 1e15, which mean "no reading"
+MIN_FILL_RATIO = 10.0  # minimum ratio of the magnitude of a fill value to the magnitude of any other value
+PRECISION = float(np.finfo(np.float32).eps)  # relative precision of float32, the type of the model's inputs
 ROUNDING = 8 * np.finfo(np.float64).eps
 
 
 def usual_range(values: np.ndarray, lowest: float, highest: float) -> tuple[float, float] | None:
-    """Range of the values that are not extreme, or None if no value is extreme.
+    """Return the range of the values that are not outliers, or None if there are no outliers.
 
-    Values are extreme only if they raise the deviation so much that the others would differ by less than the precision
-    of float32 once scaled. That alone is not enough, as noise at rest under rare events looks the same. So extreme
-    values must also lie beyond a jump in magnitude, and be at least `FILL_VALUE`, or be few, at least `SUSPICIOUS` and
-    far beyond the tail of the others.
+    Values are outliers only if they make the standard deviation so large that all other values are equal in float32
+    after scaling. A large standard deviation alone does not prove outliers, because rare events in noise around 0 also
+    cause a large standard deviation. Therefore, the smallest outlier must also have at least `JUMP` times the magnitude
+    of the largest other value. In addition, outliers must have a magnitude of at least `FILL_VALUE`. Outliers below
+    `FILL_VALUE` must be few, at least `SUSPICIOUS` in magnitude, and far beyond the tail of the other values.
 
-    A number of nines, or a power of ten, that is repeated and far beyond all others is extreme too (see `_is_fill`).
+    A number such as 9999 or a power of ten is also an outlier if the number is repeated and much larger than all other
+    values (see `_is_fill`).
 
-    `values`: (n,) a sample without NaN. `lowest`, `highest`: extremes of all values, sampled or not.
+    `values`: (n,) sample of the values, without NaN. `lowest`: minimum of all values, which the sample may lack.
+    `highest`: maximum of all values, which the sample may lack.
 
     >>> usual_range(np.array([1.0, 2.0, 3.0, 4.0, 1e38]), 1.0, 1e38)
     (1.0, 4.0)
@@ -63,7 +72,7 @@ def usual_range(values: np.ndarray, lowest: float, highest: float) -> tuple[floa
 
 
 def _is_fill(value: float) -> bool:
-    """Return True for a number that programs write where there is none: 9999, -99999, 1e15.
+    """Return True for a number that programs write in place of a missing number, such as 9999, -99999 or 1e15.
 
     >>> [_is_fill(value) for value in (-9999.0, 1e15, 999999999.0, 9990.0, 99.0)]
     [True, True, True, False, False]
@@ -76,10 +85,12 @@ def _is_fill(value: float) -> bool:
 
 
 def _stands_out(magnitudes: np.ndarray, first_extreme: int) -> bool:
-    """Return True if a jump covers three times the orders of magnitude of the upper tenth below it.
+    """Return True if the smallest outlier is far beyond the tail of the usual values.
 
-    Magnitudes of many decades have such tails: of log-normal ones with a deviation of 8, the largest of 300 is a
-    million times the second one in one sample of 2,000.
+    On a log scale, the gap below the smallest outlier must be more than three times as wide as the gap between the 90 %
+    quantile and the maximum of the usual values. With a smaller limit, large values of a heavy-tailed distribution
+    would be treated as outliers. For example, in 1 of 2,000 samples of 300 log-normal values with a standard deviation
+    of 8, the largest value is a million times the second largest.
     """
     usual = magnitudes[:first_extreme]
     usual = usual[usual > 0]
@@ -90,10 +101,11 @@ def _stands_out(magnitudes: np.ndarray, first_extreme: int) -> bool:
 
 
 def may_have_outliers(mean: np.ndarray, deviation: np.ndarray, lowest: np.ndarray, highest: np.ndarray) -> np.ndarray:
-    """Mask of the channels for which `usual_range` may find a range, by statistics of all values.
+    """Return a mask of channels that may have outliers, computed from statistics of all their values.
 
-    The arguments are arrays of one shape, and so is the mask. The test is cheap: a second pass over the data is needed
-    only where it is true. By Chebyshev's inequality at most `MAX_SUSPICIOUS_SHARE` of the values lie nine or more
+    All arguments and the mask have the same shape. The function is cheap, because it does not read the data again. Only
+    channels in the returned mask need a second pass over the data, in which `usual_range` looks for outliers. By
+    Chebyshev's inequality, at most about a fraction `MAX_SUSPICIOUS_SHARE` of the values is more than nine standard
     deviations from the mean.
     """
     magnitude = np.maximum(np.abs(lowest), np.abs(highest))
@@ -106,19 +118,22 @@ def may_have_outliers(mean: np.ndarray, deviation: np.ndarray, lowest: np.ndarra
 
 
 def mean_and_deviation(values: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of (n,) values of any magnitude."""
-    # Squares of values beyond 1e154 overflow float64, so values are divided by the largest one first.
+    """Return the mean and the standard deviation of (n,) values of any magnitude."""
+    # Values are divided by the largest magnitude first, because the square of a value beyond 1e154 overflows float64.
     scale = float(np.abs(values).max(initial=0.0)) or 1.0
     return float((values / scale).mean() * scale), float((values / scale).std() * scale)
 
 
-# Statistics that scalers collect in one pass over record batches: moments, and a sample for quantiles.
+# The following classes collect statistics in one pass over the record batches: moments, and a sample for quantiles.
 
 SAMPLE_ROWS = 100_000
 
 
 class _Sums(NamedTuple):
-    """Size, sum and sum of squared deviations of the values of one channel: (groups,) each, or one number."""
+    """Statistics of the values of one channel: count, sum, and sum of squared deviations.
+
+    Each of the three statistics is a (groups,) array or a number.
+    """
 
     size: np.ndarray | int
     total: np.ndarray | float
@@ -126,10 +141,11 @@ class _Sums(NamedTuple):
 
 
 class Moments:
-    """Count, mean, deviation and extremes of each channel within each group, without NaN.
+    """Count, mean, standard deviation, minimum and maximum of each channel in each group.
 
-    All arrays are (groups, channels). Batches are merged by the update of Chan, Golub and LeVeque (1979) on count, mean
-    and sum of squared deviations, so a large offset costs no precision.
+    Missing values (NaN) are ignored. All arrays have the shape (groups, channels). Batches are merged by the update
+    formula of Chan, Golub and LeVeque (1979) for count, mean and sum of squared deviations. A large offset of the
+    values therefore costs no precision.
     """
 
     def __init__(self, groups: int, channels: int):
@@ -139,9 +155,13 @@ class Moments:
         self.lowest = np.full((groups, channels), np.inf)
         self.highest = np.full((groups, channels), -np.inf)
 
-    @np.errstate(over="ignore", invalid="ignore")  # an overflow shows as a deviation that is not finite
+    @np.errstate(over="ignore", invalid="ignore")  # if squares overflow, the standard deviation is not finite
     def update(self, values: np.ndarray, groups: np.ndarray | None) -> None:
-        """Add S tokens. `values`: (S, channels). `groups`: (S,) group of each token, or None for a single group."""
+        """Add the values of S tokens to the statistics.
+
+        `values`: (S, channels) values of the tokens. `groups`: (S,) group of each token, or None if there is only one
+        group.
+        """
         count, total, squares = (np.empty_like(self.count) for _ in range(3))
         for channel in range(values.shape[1]):
             column = values[:, channel]
@@ -151,7 +171,7 @@ class Moments:
 
     def _ungrouped(self, values: np.ndarray, channel: int) -> _Sums:
         total = values.sum()
-        if np.isnan(total):  # cheaper than a mask in the common case of no NaN
+        if np.isnan(total):  # a sum is computed faster than a mask, and NaN is rare
             values = values[~np.isnan(values)]
             total = values.sum()
         deviations = values - values.mean() if len(values) else values
@@ -185,26 +205,27 @@ class Moments:
         np.maximum.at(self.highest[:, channel], groups, high)
 
     def deviation(self) -> np.ndarray:
-        """Standard deviation, 0 for groups without values."""
+        """Return the (groups, channels) standard deviations. A group without values has a standard deviation of 0."""
         return np.sqrt(self.squares / np.maximum(1, self.count))
 
 
 class Sample:
-    """A uniform random sample of at most `most` of all rows, the same for the same rows in the same batches.
+    """A uniform random sample of at most `most` rows from a stream of batches.
 
-    Each row draws a random rank, and the rows of the lowest ranks are kept. Rows are dropped only when the buffer has
-    grown to twice the sample, which makes the cost of sorting negligible.
+    The same stream of batches always gives the same sample. Each row gets a random rank, and the rows with the lowest
+    ranks are kept. Sorting costs little, because rows with high ranks are dropped only when the buffer is twice as
+    large as the sample.
     """
 
     def __init__(self, most: int = SAMPLE_ROWS) -> None:
         self.most = most
         self.generator = np.random.default_rng(0)
-        self.buffer: list[tuple[np.ndarray, np.ndarray]] = []  # rows and their ranks
+        self.buffer: list[tuple[np.ndarray, np.ndarray]] = []  # pairs (rows, ranks of the rows)
         self.count = 0
         self.highest_rank = 1.0
 
     def update(self, rows: np.ndarray) -> None:
-        """Add rows, (S,) or (S, D)."""
+        """Add a batch of rows. The shape of `rows` is (S,) or (S, D)."""
         ranks = self.generator.random(len(rows))
         if self.highest_rank < 1.0:
             candidates = np.flatnonzero(ranks < self.highest_rank)
@@ -224,27 +245,28 @@ class Sample:
 
     @property
     def rows(self) -> np.ndarray | None:
-        """The sampled rows in their order, or None if there was no batch."""
+        """Return the sampled rows in their original order, or None if there was no batch."""
         if not self.buffer:
             return None
         self._drop_high_ranks()
         return self.buffer[0][0]
 
 
-MIN_GROUP_VALUES = 4  # fewer do not show what the usual values of a group are
-IQR_PER_DEVIATION = 1.349  # distance of the quartiles of a normal distribution, in deviations
+MIN_GROUP_VALUES = 4  # minimum number of values of a group in which outliers can be distinguished from usual values
+IQR_PER_DEVIATION = 1.349  # distance between the quartiles of a normal distribution with standard deviation 1
 
-# Unscaled channels of each record batch, (S, channels), and the group of each token, (S,) or None for a single group.
-# Each call starts again at the first batch.
+# A function of type `ReadValues` yields two arrays per record batch: the unscaled channels (S, channels) and the group
+# (S,) of each token. The group is None if there is only one group. Every call of a `ReadValues` function starts at the
+# first record batch.
 ReadValues = Callable[[], Iterator[tuple[np.ndarray, np.ndarray | None]]]
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Scaled value = (value - mean) / deviation. Arrays are (groups, channels).
+    """Mean and standard deviation of each channel. The scaled value of a number is (value - mean) / deviation.
 
-    `limits`: lowest and highest usual value where training held outliers, infinite for channels without outliers. None
-    if no channel had any.
+    All arrays have the shape (groups, channels). `limits`: lowest and highest value of each channel, without outliers.
+    The limits of a channel without outliers in training are infinite. `limits` is None if no channel had outliers.
     """
 
     mean: np.ndarray
@@ -252,11 +274,39 @@ class Scales:
     limits: tuple[np.ndarray, np.ndarray] | None = None
 
 
+def stored_array(
+    state: Mapping[str, Any],
+    key: str,
+    shapes: Sequence[tuple[int, ...]],
+    null: float | None = None,
+    *,
+    positive: bool = False,
+) -> np.ndarray:
+    """Return the list under `key` in a stored state as a float64 array.
+
+    `shapes`: allowed shapes of the array. `null`: number that replaces each null in the list. If `null` is None, nulls
+    are rejected. `positive`: True if all numbers must be above 0. Raises InputError if the array has another shape, or
+    if a number is not finite.
+    """
+    require(state, {key: list})
+    try:
+        array = np.array(state[key], np.float64)  # a null becomes NaN
+    except (TypeError, ValueError, OverflowError):
+        array = np.empty(0)
+    nulls = np.isnan(array) & (null is not None)
+    if array.shape not in shapes or not np.isfinite(array[~nulls]).all():
+        raise InputError(key, f"must be {' lists of '.join(map(str, shapes[-1]))} numbers")
+    if positive and (array <= 0).any():  # divisors and arguments of a logarithm must be positive
+        raise InputError(key, "must be numbers above 0")
+    return np.where(nulls, 0.0 if null is None else null, array)
+
+
 @dataclass
 class ChannelStatistics:
-    """Statistics of the values that are not missing: (groups, channels) each, or (channels,) over all groups.
+    """Statistics of the values of each channel. Missing values are ignored.
 
-    `mean` and `deviation` are the median and the scaled distance of the quartiles for robust scales.
+    The shape of all arrays is (groups, channels), or (channels,) for statistics over all groups. For robust scales,
+    `mean` holds the median, and `deviation` holds a standard deviation that is estimated from the quartiles.
     """
 
     mean: np.ndarray
@@ -267,9 +317,12 @@ class ChannelStatistics:
 
 
 def fit_scales(read: ReadValues, group_count: int, channels: int, *, grouped: bool, robust: bool) -> Scales:
-    """Fit the scales of all channels in one pass, or in two if outliers are suspected.
+    """Fit the scales of all channels in one pass over the data.
 
-    Values are kept in memory as a sample only. `grouped`: `read` yields groups, numbered below `group_count`.
+    If the data may have outliers, a second pass over the data follows. Only a sample of the values is kept in memory.
+    `read`: function that yields the values and groups of tokens (see `ReadValues`). `group_count`: number of groups.
+    The ids of the groups are 0 to `group_count` - 1. `grouped`: True if `read` yields the group of each token.
+    `robust`: True to use median and quartiles instead of mean and standard deviation.
     """
     moments, sample = Moments(group_count, channels), Sample()
     for values, groups in read():
@@ -281,7 +334,7 @@ def fit_scales(read: ReadValues, group_count: int, channels: int, *, grouped: bo
     unlike_others = np.zeros(suspects.shape, bool)
     if suspects.any() or suspect_channels.any():
         if not robust:
-            # Sampled in a second pass, as most data needs neither.
+            # Most data needs no sample, so the sample is drawn in a separate pass.
             for values, groups in read():
                 sample.update(_with_groups(values, groups))
         measure = _median_and_spread if robust else mean_and_deviation
@@ -309,13 +362,16 @@ def _robust_statistics(sample: Sample, moments: Moments, grouped: bool) -> Chann
 
 
 def _median_and_spread(values: np.ndarray) -> tuple[float, float]:
-    """Median and deviation by the quartiles, or the standard deviation where the quartiles are equal."""
+    """Return the median, and a standard deviation that is estimated from the quartiles.
+
+    If the quartiles are equal, return the actual standard deviation instead.
+    """
     low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
     return float(median), float((high - low) / IQR_PER_DEVIATION or values.std())
 
 
 def _sampled_values(sample: Sample, grouped: bool) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Group, channel and (n,) sampled values, for each channel of a group that has any."""
+    """Yield (group, channel, sampled values) for each group and channel that has values."""
     rows = sample.rows if sample.rows is not None else np.empty((0, 1 + grouped))
     values, groups = (rows[:, :-1], rows[:, -1].astype(np.int64)) if grouped else (rows, np.zeros(len(rows), np.int64))
     for group in np.unique(groups).tolist():
@@ -327,9 +383,11 @@ def _sampled_values(sample: Sample, grouped: bool) -> Iterator[tuple[int, int, n
 
 
 def _suspects(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """Masks of channels that need a second pass: (groups, channels), and (channels,) over all groups.
+    """Return two masks of channels that need a second pass over the data.
 
-    They may hold outliers, or their squares left the range of float64.
+    The first mask, (groups, channels), is computed from each group. The second mask, (channels,), is computed from all
+    groups together. A channel needs a second pass if it may have outliers, or if the squares of its values overflow or
+    underflow float64.
     """
     statistics = _statistics(moments)
     lowest, highest, deviation = statistics.lowest, statistics.highest, statistics.deviation
@@ -348,9 +406,11 @@ def _exclude_outliers(
     grouped: bool,
     measure: Callable[[np.ndarray], tuple[float, float]],
 ) -> None:
-    """Measure channels with outliers again on their usual values, and set their range to the usual one.
+    """Compute the mean and the standard deviation of channels with outliers again, without the outliers.
 
-    Channels without outliers are measured again too if their deviation is unusable. Changes `statistics`.
+    The argument `statistics` is changed in place. The range of a channel with outliers becomes the range of its other
+    values. If a channel without outliers has a standard deviation that is 0 or not finite, its mean and standard
+    deviation are computed again from the sample.
     """
     for group, channel, values in _sampled_values(sample, grouped):
         at = group, channel
@@ -366,11 +426,12 @@ def _exclude_outliers(
 
 
 def _unlike_other_groups(statistics: ChannelStatistics, sample: Sample, suspect_channels: np.ndarray) -> np.ndarray:
-    """(groups, channels) mask of groups that hold values which are outliers among those of all groups.
+    """Return a (groups, channels) mask of the groups that contain outliers among the values of all groups.
 
-    Such groups must not count for the overall scale. Groups of few values, and constants, cannot show what their usual
-    values are. They are treated like groups without values, and their outliers are moved to the range of the other
-    groups: `statistics` is changed accordingly.
+    Groups in the mask are left out of the mean and the standard deviation over all groups. If a group has few values or
+    a single distinct value, its outliers cannot be distinguished from its usual values. A group in the mask with few
+    values or one distinct value is treated like a group without values, and its values are clipped to the range of the
+    other groups. The argument `statistics` is changed in place.
     """
     unlike = np.zeros(statistics.count.shape, bool)
     rows = sample.rows
@@ -390,12 +451,15 @@ def _unlike_other_groups(statistics: ChannelStatistics, sample: Sample, suspect_
     return unlike
 
 
-@np.errstate(invalid="ignore", over="ignore")  # an overflow shows as a deviation that is not finite
+@np.errstate(invalid="ignore", over="ignore")  # if squares overflow, the standard deviation is not finite
 def _pooled(statistics: ChannelStatistics, weight: np.ndarray) -> ChannelStatistics:
-    """(channels,) statistics over all groups, each with its `weight`: (groups, channels) numbers of values."""
+    """Return (channels,) statistics over all groups.
+
+    `weight`: (groups, channels) weight of each group, which is its number of values.
+    """
     total = np.maximum(1, weight.sum(axis=0))
     mean = (np.where(weight > 0, statistics.mean, 0.0) * weight).sum(axis=0) / total
-    # Variance of a mixture: the mean of the variances within groups, plus the variance of the means.
+    # The variance over all groups is the mean of the variances within groups plus the variance of the means.
     within = np.where(weight > 0, statistics.deviation, 0.0)
     between = np.where(weight > 0, statistics.mean - mean, 0.0)
     deviation = np.sqrt(((within**2 + between**2) * weight).sum(axis=0) / total)
@@ -405,10 +469,11 @@ def _pooled(statistics: ChannelStatistics, weight: np.ndarray) -> ChannelStatist
 
 
 def _divisible(statistics: ChannelStatistics, unlike_others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(groups, channels) means and deviations that are safe to divide by.
+    """Return the (groups, channels) means and standard deviations of the scales.
 
-    A group without enough values is scaled like all values, except those of the groups in `unlike_others`, (groups,
-    channels). The deviation of a constant is 1.
+    All standard deviations are above 0, so that values can be divided by them. A group with fewer than two values gets
+    the mean and the standard deviation over all groups. `unlike_others`: (groups, channels) mask of groups that are
+    left out of the statistics over all groups. A channel with constant values gets a standard deviation of 1.
     """
     mean, deviation, count = statistics.mean, statistics.deviation, statistics.count
     lowest, highest = statistics.lowest, statistics.highest
@@ -417,14 +482,14 @@ def _divisible(statistics: ChannelStatistics, unlike_others: np.ndarray) -> tupl
         few = count < 2
         mean, deviation = np.where(few, overall.mean, mean), np.where(few, overall.deviation, deviation)
         lowest, highest = np.where(few, overall.lowest, lowest), np.where(few, overall.highest, highest)
-    # The deviation of a constant is rounding error, which grows with its magnitude. A fixed threshold would take
-    # channels in small units for constants.
+    # The computed standard deviation of constant values is a rounding error that is proportional to the constant. A
+    # threshold that does not depend on the constant would treat channels in small units as constant.
     varies = (highest > lowest) & (deviation > ROUNDING * abs(mean))
     return np.where(highest == lowest, lowest, mean), np.where(varies, deviation, 1.0)
 
 
 def _limits(statistics: ChannelStatistics, moments: Moments) -> tuple[np.ndarray, np.ndarray] | None:
-    """The limits of `Scales`: usual ranges of the channels that have values beyond them."""
+    """Return the limits of `Scales`. The limits of a channel with outliers are the range of all other values."""
     has_outliers = np.isfinite(statistics.lowest) & (statistics.lowest > moments.lowest)
     has_outliers |= np.isfinite(statistics.highest) & (statistics.highest < moments.highest)
     if not has_outliers.any():

@@ -1,4 +1,4 @@
-"""Scale of single sequences: values by mean and deviation of their sequence, and both of these as features."""
+"""Scale each sequence by its own mean and standard deviation, and turn both numbers into features of the sequence."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.scales import ROUNDING, SAMPLE_ROWS, Sample
-from seqclf.errors import InputError
-from seqclf.system.state_validation import require
+from seqclf.data.encoding.scales import ROUNDING, SAMPLE_ROWS, Sample, stored_array
 
 RESOLUTION_QUANTILE = 0.05
-SAMPLED_NUMBERS = 20_000_000  # of all channels; limits the memory of fitting fields of many channels
-SAME = 1e-6  # relative differences below it are those of rounded files and of float32
-MAX_SQUARED, MIN_SQUARED = 1e140, 1e-140  # squares of numbers within are exact enough in float64
+SAMPLED_NUMBERS = 20_000_000  # maximum count of sampled numbers over all channels, which limits the memory for fitting
+SAME = 1e-6  # if two numbers have a smaller relative difference, the difference is a rounding error
+MAX_SQUARED, MIN_SQUARED = 1e140, 1e-140  # numbers in this range can be squared safely in float64
 
 
 class ScaledSequences(NamedTuple):
-    """N sequences of S tokens and W channels, each scaled by its mean and deviation over the values it has.
+    """N scaled sequences with S tokens in total and W channels.
 
-    `lengths`: (N,). `values`: (S, W), 0 in sequences that do not vary, NaN where a value is missing. `mean`,
-    `deviation`: (N, W) in units of the data, NaN for a sequence without values.
+    Each sequence was scaled by its own mean and standard deviation. The mean and the standard deviation of a sequence
+    ignore missing values. `lengths`: (N,) number of tokens of each sequence. `values`: (S, W) scaled values. All scaled
+    values of a constant sequence are 0, and missing values are NaN. `mean`: (N, W) mean of each sequence in units of
+    the data, NaN for a sequence without values. `deviation`: (N, W) standard deviation of each sequence in units of the
+    data, NaN for a sequence without values.
     """
 
     lengths: np.ndarray
@@ -31,10 +32,10 @@ class ScaledSequences(NamedTuple):
     deviation: np.ndarray
 
     def zeros(self) -> np.ndarray:
-        """(S, W) scaled values of a number 0.
+        """Return the (S, W) values that the number 0 would have after scaling.
 
-        No scaled value of n tokens exceeds sqrt(n), so 0 is limited to that: it may be far outside of a sequence that
-        hardly varies.
+        In a sequence of n tokens, the scaled 0 is clipped to ±sqrt(n), because no scaled value of such a sequence is
+        larger. Without clipping, the scaled 0 would be huge in a sequence whose values vary little around a large mean.
         """
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             zero = np.where(self.mean == 0, 0.0, -self.mean / self.deviation)
@@ -43,17 +44,18 @@ class ScaledSequences(NamedTuple):
 
 
 def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -> ScaledSequences:
-    """Scale each sequence by itself.
+    """Scale each sequence by its own mean and standard deviation.
 
-    `values`: (S, W) float64 of rows end to end. `seen`: (S, W) mask of the values that are present. `lengths`: (N,).
-    The result for a sequence does not depend on the other sequences, bit by bit.
+    `values`: (S, W) float64 values of all sequences, one sequence after the other. `seen`: (S, W) mask of the values
+    that are present. `lengths`: (N,) number of tokens of each sequence. The result for a sequence does not depend on
+    the other sequences, not even in the last bit.
 
     >>> values = np.array([[1.0], [3.0], [500.0], [500.0]])
     >>> scaled = scale_sequences(values, ~np.isnan(values), np.array([2, 2]))
     >>> scaled.values[:, 0].tolist(), scaled.mean[:, 0].tolist(), scaled.deviation[:, 0].tolist()
     ([-1.0, 1.0, 0.0, 0.0], [2.0, 500.0], [1.0, 0.0])
     """
-    lengths = lengths[lengths > 0]  # reduceat has no sum of nothing
+    lengths = lengths[lengths > 0]  # reduceat cannot sum over an empty sequence
     starts = np.cumsum(lengths) - lengths
     complete = bool(seen.all())
     count = lengths[:, None] if complete else np.add.reduceat(seen, starts, axis=0, dtype=np.int64)
@@ -65,7 +67,7 @@ def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -
     missing = None if complete else ~seen
     centred, mean = _centred(present, missing, lengths, divisor)
     deviation = np.sqrt(np.add.reduceat(np.square(centred), starts, axis=0) / divisor)
-    # The deviation of a constant is rounding error, which grows with its magnitude.
+    # The computed standard deviation of constant values is a rounding error that is proportional to the constant.
     varies = deviation > ROUNDING * np.abs(mean)
     deviation = np.where(varies, deviation, 0.0)
     centred *= np.repeat(np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies), lengths, axis=0)
@@ -80,28 +82,31 @@ def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -
 def _centred(
     values: np.ndarray, missing: np.ndarray | None, lengths: np.ndarray, divisor: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(S, W) values minus the mean of their sequence, 0 where one is missing, and the (N, W) means.
+    """Return the (S, W) values minus the mean of their sequence, and the (N, W) means.
 
-    `divisor`: (N, W) or (N, 1) values of each sequence.
+    A missing value becomes 0. `divisor`: (N, W) or (N, 1) number of present values of each sequence.
     """
     starts = np.cumsum(lengths) - lengths
     mean = np.zeros((len(lengths), values.shape[1]))
     centred = values
-    # Centred twice: the first mean is rounded, which counts where values vary little around a large offset.
+    # The mean is subtracted twice. After the first subtraction, the rounding error of the mean still matters for values
+    # that vary little around a large offset.
     for _ in range(2):
         rest = np.add.reduceat(centred, starts, axis=0) / divisor
         mean += rest
         repeated = np.repeat(rest, lengths, axis=0)
-        centred = np.subtract(centred, repeated, out=repeated)  # fresh memory costs more than the arithmetic
+        centred = np.subtract(centred, repeated, out=repeated)  # reuses the memory of `repeated`
         if missing is not None:
             np.copyto(centred, 0.0, where=missing)
     return centred, mean
 
 
 def _exponents(values: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
-    """(N, W) powers of two that bring each sequence into the range of safe squares, None if all are within it.
+    """Return (N, W) exponents of two. A sequence that was divided by its power of two can be squared safely.
 
-    A power of two changes no digit, so that ordinary sequences scale the same with and without extreme batch mates.
+    Return None if the values of all sequences can be squared safely. Division by a power of two does not change the
+    digits of a value. The result for an ordinary sequence is therefore independent of extreme sequences in the same
+    record batch.
     """
     largest = np.maximum.reduceat(np.abs(values), starts, axis=0)
     if not ((largest > MAX_SQUARED) | ((largest < MIN_SQUARED) & (largest > 0))).any():
@@ -111,11 +116,16 @@ def _exponents(values: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class SequenceLevels:
-    """Mean and deviation of a sequence ↔ two features per channel, on log scales with mean 0 and deviation 1.
+    """Converts the mean and the standard deviation of a sequence to two features per channel, and back.
 
-    log-deviation = log(max(deviation, `floor`)), log-mean = sign(mean) · log(1 + |mean| / `resolution`). `floor`: (W,)
-    smallest deviation of the training sequences that vary, so that constants are close to them. `resolution`: (W,) 5 %
-    quantile of the root mean squares of the training sequences. `mean`, `deviation`: (2, W) of both features.
+    The features are on log scales, with mean 0 and standard deviation 1 over the training sequences. Before scaling,
+    the first feature is log-deviation = log(max(deviation, `floor`)). The second feature is log-mean = sign(mean) ·
+    log(1 + |mean| / `resolution`).
+
+    `floor`: (W,) smallest standard deviation above 0 among the training sequences. `floor` replaces the standard
+    deviation of constant sequences, which is 0. `resolution`: (W,) 5 % quantile of the root mean squares of the
+    training sequences. `mean`: (2, W) mean of both features over the training sequences. `deviation`: (2, W) standard
+    deviation of both features over the training sequences.
 
     >>> levels = unit_levels(1)
     >>> levels.features(np.array([[np.e - 1]]), np.array([[np.e]])).round(6).tolist()
@@ -128,54 +138,57 @@ class SequenceLevels:
     deviation: np.ndarray
 
     def logs(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """(N, 2, W) log-deviation and log-mean of sequences with (N, W) means and deviations."""
+        """Return the (N, 2, W) log-deviations and log-means of sequences with (N, W) means and standard deviations."""
         with np.errstate(over="ignore"):
             ratio = np.minimum(np.abs(mean) / self.resolution, np.finfo(np.float64).max)
         return np.stack([np.log(np.maximum(deviation, self.floor)), np.sign(mean) * np.log1p(ratio)], axis=1)
 
     def features(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """(N, 2 W) features, first those of the deviations. A sequence without values has the mean feature, 0."""
+        """Return the (N, 2 W) scaled features of sequences: first all log-deviations, then all log-means.
+
+        The features of a sequence without values are 0, which is the mean of the training sequences.
+        """
         with np.errstate(over="ignore"):
             features = (self.logs(mean, deviation) - self.mean) / self.deviation
         return np.nan_to_num(features, nan=0.0).reshape(len(mean), -1)
 
     def inverse(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(N, W) means and deviations of (N, 2 W) features. A constant has the deviation `floor`."""
+        """Return the (N, W) means and standard deviations of sequences from their (N, 2 W) features.
+
+        For a constant sequence, the returned standard deviation is `floor`.
+        """
         logs = features.reshape(len(features), 2, -1) * self.deviation + self.mean
         with np.errstate(over="ignore"):
             return np.sign(logs[:, 1]) * np.expm1(np.abs(logs[:, 1])) * self.resolution, np.exp(logs[:, 0])
 
     def state(self) -> dict[str, list]:
-        """Return plain lists, for `stored_levels`."""
+        """Return the arrays of the levels as plain lists, from which `stored_levels` restores the levels."""
         return {name: getattr(self, name).tolist() for name in ("floor", "resolution", "mean", "deviation")}
 
 
 def stored_levels(state: Mapping[str, Any], channels: int) -> SequenceLevels:
-    """Return the levels of a `state`. Raises InputError if no field of that many channels can have it."""
+    """Restore the levels from the lists that `SequenceLevels.state` returned.
+
+    `channels`: number of channels of the field. Raises InputError if the state does not fit the number of channels.
+    """
     shapes = {"floor": (channels,), "resolution": (channels,), "mean": (2, channels), "deviation": (2, channels)}
-    arrays: dict[str, np.ndarray] = {}
-    for key, shape in shapes.items():
-        require(state, {key: list}, "levels")
-        try:
-            array = np.array(state[key], np.float64)
-        except (TypeError, ValueError, OverflowError):
-            array = np.empty(0)
-        if array.shape != shape or not np.isfinite(array).all():
-            raise InputError(f"levels.{key}", f"must be {' lists of '.join(map(str, shape))} numbers")
-        if key != "mean" and (array <= 0).any():  # would divide by 0, or have no logarithm
-            raise InputError(f"levels.{key}", "must be numbers above 0")
-        arrays[key] = array
-    return SequenceLevels(**arrays)
+    named = {f"levels.{key}": value for key, value in state.items()}  # the keys are the names of the lists in errors
+    return SequenceLevels(
+        **{key: stored_array(named, f"levels.{key}", [shape], positive=key != "mean") for key, shape in shapes.items()}
+    )
 
 
 def unit_levels(channels: int) -> SequenceLevels:
-    """Return levels that are not fit yet."""
+    """Return levels that are not fit yet, with `floor`, `resolution` and standard deviations of 1."""
     ones = np.ones(channels)
     return SequenceLevels(ones, ones, np.zeros((2, channels)), np.ones((2, channels)))
 
 
 def fit_levels(read: Iterable[ScaledSequences], channels: int) -> SequenceLevels:
-    """Fit the features to training sequences in one pass. Their statistics are kept in memory as a sample only."""
+    """Fit the levels on the training sequences in one pass.
+
+    Only a sample of the sequences' means and standard deviations is kept in memory.
+    """
     sample = Sample(min(SAMPLE_ROWS, max(1_000, SAMPLED_NUMBERS // (2 * channels))))
     floor = np.full(channels, np.inf)
     for sequences in read:
@@ -194,16 +207,20 @@ def fit_levels(read: Iterable[ScaledSequences], channels: int) -> SequenceLevels
 
 
 def _fit_channel(levels: SequenceLevels, channel: int, mean: np.ndarray, deviation: np.ndarray) -> None:
-    """Fit resolution and scales of one channel to (n,) means and deviations of sequences. Changes `levels`."""
-    sizes = np.hypot(mean, deviation)  # root mean squares
+    """Fit the resolution of one channel, and the scales of its two features. The argument `levels` is changed in place.
+
+    `mean`: (n,) means of the sampled sequences. `deviation`: (n,) standard deviations of the sampled sequences.
+    """
+    sizes = np.hypot(mean, deviation)  # root mean square of each sequence
     if (sizes > 0).any():
         levels.resolution[channel] = np.quantile(sizes[sizes > 0], RESOLUTION_QUANTILE)
     one = SequenceLevels(levels.floor[[channel]], levels.resolution[[channel]], np.zeros((2, 1)), np.ones((2, 1)))
     logs = one.logs(mean[:, None], deviation[:, None])[:, :, 0]
     levels.mean[:, channel] = logs.mean(axis=0)
     spread = logs.std(axis=0)
-    # Amplified rounding errors would number the sequences, which a model learns by heart. Means are compared with the
-    # deviations, as a large offset may be common to all sequences.
+    # A feature is not scaled up if it varies only by rounding errors. If rounding errors were scaled up, a model could
+    # recognize and memorize single sequences by these errors. Differences between means are compared with the standard
+    # deviations and not with the means, because all sequences may have the same large offset.
     differ = np.abs(mean - np.median(mean)) > SAME * deviation
     varies = [spread[0] > SAME, differ.mean() > RESOLUTION_QUANTILE and spread[1] > ROUNDING * np.abs(logs[:, 1]).max()]
     levels.deviation[:, channel] = np.where(varies, spread, 1.0)

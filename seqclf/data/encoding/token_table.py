@@ -1,4 +1,4 @@
-"""One sequence for readers: its original texts, one line of tokens, and a table of tokens."""
+"""Readable description of one sequence: its original texts, a line of tokens, and a table of tokens."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.encoder import View
 from seqclf.data.encoding.encoders import decode
 
-MAX_TOKENS = 40  # rows of a table
-MIN_TOKENS = 10  # rows of a table with many columns
-MAX_CELLS = 600  # which bounds the size of a page
+MAX_TOKENS = 40  # maximum number of rows of a table
+MIN_TOKENS = 10  # a table with many columns is not cut below this number of rows
+MAX_CELLS = 600  # maximum number of cells of a table, so that the page stays small
 
 
 class TokenTable(NamedTuple):
-    """Tokens of a sequence. `positions`: of the tokens shown, from 0. `columns`: heading → a text for each of them.
+    """A table of some tokens of a sequence.
 
-    `length`: tokens of the sequence, those that truncation cut not counted. `empty`: headings of the columns that hold
-    no value in these tokens, and are left out. `phrases`: positions of all tokens that a line of tokens omits, as they
-    are nodes of a tree whose words have lines of their own.
+    `positions`: position of each token of the table in the sequence, from 0. `columns`: dict heading → texts of the
+    tokens in the table. `length`: number of tokens of the sequence after truncation. `empty`: headings of columns that
+    the table leaves out, because none of its tokens has a value in the column. `phrases`: positions of tree nodes whose
+    text only repeats the words of their leaves. A line of tokens leaves out these positions.
     """
 
     positions: list[int]
@@ -31,10 +32,12 @@ class TokenTable(NamedTuple):
 
 
 class DescribedRow(NamedTuple):
-    """A sequence for readers. `texts`: field → original text, for fields of texts. `tokens`: what a model reads.
+    """Readable description of a sequence.
 
-    `contributions`: of the tokens of the table to what a model predicts, None for one that it did not read, and in
-    place of all if they are not explained.
+    `id`: id of the sequence. `tokens`: one line with the decoded tokens that a model gets. `texts`: dict field →
+    original text, for text fields. `table`: table of tokens. `contributions`: contribution of each token of the table
+    to the prediction. The contribution of a token is None if the model did not get the token. `contributions` is None
+    if the prediction is not explained.
     """
 
     id: str
@@ -45,14 +48,22 @@ class DescribedRow(NamedTuple):
 
 
 def describe_row(
-    encoders: Mapping[str, FieldEncoder], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
+    encoders: Mapping[str, View], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
 ) -> DescribedRow:
-    """Describe one encoded sequence. `fields`: name → (T,) or (T, D). `texts`: field → original text, if it is kept."""
+    """Return the readable description of one encoded sequence.
+
+    `fields`: dict array name → (T,) or (T, D) encoded tokens. `texts`: dict field → original text, for each field whose
+    text is kept.
+    """
     return DescribedRow(id, decode(encoders, fields), texts, token_table(encoders, fields))
 
 
-def token_table(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> TokenTable:
-    """Return the first and the last tokens of one encoded sequence, fewer of them where there are many columns."""
+def token_table(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray]) -> TokenTable:
+    """Return a table of the first and the last tokens of one encoded sequence.
+
+    If the table has many columns, it has fewer than `MAX_TOKENS` rows. `fields`: dict array name → (T,) or (T, D)
+    encoded tokens.
+    """
     length = len(next(iter(fields.values())))
     shown = _ends(length, MAX_TOKENS)
     columns: dict[str, list[str]] = {}
@@ -69,5 +80,8 @@ def token_table(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.nd
 
 
 def _ends(count: int, most: int) -> np.ndarray:
-    """Return the positions of `count` items, or of the first and last `most` of them."""
+    """Return the positions of all `count` items.
+
+    If `count` is larger than `most`, return only the first and the last positions, `most` in total.
+    """
     return np.arange(count) if count <= most else np.r_[: most // 2, count - (most + 1) // 2 : count]

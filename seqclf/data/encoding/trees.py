@@ -1,7 +1,7 @@
-"""Parser of bracketed text: `(3 (2 The) (2 Rock))` of a treebank, `[MAX 2 [MIN 4 7 ] ]` of an expression.
+"""Parser of trees in bracketed text, such as `(3 (2 The) (2 Rock))` of a treebank or `[MAX 2 [MIN 4 7 ] ]`.
 
-A round or square bracket opens a node. The first word after it is the node's tag, and what follows are its children,
-words or nodes.
+A round or square bracket opens a node. The first word after the bracket is the node's tag. All following words and
+nodes up to the closing bracket are the node's children.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.list_encoder import BY_SPACES
 from seqclf.data.schema.casts import SHOWN_CHARACTERS
 from seqclf.data.schema.cell_types import MISSING_WORDS
+from seqclf.data.schema.problems import BY_SPACES
 
 WORDS = re.compile(r"[()\[\]]|[^\s()\[\]]+")
 CLOSES = {")": "(", "]": "["}
 
 
 class Tree(NamedTuple):
-    """Nodes in an order in which they can be computed: children before parents, the root last.
+    """The nodes of a tree in postorder: children come before their parents, and the root comes last.
 
-    `tokens`: the word of each node, empty for a node without one. `tags`: its tag, empty for a bare word. `parents`:
-    (nodes,) int32 index of its parent, -1 for the root.
+    `tokens`: word of each node. The token of a node without a word is an empty text. `tags`: tag of each node. The tag
+    of a node without a tag is an empty text. `parents`: (nodes,) int32 index of each node's parent, -1 for the root.
     """
 
     tokens: list[str]
@@ -44,13 +44,17 @@ class _OpenNode:
 
 
 class MalformedError(ValueError):
-    """A text that is not a tree. The message continues the name of the column."""
+    """Error for a text that is not a tree.
+
+    In messages to users, the name of the column comes before the text of the error.
+    """
 
 
 def parse(text: str, tagged_words: bool = True) -> Tree:
-    """Parse a tree. A text of one word and no bracket is a tree of one leaf. Raises MalformedError.
+    """Parse a tree in bracketed text. Raises MalformedError if the text is not a tree.
 
-    With `tagged_words`, as in treebanks, `(2 The)` is the leaf `The` with the tag 2, not a node with a leaf below.
+    A text of one word without brackets is a tree with one leaf. With `tagged_words`, as in treebanks, `(2 The)` is the
+    leaf `The` with the tag 2. Without `tagged_words`, `(2 The)` is a node with the tag 2 and one child, the leaf `The`.
 
     >>> tree = parse("(3 (2 The) (2 Rock))")
     >>> tree.tokens, tree.tags, tree.parents.tolist()
@@ -68,7 +72,7 @@ def parse(text: str, tagged_words: bool = True) -> Tree:
 
 
 class _Builder:
-    """Parsing without recursion, as trees may be deeper than Python's stack."""
+    """Parser without recursion, because trees may be deeper than Python's stack."""
 
     def __init__(self, tagged_words: bool):
         self.tagged_words = tagged_words
@@ -80,7 +84,7 @@ class _Builder:
 
     def open(self, bracket: str) -> None:
         if self.open_nodes:
-            self.open_nodes[-1].tagged = True  # the first child was a node, so there is no tag
+            self.open_nodes[-1].tagged = True  # the first child of the open node is a node, so the open node has no tag
         self.open_nodes.append(_OpenNode(bracket))
 
     def add_word(self, word: str) -> None:
@@ -100,7 +104,7 @@ class _Builder:
         if not node.children:
             self._append(node.tag, "", [])
         elif self.tagged_words and node.tag and len(node.children) == 1 and self.tokens[-1] and not self.tags[-1]:
-            # The node holds one bare word, which is the last node so far: a tagged leaf.
+            # The node has only one child, a word without a tag. The node and its word become one leaf with a tag.
             self.tags[-1] = node.tag
             self._attach(len(self.tokens) - 1)
         else:
@@ -130,17 +134,19 @@ class _Builder:
         return Tree(self.tokens, self.tags, np.array(self.parents, np.int32))
 
 
-# Trees as lists: the token of each node, the index of its parent, and optionally its label.
+# Trees that are written as lists: the token of each node, the index of each node's parent, and optionally each node's
+# label.
 
-LISTS = ("tokens", "parents", "labels")  # in the order of the columns of a field
+LISTS = ("tokens", "parents", "labels")  # names of the lists, in the order of a field's columns
 NO_LISTS = "is not a tree: give a list of tokens and a list of whole numbers, their parents"
-WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,18})([.]0*)?")  # 18 digits fit into 64 bits
+WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,18})([.]0*)?")  # an integer of 18 digits always fits into 64 bits
 
 
 def parse_indexed(text: str) -> Tree:
-    """Parse the JSON of the lists of a tree. Nodes may come in any order. Raises MalformedError.
+    """Parse a tree that is written as a JSON object of lists. Raises MalformedError if the lists are not a tree.
 
-    Parents are indices from 0. That of the root is null, NaN or -1. The children of a node keep their order.
+    Nodes may be listed in any order. The list `parents` holds the index of each node's parent, counted from 0. The
+    parent of the root is null, NaN or -1. The children of a node stay in the order of the lists.
 
     >>> tree = parse_indexed('{"tokens": ["is", "It", "good"], "parents": [-1, 0, 0]}')
     >>> tree.tokens, tree.parents.tolist()
@@ -171,7 +177,7 @@ def parse_indexed(text: str) -> Tree:
 
 
 def written_order(text: str) -> list[int]:
-    """Return the index in the lists of each node that `parse_indexed` returns.
+    """Return the index of each node in the lists of the text, with nodes in the order of `parse_indexed`.
 
     >>> written_order('{"tokens": ["is", "It", "good"], "parents": [-1, 0, 0]}')
     [1, 2, 0]
@@ -180,7 +186,7 @@ def written_order(text: str) -> list[int]:
 
 
 def _not_lists(values: Sequence[Any]) -> str:
-    """Return the reason why values are not the lists of a tree."""
+    """Return the reason why `values` are not the lists of a tree, as the text of an error."""
     for name, value in zip(LISTS, values, strict=True):
         if isinstance(value, str):
             hint = f"write lists as [a, b], or name what separates them: {BY_SPACES}"
@@ -189,16 +195,19 @@ def _not_lists(values: Sequence[Any]) -> str:
 
 
 def _indices(parents: Sequence[Any]) -> list[int]:
-    # Most are integers. A bool is one too, but not of this type.
+    # The test by type is fast for integers, and excludes bool, which is a subclass of int.
     return [parent if type(parent) is int else _index(parent, node) for node, parent in enumerate(parents)]
 
 
 def _index(parent: Any, node: int) -> int:
-    """Return the parent of a node as an integer, -1 if it is missing. Raises MalformedError."""
+    """Return the index of a node's parent as an integer, or -1 if the parent is missing.
+
+    Raises MalformedError if the parent is not an integer.
+    """
     index = None
     if isinstance(parent, str):
         index = _spelled(parent)
-    elif parent is None or parent != parent:  # NaN, which pandas writes for null
+    elif parent is None or parent != parent:  # pandas writes NaN for null
         index = -1
     elif isinstance(parent, float) and parent.is_integer():
         index = int(parent)
@@ -211,7 +220,7 @@ def _index(parent: Any, node: int) -> int:
 
 
 def _spelled(text: str) -> int | None:
-    """Return the index that a text spells, -1 for a word such as NA, None for other words."""
+    """Return the integer that a text spells, -1 for a word that means a missing value, or None for other words."""
     word = text.strip()
     number = WHOLE_NUMBER.fullmatch(word)
     if number is not None:
@@ -220,7 +229,7 @@ def _spelled(text: str) -> int | None:
 
 
 def shown(value: Any) -> str:
-    """Return the beginning of a value, for error messages."""
+    """Return the first characters of the `repr` of a value, which errors quote."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
@@ -230,7 +239,10 @@ def _text(value: Any) -> str:
 
 
 def _children_first(parents: Sequence[int]) -> list[int]:
-    """Return the nodes so that children come before their parents. Raises MalformedError unless they form one tree."""
+    """Return the indices of all nodes in postorder: children come before their parents.
+
+    Raises MalformedError unless the nodes form one tree.
+    """
     children: list[list[int]] = [[] for _ in parents]
     roots: list[int] = []
     for node, parent in enumerate(parents):
@@ -244,7 +256,8 @@ def _children_first(parents: Sequence[int]) -> list[int]:
         raise MalformedError(f"is not a tree: nodes {roots[0]} and {roots[1]} have no parent; join them under one root")
     if not roots:
         raise MalformedError("is not a tree: no node is the root; count from 0, and give the root -1")
-    # From the root down, the last child first. Reversed, each node comes after its children.
+    # Nodes are visited from the root down, and the last child of a node is visited first. In the reversed order of
+    # visits, every node comes after its children.
     order, waiting = [], roots
     while waiting:
         node = waiting.pop()
@@ -256,17 +269,19 @@ def _children_first(parents: Sequence[int]) -> list[int]:
     return order[::-1]
 
 
-# Trees whose nodes have at most two children, for compositions that read a left and a right child.
+# Binary trees are for models that combine a left and a right child.
 
-PARTIAL = "…"  # follows the token of a node that stands for the first children of another
+PARTIAL = "…"  # suffix of the tokens of partial nodes; a partial node groups the first children of a node
 
 
 def binarize(tree: Tree, tokens: Sequence[str]) -> tuple[Tree, list[str]]:
-    """Return a tree without nodes of more than two children, and the tokens of its nodes.
+    """Return a tree with at most two children per node, and the tokens of its nodes.
 
-    Such a node reads its children from left to right: a chain of partial nodes takes the first two, then one more each,
-    and the node itself the last one. Partial nodes have the token of the node, marked by `PARTIAL`, and no tag. They
-    come before the child that follows, so that the first of two children is always the left one.
+    A node with more than two children is split into a chain of partial nodes. The children of the first partial node
+    are the first two children. The children of each further partial node are the previous partial node and the next
+    child. The children of the split node itself are the last partial node and the last child. The token of a partial
+    node is the token of the split node followed by `PARTIAL`. Partial nodes have no tag. Each partial node comes before
+    the next child, so that the first child of a node is always its left child.
 
     >>> tree = Tree(["1", "2", "3", ""], ["", "", "", "SUM"], np.array([3, 3, 3, -1], np.int32))
     >>> binary, tokens = binarize(tree, ["1", "2", "3", "SUM"])
@@ -279,7 +294,7 @@ def binarize(tree: Tree, tokens: Sequence[str]) -> tuple[Tree, list[str]]:
             children[parent].append(node)
     labels: list[str] = []
     parents: list[int] = []
-    origins: list[int] = []  # the node of `tree`, -1 for a partial node
+    origins: list[int] = []  # index in `tree` of each new node, -1 for a partial node
 
     def add(label: str, below: list[int], origin: int) -> int:
         for child in below:
@@ -289,8 +304,9 @@ def binarize(tree: Tree, tokens: Sequence[str]) -> tuple[Tree, list[str]]:
         origins.append(origin)
         return len(parents) - 1
 
-    # Without recursion, as trees may be deeper than Python's stack. `read`: children so far, as nodes of the new tree.
-    open_nodes: list[tuple[int, int, list[int]]] = [(len(tokens) - 1, 0, [])]  # node, children opened, `read`
+    # The loop avoids recursion, because trees may be deeper than Python's stack. In `open_nodes`, `read` holds the
+    # finished children of a node, as indices in the new tree.
+    open_nodes: list[tuple[int, int, list[int]]] = [(len(tokens) - 1, 0, [])]  # (node, opened children, `read`)
     while open_nodes:
         node, opened, read = open_nodes.pop()
         if opened < len(children[node]):
@@ -305,13 +321,15 @@ def binarize(tree: Tree, tokens: Sequence[str]) -> tuple[Tree, list[str]]:
     return Tree(words, tags, np.array(parents, np.int32)), labels
 
 
-# Texts of the nodes of a tree that have no word: those of the words below them.
+# The text of a node without a word consists of the words of the leaves below the node.
 
-MAX_PHRASE_CHARACTERS = 60  # characters, after which words are left out
+MAX_PHRASE_CHARACTERS = 60  # maximum length of the text of a node without a word; further words are left out
 
 
 def subtree_sizes(parents: Sequence[int]) -> list[int]:
-    """Return the number of nodes of each subtree. `parents`: of nodes in postorder, -1 for roots.
+    """Return the number of nodes in the subtree of each node.
+
+    `parents`: index of the parent of each node, -1 for a root. The nodes of `parents` must be in postorder.
 
     >>> subtree_sizes([2, 2, 4, 4, -1])
     [1, 1, 3, 1, 5]
@@ -326,9 +344,11 @@ def subtree_sizes(parents: Sequence[int]) -> list[int]:
 def node_texts(
     tokens: Sequence[str], parents: Sequence[int], is_wordless: Sequence[bool], nodes: Sequence[int]
 ) -> list[str]:
-    """Return the text of each of `nodes`: its token, or the words below a node without one.
+    """Return a text for each node in `nodes`. If a node has no word, its text consists of the words below the node.
 
-    `tokens`, `parents` (see `subtree_sizes`), `is_wordless`: of all nodes of the tree. A leaf keeps its token.
+    The text of a leaf or of a node with a word is its token. `tokens`: token of every node of the tree. `parents`:
+    index of the parent of each node of the tree (see `subtree_sizes`). `is_wordless`: mask of the nodes of the tree
+    that have no word. `nodes`: indices of the nodes for which texts are returned.
 
     >>> node_texts(["bad", "film", "[NODE]"], [2, 2, -1], [False, False, True], [0, 2])
     ['bad', 'bad film']
@@ -343,7 +363,7 @@ def node_texts(
 
 
 def phrase(words: Iterable[str]) -> str:
-    """Join words, as many as fit.
+    """Join words by spaces, up to a length of about `MAX_PHRASE_CHARACTERS`.
 
     >>> phrase(["not", "bad"])
     'not bad'

@@ -1,7 +1,4 @@
-"""Vocabularies: values → ids, by frequency in training or by hashing.
-
-Used by categories and sets. Texts and trees fit vocabularies of words, in `kinds.text` and `kinds.tree`.
-"""
+"""Vocabularies that map values to ids, and the base class of field kinds with a vocabulary."""
 
 from __future__ import annotations
 
@@ -14,31 +11,47 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.encoding.encoder import EncoderState, ReadColumns
+from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.hashing import CodeHashes
+from seqclf.data.ragged import list_values
 from seqclf.data.schema.field_options import Option, count_option
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 
-MISSING_CODE = 0
 # Options of the field kinds with a vocabulary.
 VOCABULARY_OPTIONS: Mapping[str, Option] = MappingProxyType(
     {"min_count": count_option(1), "max_size": count_option(), "hash_size": count_option()}
 )
 
 
+class ProvisionalCodes(dict[Any, int]):
+    """Dict value → provisional code.
+
+    A provisional code is an integer that stands for a value until the vocabulary is fit. If a value without a code is
+    looked up, the value gets the next code. The first code is 0. A code is never reused, because staged files contain
+    codes.
+    """
+
+    def __missing__(self, value: Any) -> int:
+        self[value] = code = len(self)
+        return code
+
+
 class Vocabulary:
-    """Values → ids. Id 1 is the most frequent value, id 0 stands for unknown ones.
+    """Maps values to ids. Id 0 is the id of all unknown values. Id 1 is the id of the most frequent value.
 
-    Values seen fewer than `min_count` times in training are unknown too, as are those beyond the `max_size` most
-    frequent. A null is a value like any other.
+    A value is unknown if it occurs fewer than `min_count` times in training. Only the `max_size` most frequent values
+    are known. Null is treated like any other value.
 
-    With `hash_size` nothing is counted or stored: the id is 1 + a hash of the value below that size. Different values
-    may then share an id.
+    With `hash_size`, the vocabulary neither counts nor stores values. With `hash_size`, the id of a value is 1 plus a
+    hash from 0 to `hash_size` - 1, so different values may have the same id.
 
-    `integers`: the values are integers, not strings.
+    `integers`: True if the values are integers, False if the values are strings.
 
     >>> vocabulary = Vocabulary(integers=False)
     >>> vocabulary.fit([vocabulary.codes_of(pa.array(["fuel", "cafe", "cafe"]))])
+    ['cafe', 'fuel']
     >>> vocabulary.ids_of(pa.array(["cafe", "hotel", "fuel"])).tolist()
     [1, 0, 2]
     """
@@ -50,10 +63,9 @@ class Vocabulary:
         self.min_count = min_count
         self.max_size = max_size
         self.hash_size = hash_size
-        # Value → provisional code. Codes count from 0 and are never reused, as staged files hold them.
-        self._codes: dict[Any, int] = {None: MISSING_CODE}
-        self._hashes = CodeHashes(self._codes)
-        self._ids = np.zeros(1, np.int32)  # provisional code → id
+        self.codes = ProvisionalCodes()
+        self._hashes = CodeHashes(self.codes)
+        self._ids = np.zeros(1, np.int32)  # id of each provisional code
         self._set_values([])
 
     def _set_values(self, values: list[Any]) -> None:
@@ -61,48 +73,59 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """Number of ids, the unknown one included."""
+        """Return the number of ids, including the id of unknown values."""
         return (self.hash_size or len(self.values)) + 1
 
     def codes_of(self, elements: pa.Array) -> np.ndarray:
-        """(S,) int32 provisional codes of elements, which grow with every new value, or hashed ids."""
+        """Return the (S,) int32 provisional codes of elements. If the vocabulary is hashed, return the ids of elements.
+
+        Every new value gets a new provisional code.
+        """
         if self.hash_size:
             return self._hashed_ids(elements)
-        codes = self._codes
-        return _map_distinct(elements, lambda value: codes.setdefault(value, len(codes)))
+        return _map_distinct(elements, self.codes.__getitem__)
 
     def keys_of(self, codes: np.ndarray) -> np.ndarray:
-        """(S,) uint64 keys of provisional codes, which depend on the values alone."""
+        """Return (S,) uint64 keys, one for each provisional code.
+
+        The key of a code is made from the value that the code stands for.
+        """
         return codes.astype(np.uint64) if self.hash_size else self._hashes.of(codes)
 
-    def fit(self, batches: Iterable[np.ndarray]) -> None:
-        """Learn from batches of (S,) provisional codes."""
+    def fit(self, batches: Iterable[np.ndarray]) -> list[Any]:
+        """Fit the vocabulary on batches of (S,) provisional codes.
+
+        Return all values of the batches, the most frequent value first. The returned list includes values that the
+        vocabulary leaves out.
+        """
         if self.hash_size:
-            return
-        counts = np.zeros(len(self._codes), np.int64)
+            return []
+        counts = np.zeros(len(self.codes), np.int64)
         for codes in batches:
             counts += np.bincount(codes, minlength=len(counts))
-        # Rows of other splits have codes too, so a value may have a count of 0.
-        min_count = max(1, self.min_count)
-        frequent = [(value, int(counts[code])) for value, code in self._codes.items() if counts[code] >= min_count]
-        # Ties are broken by value, null first, so that ids do not depend on the order of rows.
-        frequent.sort(key=lambda entry: (-entry[1], entry[0] is not None, entry[0]))
-        values = [value for value, _ in frequent[: self.max_size]]
+        # Values that do not occur in the training split also have codes, but a count of 0.
+        seen = [(-count, value) for value, count in zip(self.codes, counts.tolist(), strict=True) if count]
+        # Values with equal counts are sorted by value, null first. The sorting makes ids independent of the order of
+        # rows.
+        seen.sort(key=lambda entry: (entry[0], entry[1] is not None, entry[1]))
+        values = [value for count, value in seen if -count >= self.min_count][: self.max_size]
         self._set_values(values)
-        self._ids = np.zeros(len(self._codes), np.int32)  # values that are left out stay 0, unknown
-        for id, value in enumerate(values, start=1):
-            self._ids[self._codes[value]] = id
-
-    def ids_of_codes(self, codes: np.ndarray) -> np.ndarray:
-        """(S,) int32 ids of provisional codes."""
-        return codes.astype(np.int32, copy=False) if self.hash_size else self._ids[codes]
+        self._ids = np.zeros(len(self.codes), np.int32)  # 0 is the id of unknown values
+        self._ids[[self.codes[value] for value in values]] = np.arange(1, len(values) + 1)
+        return [value for _, value in seen]
 
     def ids_of(self, elements: pa.Array) -> np.ndarray:
-        """(S,) int32 id of each element, 0 for unknown ones."""
+        """Return the (S,) int32 id of each element, 0 for unknown values.
+
+        `elements`: values, or the int32 numbers that `codes_of` returned.
+        """
+        if elements.type == pa.int32():
+            codes = elements.to_numpy(zero_copy_only=False)
+            return codes if self.hash_size else self._ids[codes]
         if self.hash_size:
             return self._hashed_ids(elements)
         encoded = elements.dictionary_encode()
-        # One entry more than there are distinct values: that of null.
+        # A null is added as the last value, so that null elements get an id too.
         values = pa.concat_arrays([encoded.dictionary.cast(self.values.type), pa.nulls(1, self.values.type)])
         ids = pc.fill_null(pc.index_in(values, value_set=self.values), -1).to_numpy(zero_copy_only=False) + 1
         indices = pc.fill_null(encoded.indices.cast(pa.int64()), len(values) - 1).to_numpy(zero_copy_only=False)
@@ -110,21 +133,24 @@ class Vocabulary:
 
     def _hashed_ids(self, elements: pa.Array) -> np.ndarray:
         size = self.hash_size or 1
-        # crc32 is the same on every machine and in every process, unlike Python's hash.
+        # crc32 gives the same hash on every machine and in every process, unlike Python's `hash`.
         return _map_distinct(elements, lambda value: 1 + zlib.crc32(f"{value}".encode()) % size)
 
     def text_of(self, id: int) -> str:
-        """Return a readable text of an id."""
+        """Return the value of an id as text.
+
+        The text of the unknown value is `?`, and the text of a hashed id is its number.
+        """
         if self.hash_size:
             return f"#{id}"
         return "?" if id == 0 else str(self.values[id - 1])
 
     def state(self) -> dict[str, Any]:
-        """Return everything learned."""
+        """Return the fitted state of the vocabulary as JSON values."""
         return {"values": self.values.to_pylist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned. Raises InputError if no vocabulary can have that state."""
+        """Load a fitted state that the method `state` returned. Raises InputError if the state is not valid."""
         require(state, {"values": list})
         try:
             self._set_values(state["values"])
@@ -133,10 +159,46 @@ class Vocabulary:
 
 
 def _map_distinct(elements: pa.Array, number_of: Callable[[Any], int]) -> np.ndarray:
-    """(S,) int32 number of each element. `number_of` is called once per distinct value, with None for null."""
+    """Apply `number_of` to each element, and return the (S,) int32 results.
+
+    `number_of` is called once per distinct value, because repeated calls are slow. For a null, `number_of` gets None.
+    """
     encoded = elements.dictionary_encode()
     numbers = np.fromiter(map(number_of, encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary))
     if not encoded.null_count:
         return numbers[encoded.indices.to_numpy(zero_copy_only=False)]
     indices = pc.fill_null(encoded.indices.cast(pa.int64()), len(numbers)).to_numpy(zero_copy_only=False)
     return np.append(numbers, np.int32(number_of(None)))[indices]
+
+
+class VocabularyEncoder(ListEncoder):
+    """Base class of field kinds with a vocabulary. A token has one value or several values of the vocabulary."""
+
+    encodes_token_by_token = True
+
+    def set_up(self) -> None:
+        self.integers = self.field.values == "integer"
+        options = {name: self.option(name) for name in VOCABULARY_OPTIONS}
+        self.vocabulary = Vocabulary(integers=self.integers, **options)
+
+    @property
+    def noun(self) -> str:
+        """Return the word for the field's values in messages to users, such as `integers`."""
+        return {"integer": "integers", "boolean": "booleans"}.get(self.field.values, "strings")
+
+    def describe(self) -> str:
+        return ", ".join(filter(None, [self.noun, super().describe()]))
+
+    def codes(self, column: pa.Array) -> np.ndarray:
+        """Return the provisional codes of all values in a staged column, as one array."""
+        return list_values(column)
+
+    def fit(self, read: ReadColumns) -> None:
+        name = self.field.name
+        self.vocabulary.fit(self.codes(record_batch.column(name)) for record_batch in read(name))
+
+    def state(self) -> EncoderState:
+        return self.vocabulary.state()
+
+    def restore(self, state: EncoderState) -> None:
+        self.vocabulary.restore(state)

@@ -1,4 +1,4 @@
-"""Fast splitting of texts into words and punctuation, equal to that of the tokenizer, which takes ten times as long."""
+"""Split texts into words and punctuation, ten times as fast as the Hugging Face tokenizer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import tokenizers
 
 
 class WordSplitter:
-    """Splits as `BertPreTokenizer` does: at whitespace, and before and after each punctuation character.
+    """Splits texts at the same places as `BertPreTokenizer`: at whitespace and around each punctuation character.
 
-    Each character is one of three kinds, whatever stands next to it. The tokenizer is asked once for every character
-    that occurs, so both always agree.
+    The pre-tokenizer treats each character in one of three ways, whatever its neighbours are: as whitespace, as
+    punctuation or as part of a word. `WordSplitter` asks the pre-tokenizer once for every distinct character, so that
+    `WordSplitter` and the pre-tokenizer always agree.
 
     >>> from tokenizers import normalizers, pre_tokenizers
     >>> splitter = WordSplitter(normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer(), lowercase=True)
@@ -32,12 +33,13 @@ class WordSplitter:
         ascii_parts = {code_point: self.separated[code_point] for code_point in range(128)}
         spaces = _character_class(code_point for code_point, text in ascii_parts.items() if text == " ")
         punctuation = _character_class(code_point for code_point, text in ascii_parts.items() if len(text) == 3)
-        # Three times as fast as `str.translate`, but its classes would have to list every character of Unicode.
+        # This regular expression is three times as fast as `str.translate`, but handles only ASCII. To handle all
+        # texts, the character classes of the expression would have to list all of Unicode.
         self.ascii_words = re.compile(f"[{punctuation}]|[^{punctuation}{spaces}]+").findall
 
     def words(self, text: str) -> list[str]:
-        """Return the normalized words and punctuation characters of a text."""
-        if text.isascii():  # which NFC does not change
+        """Return the words and punctuation characters of a text, after normalization."""
+        if text.isascii():  # NFC normalization does not change ASCII
             return self.ascii_words(text.lower() if self.lowercase else text)
         text = self.normalizer.normalize_str(text)
         return [word for word in text.translate(self.separated).split(" ") if word]
@@ -48,7 +50,7 @@ def _character_class(code_points: Iterable[int]) -> str:
 
 
 class _SeparatedCharacters(dict[int, str]):
-    """Code point → the character with spaces where the pre-tokenizer splits. For `str.translate`."""
+    """Dict for `str.translate`: code point → the character, with spaces where the pre-tokenizer splits."""
 
     def __init__(self, pre_tokenizer: tokenizers.pre_tokenizers.PreTokenizer):
         super().__init__()
@@ -56,7 +58,8 @@ class _SeparatedCharacters(dict[int, str]):
 
     def __missing__(self, code_point: int) -> str:
         character = chr(code_point)
-        # Between letters, since a character alone would be a token whether or not it splits.
+        # The pre-tokenizer is tested on the character between two letters. A character without letters around it would
+        # always be one token.
         parts = [part for part, _ in self.pre_tokenizer.pre_tokenize_str(f"a{character}a")]
         joined = {1: character, 2: " ", 3: f" {character} "}[len(parts)]
         self[code_point] = joined

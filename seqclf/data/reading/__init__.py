@@ -1,1 +1,1 @@
-"""Source files to Arrow record batches of canonical columns."""
+"""Read source files as Arrow record batches with canonical columns."""

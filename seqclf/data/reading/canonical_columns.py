@@ -1,4 +1,7 @@
-"""SELECT lists of the canonical columns that checks and encoders read."""
+"""SQL SELECT lists that convert the columns of a source to canonical columns.
+
+Row checks and encoders read canonical columns.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,10 @@ from seqclf.data.schema.schema import AS_TEXT, Schema
 
 
 def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> list[str]:
-    """SELECT list of a table with a row per sequence (see `SourceReader.read`).
+    """Return the SELECT list for a table in which each row is one sequence (see `SourceReader.read`).
 
-    `types`: DuckDB type by column. `keys`: SQL of further columns by name. `where`: the source, for error messages.
+    `types`: dict column → DuckDB type. `keys`: dict name of an additional column → SQL expression of its values.
+    `where`: name of the source in error messages.
     """
     expressions = label_id_and_keys(schema, types, keys)
     for field in schema.fields:
@@ -39,7 +43,7 @@ def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, keys
 
 
 def label_id_and_keys(schema: Schema, types: Mapping[str, str], keys: Mapping[str, str]) -> list[str]:
-    """SELECT list of what a row has next to its fields."""
+    """Return the SELECT list for the columns that are not fields: the label, the id and the columns in `keys`."""
     expressions = []
     if schema.label is not None:
         expressions.append(f"CAST({plain(schema.label, types[schema.label])} AS VARCHAR) AS {LABEL}")
@@ -48,26 +52,28 @@ def label_id_and_keys(schema: Schema, types: Mapping[str, str], keys: Mapping[st
     return expressions + [f"{key} AS {quote_identifier(name)}" for name, key in keys.items()]
 
 
-# Columns of an event table as DuckDB expressions: one canonical value per token and channel, and the sort order.
+# SQL expressions for event tables. The expressions give one canonical value for each event and channel, and the order
+# of the events.
 
-UNORDERED = "unordered cell: "  # begins DuckDB's error for a cell that has no place in the order
-EVENTS = "events"  # alias of the table, so that the sort can name its columns and not those of `event_columns`
+UNORDERED = "unordered cell: "  # beginning of DuckDB's error message for a cell that is neither a number nor a time
+EVENTS = "events"  # table alias; with it, ORDER BY refers to a column of the table and not to a name in `event_columns`
 
 
 def channel(field: str, position: int) -> str:
-    """Name of the column that holds one channel of `field`."""
+    """Return the name of the column that holds the channel number `position` of a field."""
     return f"{field} {position}"
 
 
 def group(position: int) -> str:
-    """Name of the column that holds one of `schema.group_by`."""
+    """Return the name of the column that holds the group key number `position` in `schema.group_by`."""
     return f"group {position}"
 
 
 def event_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> list[str]:
-    """SELECT list of an event table: the group, label, id and keys of each event, and a column per channel.
+    """Return the SELECT list for an event table: group keys, label, id, the columns in `keys`, and the channels.
 
-    `types`: DuckDB type by column. `keys`: SQL of further columns by name. `where`: the source, for error messages.
+    `types`: dict column → DuckDB type. `keys`: dict name of an additional column → SQL expression of its values.
+    `where`: name of the source in error messages.
     """
     expressions = [
         f"{quote_identifier(column)} AS {quote_identifier(group(position))}"
@@ -83,7 +89,10 @@ def event_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Ma
 
 
 def sorted_columns(schema: Schema, types: Mapping[str, str]) -> list[str]:
-    """Replacements in the sorted `event_columns`, such as timestamps as seconds."""
+    """Return the REPLACE list for the `event_columns` that are converted after the events are sorted.
+
+    For example, timestamps are converted to seconds.
+    """
     replaced = []
     for field in schema.fields:
         encoder = make_encoder(field)
@@ -96,10 +105,12 @@ def sorted_columns(schema: Schema, types: Mapping[str, str]) -> list[str]:
 
 
 def event_order(schema: Schema, types: Mapping[str, str]) -> list[str]:
-    """ORDER BY list of the events of a group.
+    """Return the ORDER BY list that sorts the events of each group.
 
-    Text means numbers or times. Any other cell ends the query with an error (`UNORDERED`), as the order of its letters
-    is hardly that of the events, unless `schema.order_format` says how to read it.
+    The cells of text columns are converted to numbers or times before they are compared. `schema.order_format` is the
+    format of times in text columns, or `AS_TEXT` to sort text columns as text. If `order_format` is not set, a cell
+    that is neither a number nor a time ends the query with the error `UNORDERED`. The alphabetical order of text cells
+    is rarely the order of the events.
     """
     order = []
     for column in schema.order_by:

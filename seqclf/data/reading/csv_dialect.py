@@ -1,6 +1,7 @@
-"""Dialect of delimited text files, detected from their first lines. Every cell is read as text.
+"""Dialect of delimited text files. The dialect is detected from the first lines of a file. Every cell is read as text.
 
-DuckDB's detection is turned off: at a malformed line it silently guesses other columns instead of naming the line.
+DuckDB's own detection is turned off. If a line is malformed, DuckDB would guess other columns without reporting the
+line.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ DELIMITERS = {".csv": None, ".tsv": "\t", ".tab": "\t", ".txt": None}
 CANDIDATES = "\t;|,"
 ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16": "utf-16", "utf-8-sig": "utf-8"}
 SNIFFED_LINES = 20
-MAX_LINE_CHARACTERS = 2_000_000  # characters; DuckDB's limit
-# Characters. DuckDB keeps a copy of a malformed line for each of its surplus cells, in ten times as much memory.
+MAX_LINE_CHARACTERS = 2_000_000  # the longest line that DuckDB reads
+# Maximum number of characters of malformed lines that DuckDB may store. DuckDB stores a copy of a malformed line for
+# each surplus cell. The copies take about ten bytes of memory for each character.
 MAX_KEPT_CHARACTERS = 50_000_000
 BLOCK = 2**20
 DEEPEST_LIST = 3
@@ -35,7 +37,10 @@ DEEPEST_LIST = 3
 
 @dataclass(frozen=True)
 class Dialect:
-    """Dialect of the files of one source. `delimiter` and `columns` are None for a URL, which DuckDB has to sniff."""
+    """Dialect of all files of one source.
+
+    `columns`: names of the columns. For a URL, `delimiter` and `columns` may be None, because DuckDB can detect them.
+    """
 
     header: bool
     encoding: str
@@ -44,7 +49,7 @@ class Dialect:
     columns: tuple[str, ...] | None
 
     def options(self) -> dict[str, str]:
-        """Arguments of DuckDB's `read_csv` as SQL."""
+        """Return the arguments of DuckDB's `read_csv` as dict name → SQL."""
         options = {
             "header": str(self.header).lower(),
             "encoding": quote_literal(self.encoding),
@@ -62,9 +67,10 @@ class Dialect:
 def detect_dialect(
     paths: Sequence[Path], suffix: str, *, header: bool, encoding: str, quote: str | None, delimiter: str | None
 ) -> Dialect:
-    """Detect what the user has not set, and the columns. `suffix`: ending of the files without that of a compression.
+    """Detect the names of the columns, and the delimiter if the user has not set a delimiter.
 
-    Raises InputError for an option that cannot be used, or if files differ in their columns.
+    `suffix`: ending of the file names, without a compression ending such as `.gz`. Raises InputError if an option is
+    invalid, or if the files have different columns.
 
     >>> detect_dialect([], ".tsv", header=True, encoding="utf8", quote=None, delimiter=None)
     Dialect(header=True, encoding='utf-8', quote='"', delimiter='\\t', columns=None)
@@ -91,7 +97,7 @@ def detect_dialect(
 
 
 def can_keep_malformed(paths: Sequence[Path], dialect: Dialect) -> bool:
-    """Check whether DuckDB has the memory to keep the lines with surplus cells, instead of stopping at the first."""
+    """Return True if DuckDB can store all lines with surplus cells in at most MAX_KEPT_CHARACTERS characters."""
     characters = 0
     for path in paths:
         characters += _kept_characters(path, dialect)
@@ -101,11 +107,14 @@ def can_keep_malformed(paths: Sequence[Path], dialect: Dialect) -> bool:
 
 
 def _kept_characters(path: Path, dialect: Dialect) -> int:
-    """Characters that DuckDB would keep of lines with surplus cells, counted up to MAX_KEPT_CHARACTERS."""
+    """Count the characters that DuckDB would store for the lines of a file that have surplus cells.
+
+    Counting stops as soon as the count is above MAX_KEPT_CHARACTERS.
+    """
     if dialect.delimiter is None or dialect.columns is None or not _has_surplus(path, dialect):
         return 0
     characters = 0
-    # A cell of over 2 MB ends the count: DuckDB does not keep its line.
+    # A cell of over 2 MB raises a csv.Error, which ends the count. DuckDB does not store a line with such a cell.
     with suppress(csv.Error), _long_cells(), _opened(path, dialect.encoding) as file:
         for row in csv.reader(file, delimiter=dialect.delimiter, **_quoting(dialect.quote)):
             surplus_cells = len(row) - len(dialect.columns)
@@ -117,9 +126,10 @@ def _kept_characters(path: Path, dialect: Dialect) -> int:
 
 
 def _has_surplus(path: Path, dialect: Dialect) -> bool:
-    """Check whether the file holds more delimiters, quoted or not, than its columns need.
+    """Return True if a file has more delimiters than its lines and columns require. Quoted delimiters are counted too.
 
-    Runs at the speed of the disk, and spares most files the slow count by `csv.reader`.
+    Counting delimiters is as fast as reading the file, because the lines are not parsed. Most files have no surplus
+    delimiters, so the slow `csv.reader` does not have to read them.
     """
     delimiter = (dialect.delimiter or "").encode("latin-1" if dialect.encoding == "latin-1" else "utf-8")
     delimiters = lines = 0
@@ -131,7 +141,10 @@ def _has_surplus(path: Path, dialect: Dialect) -> bool:
 
 
 def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
-    """Arguments of `read_csv` that read each line as one cell of the column `line`. `skip`: lines before the first."""
+    """Return `read_csv` arguments with which each line is one cell of the column `line`.
+
+    `skip`: number of lines to skip at the beginning of the file.
+    """
     return {
         "columns": "{'line': 'VARCHAR'}",
         "auto_detect": "false",
@@ -145,7 +158,7 @@ def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
 
 
 def _duckdb_encoding(encoding: str) -> str:
-    """DuckDB's name of an encoding. Raises InputError for one that DuckDB does not read."""
+    """Return the name that DuckDB uses for an encoding. Raises InputError if DuckDB cannot read the encoding."""
     try:
         return ENCODINGS[codecs.lookup(encoding).name]
     except LookupError:
@@ -157,25 +170,27 @@ def _opened(path: Path, encoding: str) -> io.TextIOWrapper:
         with pa.input_stream(str(path), compression="detect") as beginning:
             if beginning.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 raise InputError(path, "has no byte order mark, so it is not utf-16", "set data.encoding=utf-8")
-    # Invalid bytes become � here. DuckDB will name their line.
+    # Invalid bytes are read as � here. DuckDB later reports the lines with invalid bytes.
     stream: Any = pa.input_stream(str(path), compression="detect")
     return io.TextIOWrapper(stream, "utf-8-sig" if encoding == "utf-8" else encoding, errors="replace", newline="")
 
 
 def _bare(line: str, quote: str) -> str:
-    """Remove what is in quotes and brackets from a line."""
+    """Remove quoted text and bracketed lists from a line."""
     if quote:
         line = re.sub(rf"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}", "", line)
     for _ in range(DEEPEST_LIST):
-        # Innermost brackets first. One that is never closed must not take the rest of the line with it.
+        # Each pass removes the innermost pairs of brackets. A bracket that is not closed is left in the line, because
+        # otherwise the rest of the line would be removed.
         line = re.sub(r"\[[^\[\]]*\]", "", line)
     return line
 
 
 def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str:
-    """The candidate that most lines contain as often as the first line does, outside quotes and brackets.
+    """Return the delimiter that occurs equally often in the first line and in most other lines.
 
-    A `.txt` file may be running text. There all lines must agree, or the delimiter is a tab.
+    Delimiters inside quotes or brackets are not counted. A `.txt` file may hold running text. For a `.txt` file, the
+    result is therefore a tab, unless another delimiter occurs equally often in all lines.
     """
     with _opened(path, encoding) as file:
         lines = [line for line in islice(file, SNIFFED_LINES) if line.strip()]
@@ -198,7 +213,7 @@ def _quoting(quote: str) -> dict[str, Any]:
 
 @contextmanager
 def _long_cells() -> Iterator[None]:
-    """Raise the limit of Python's csv module to DuckDB's for the length of a cell."""
+    """Let Python's csv module read cells that are as long as the longest line that DuckDB reads."""
     limit = csv.field_size_limit(MAX_LINE_CHARACTERS)
     try:
         yield
@@ -207,7 +222,11 @@ def _long_cells() -> Iterator[None]:
 
 
 def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool) -> list[str]:
-    """The names in the first line. `column0`, `column1`, … for files without a header and for names left out."""
+    """Return the column names that are in the first line of a file.
+
+    A column without a name is named `column0`, `column1` and so on, by its position. In a file without a header, all
+    columns are named by their positions.
+    """
     try:
         with _long_cells(), _opened(path, encoding) as file:
             rows = csv.reader(file, delimiter=delimiter, **_quoting(quote))
@@ -219,7 +238,7 @@ def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool
         raise InputError(path, "has no rows", "give a file with a row per sequence")
     if not header:
         return [f"column{position}" for position in range(len(first_cells))]
-    if not first_line:  # DuckDB would take the empty line for the header, and the header for a row
+    if not first_line:  # DuckDB would take the empty line as the header, and the real header as a row
         raise InputError(path, "line 1 is empty", "remove what is before the line with the names of the columns")
     if any("\ufffd" in name for name in first_cells):
         raise InputError(path, f"line 1 is not valid {encoding}", "set data.encoding=latin-1 (or utf-16)")

@@ -1,7 +1,8 @@
-"""Event tables, one row per token, read as sequences, one per group.
+"""Read event tables as sequences. Each event, which is one row of the table, is one token.
 
-DuckDB sorts by group, within its memory limit and spilling to disk, unless the table is sorted already. The sorted
-stream is then cut where the group changes, which is ten times faster than gathering lists in SQL.
+Each group of events is one sequence. DuckDB sorts the events by group, unless the events are already sorted. Sorting
+respects DuckDB's memory limit and may write temporary files. The sorted events are then cut into sequences wherever the
+group key changes. Cutting is ten times faster than SQL that aggregates the events into lists.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
 from seqclf.system import progress
 
-READ_EVENTS = 122_880  # rows at a time: one row group of DuckDB
-FILE_NUMBER = "file number"  # the column with the position of each event's file
-MAX_ENUMERATION_VALUES = 65_536  # two bytes
+READ_EVENTS = 122_880  # events per record batch, as in a DuckDB row group
+FILE_NUMBER = "file number"  # name of a column with the position of the event's file in the list of files
+MAX_ENUMERATION_VALUES = 65_536  # maximum number of distinct values whose codes fit into two bytes
 
 
 def read_events(
@@ -38,10 +39,11 @@ def read_events(
     schema: Schema,
     keys: Mapping[str, str],
 ) -> Iterator[SourceRows]:
-    """Read the groups of an event table, sorted by their key (see `SourceReader.read`).
+    """Read the sequences of an event table. The sequences are sorted by group key (see `SourceReader.read`).
 
-    The `id` of a group is the column that the schema names, or else its key. Several files whose rows
-    DuckDB numbers (Parquet) are numbered one by one, those of other formats as one table.
+    If the schema has an id column, the `id` of a sequence is a value of this column. If the schema has no id column,
+    the `id` of a sequence is its group key. The events of Parquet files are numbered from 1 in each file. The events of
+    other formats are numbered from 1 over all files.
     """
     expressions = event_columns(schema, column_types, source_name, keys)
     relation, numbered = rows.sql, rows.numbered_sql
@@ -57,13 +59,14 @@ def read_events(
             file_names = [url_of(str(path)) for path in paths]
             expressions.append(f"file_index AS {quote_identifier(FILE_NUMBER)}")
             file_order = [quote_identifier(FILE_NUMBER), quote_identifier(ROW)]
-    # The alias keeps the names in ORDER BY apart: a column that orders may be called like one of the expressions.
+    # The table has an alias, because a column in ORDER BY may have the same name as a selected expression.
     query = f"SELECT {', '.join(expressions)} FROM {relation} AS {EVENTS}"
     order = event_order(schema, column_types)
     group_columns = [f"{EVENTS}.{quote_identifier(column)}" for column in schema.group_by]
-    # The first events come once DuckDB has read and sorted all of them.
+    # DuckDB must read and sort all events before it can return the first event.
     with progress.stage(f"sorting {Path(source_name).name}", share=lambda: connection.query_progress() / 100):
-        # Only Parquet is fast enough to be read once more for this.
+        # Checking whether the events are sorted reads the table once more. Only Parquet files are checked for sorted
+        # events, because Parquet files are fast to read.
         if numbered is None or not _is_sorted(connection, relation, [*group_columns, *order]):
             groups = [quote_identifier(group(position)) for position in range(len(schema.group_by))]
             query += f" ORDER BY {', '.join([*groups, *order, *file_order])}"
@@ -77,26 +80,27 @@ def read_events(
 
 
 def _is_sorted(connection: duckdb.DuckDBPyConnection, relation: str, expressions: list[str]) -> bool:
-    """Check whether the rows ascend by all expressions already."""
+    """Return True if the rows are in ascending order of `expressions`."""
     names = [f"e{position}" for position in range(len(expressions))]
     selected = ", ".join(f"{expression} AS {name}" for expression, name in zip(expressions, names, strict=True))
-    last_row: pa.RecordBatch | None = None  # the next record batch must go on from it
+    last_row: pa.RecordBatch | None = None  # last row of the previous record batch
     stream = connection.sql(f"SELECT {selected} FROM {relation} AS {EVENTS}").to_arrow_reader(READ_EVENTS)
     for record_batch in stream:
         joined = record_batch if last_row is None else pa.concat_batches([last_row, record_batch])
         try:
             if not _ascends([joined.column(name) for name in names]):
                 return False
-        except pa.ArrowNotImplementedError:  # of a type that Arrow does not compare
+        except pa.ArrowNotImplementedError:  # Arrow cannot compare values of this data type
             return False
         last_row = joined.slice(joined.num_rows - 1) if joined.num_rows else None
     return True
 
 
 def _ascends(columns: list[pa.Array]) -> bool:
-    """Check whether no row is below the one before, compared by the first column, then the second, and so on.
+    """Return True if the rows are in ascending order.
 
-    Nulls and NaN count as falling, so that DuckDB decides on their order.
+    Rows are compared by the first column, then by the second column, and so on. If a column has null or NaN, the result
+    is False, so that DuckDB sorts the rows.
     """
     if not len(columns[0]):
         return True
@@ -112,8 +116,12 @@ def _ascends(columns: list[pa.Array]) -> bool:
 
 
 def _with_enumerations(connection: duckdb.DuckDBPyConnection, relation: str, expressions: list[str]) -> list[str]:
-    """Make enumerations of text columns with few values: a sort moves one or two bytes instead of sixteen, and Arrow
-    gets codes. For Parquet only, of which DuckDB finds the distinct values without reading every row."""
+    """Cast text columns with few distinct values to DuckDB's enumeration type.
+
+    Sorting an enumeration moves fewer bytes than sorting texts. A value of an enumeration takes one or two bytes, and a
+    text takes sixteen bytes. Arrow receives an enumeration as a dictionary column. Only text columns of Parquet files
+    are cast to enumerations. DuckDB finds the distinct values of a Parquet column without reading every row.
+    """
     described = connection.execute(f"DESCRIBE SELECT {', '.join(expressions)} FROM {relation}").fetchall()
     result = []
     for position, (expression, (name, kind, *_)) in enumerate(zip(expressions, described, strict=True)):
@@ -131,8 +139,8 @@ def _with_enumerations(connection: duckdb.DuckDBPyConnection, relation: str, exp
 
 
 def _whole_groups(record_batches: Iterable[pa.RecordBatch], key_count: int) -> Iterator[pa.RecordBatch]:
-    """Cut the same events into record batches that end where a group does."""
-    pending: list[pa.RecordBatch] = []  # events of one group, which may go on
+    """Join and cut record batches of sorted events so that no group continues in the next record batch."""
+    pending: list[pa.RecordBatch] = []  # events of the last group, which may continue in the next record batch
     for record_batch in record_batches:
         if not record_batch.num_rows:
             continue
@@ -154,7 +162,7 @@ def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _same_group(before: pa.RecordBatch, after: pa.RecordBatch, key_count: int) -> bool:
-    """Compare the last group of one record batch with the first group of the next."""
+    """Return True if the last event of `before` has the same group key as the first event of `after`."""
     for position in range(key_count):
         last, first = before.column(group(position))[before.num_rows - 1], after.column(group(position))[0]
         if not last.equals(first):
@@ -163,7 +171,7 @@ def _same_group(before: pa.RecordBatch, after: pa.RecordBatch, key_count: int) -
 
 
 def _group_starts(events: pa.RecordBatch, key_count: int) -> np.ndarray:
-    """(G,) ascending positions of the first event of each group. The first is 0."""
+    """Return the (G,) positions of the first event of each group, in ascending order."""
     changes = np.zeros(events.num_rows - 1, bool)
     for position in range(key_count):
         changes |= _differs(events.column(group(position)))
@@ -171,7 +179,10 @@ def _group_starts(events: pa.RecordBatch, key_count: int) -> np.ndarray:
 
 
 def _differs(column: pa.Array) -> np.ndarray:
-    """(N - 1,) bool: each value compared with the one before. Null equals null."""
+    """Return an (N - 1,) mask that is True where a value differs from the value before it.
+
+    Two null values are equal.
+    """
     codes = column.indices if pa.types.is_dictionary(column.type) else column
     before, after = codes.slice(0, len(codes) - 1), codes.slice(1)
     changed = pc.fill_null(pc.not_equal(before, after), False).to_numpy(zero_copy_only=False)
@@ -182,7 +193,7 @@ def _differs(column: pa.Array) -> np.ndarray:
 
 
 def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) -> SourceRows:
-    """Canonical columns of sorted events that form complete groups."""
+    """Build sequences with canonical columns from sorted events. No group of the events may be incomplete."""
     starts = _group_starts(events, len(schema.group_by))
     offsets = pa.array(np.append(starts, events.num_rows), pa.int32())
     first_events = pa.array(starts)
@@ -199,7 +210,7 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
             columns[name] = _decoded(events.column(name).take(first_events))
     if GROUP in columns:
         _require_constant(events.column(GROUP), starts, columns[ID])
-    if TIME in columns:  # a time may differ within a sequence
+    if TIME in columns:  # a sequence has a last time, because its events may have different times
         times = events.column(TIME).to_numpy(zero_copy_only=False)
         columns[TIME_END] = pa.array(np.fmax.reduceat(times, starts))
     event_row_numbers = events.column(ROW).to_numpy().astype(np.int64)
@@ -208,7 +219,10 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
 
 
 def _file_name(events: pa.RecordBatch, starts: np.ndarray, file_names: list[str]) -> str:
-    """The file of the events, or the first three of several."""
+    """Return the name of the file that holds the events.
+
+    If there are several files, return the names of the first three files.
+    """
     if len(file_names) == 1:
         return file_names[0]
     numbers = np.unique(events.column(FILE_NUMBER).to_numpy()[starts])
@@ -216,7 +230,10 @@ def _file_name(events: pa.RecordBatch, starts: np.ndarray, file_names: list[str]
 
 
 def _tokens(channels: list[pa.Array]) -> pa.Array:
-    """(S,) values, or vectors of fixed size for several channels, with NaN for missing numbers."""
+    """Return the S tokens of a field.
+
+    A token is a value if the field has one channel, otherwise a vector with NaN for missing values.
+    """
     if len(channels) == 1:
         return channels[0]
     arrays = [pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False) for values in channels]
@@ -228,7 +245,7 @@ def _decoded(column: pa.Array) -> pa.Array:
 
 
 def _require_constant(groups: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
-    """Raise InputError if the events of a sequence differ in `data.group`."""
+    """Raise InputError if `data.group` has different values in the events of one sequence."""
     changing = _changing_groups(groups, starts)
     if len(changing):
         raise InputError(
@@ -239,7 +256,7 @@ def _require_constant(groups: pa.Array, starts: np.ndarray, ids: pa.Array) -> No
 
 
 def _constant(labels: pa.Array, starts: np.ndarray) -> pa.Array:
-    """(G,) label of each group, null where its events disagree."""
+    """Return the (G,) label of each group, or null if the events of a group have different labels."""
     mask = np.zeros(len(starts), bool)
     mask[_changing_groups(labels, starts)] = True
     labels = labels.take(pa.array(starts)).cast(pa.string())
@@ -247,7 +264,7 @@ def _constant(labels: pa.Array, starts: np.ndarray) -> pa.Array:
 
 
 def _changing_groups(column: pa.Array, starts: np.ndarray) -> np.ndarray:
-    """Ascending positions of the groups that hold more than one value."""
+    """Return the ascending positions of the groups in which `column` has more than one value."""
     changed = _differs(column)
     changed[starts[1:] - 1] = False
     return np.unique(np.searchsorted(starts, np.flatnonzero(changed) + 1, side="right") - 1)

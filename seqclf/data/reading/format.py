@@ -1,4 +1,4 @@
-"""Interface of a file format: one class, found by the endings of its files."""
+"""Interface of file formats. A file format is a class. The class is selected by the ending of the file name."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
 
-TableSql = Callable[[bool], str]  # SQL of a table, with the column FILE if the argument is true
+TableSql = Callable[[bool], str]  # argument: True to add the column FILE; result: SQL of the table
 
 
 class Files(NamedTuple):
-    """The files of one source, all with the same ending, and how to read them.
+    """The files of one source, and the settings for reading the files.
 
-    `paths`: empty for a URL, which is `source.path`. `ending`: see `suffix_of`. `connection`: not restricted yet.
-    `keep_malformed`: malformed lines go to the tables of rejects instead of stopping the query. `file_per_sequence`:
-    each file is one sequence, in the folder of its class. `temporary`: folder for files that live as long as the
-    reader; create it before use.
+    `paths`: paths of the files, empty if `source.path` is a URL. `ending`: ending that all files have in common (see
+    `suffix_of`). `connection`: DuckDB connection, which may still read any file. `keep_malformed`: True to store
+    malformed lines in DuckDB's tables of rejected lines, False to stop the query at a malformed line.
+    `file_per_sequence`: True if each file is one sequence, and the name of its folder is the label. `temporary`: path
+    of a temporary folder. A format that needs the folder must create it, and the reader deletes the folder when the
+    reader is closed.
     """
 
     source: Source
@@ -40,20 +42,25 @@ class Files(NamedTuple):
 
     @property
     def sql_list(self) -> str:
-        """The files, or the URL, as a list in SQL."""
+        """SQL list with the paths of the files, or with the URL."""
         return sql_list(self.paths) if self.paths else f"[{quote_literal(self.source.path)}]"
 
 
 class Format(ABC):
-    """A file format. A new one is a module in `formats`, or an entry point `seqclf.formats` of a package.
+    """Base class of file formats.
 
-    `endings`: of its files, in lower case with the dot and without that of a compression. `by_lines`: rows are lines of
-    text, so that files of mixed line endings are read from uniform copies. `remote`: DuckDB reads it from URLs.
-    `only_in_class_folders`: it reads class folders alone, where it comes before other formats of the same ending.
-    `in_folder_per_class`: each file may be one sequence, in the folder of its class.
+    To add a format, write a module in the package `formats`, or declare an entry point `seqclf.formats` in another
+    package.
 
-    The rows of a format may have any columns. Text cells are cast later, column by column, so that a bad cell costs one
-    row and never the file. `ArrowFormat` is the base of formats that DuckDB does not read.
+    `endings`: endings of file names in lower case. An ending includes the dot and leaves out compression endings such
+    as `.gz`. `by_lines`: True if each row is a line of text. If the lines of a file end in different ways, DuckDB reads
+    a copy in which all lines end in the same way. `remote`: True if DuckDB can read files of this format from a URL.
+    `only_in_class_folders`: True if the format is used only in a folder with one file or one sub-folder for each label.
+    In a folder with one file or sub-folder for each label, the format is preferred to other formats with the same
+    ending. `in_folder_per_class`: True if a file may be one sequence in a folder for its label.
+
+    A format may return any columns. Cells with text are cast later, one column at a time. A bad cell then rejects only
+    one row and not the whole file. `ArrowFormat` is the base class of formats that DuckDB cannot read.
 
     >>> class Extended(Format):
     ...     endings = (".psv",)
@@ -70,24 +77,30 @@ class Format(ABC):
 
     @abstractmethod
     def table(self, files: Files) -> TableSql:
-        """Return the SQL of the rows, as it can stand after FROM, in the order of the files.
+        """Return SQL that can follow FROM and that returns the rows in the order of the files.
 
-        Raises InputError, which names the file, for files that cannot be read.
+        Raises InputError with the path of a file that cannot be read.
         """
 
     def with_row_numbers(self, table: str) -> str | None:
-        """Return a table of this format with DuckDB's columns `file_row_number` and `file_index`, if it has them."""
+        """Add the columns `file_row_number` and `file_index` of DuckDB to the SQL of a table.
+
+        Returns None if the format has no row numbers.
+        """
         return None
 
 
 def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
-    """Return column names and DuckDB types of a relation, without FILE."""
+    """Return dict column name → DuckDB type for a relation. The column FILE is left out."""
     rows = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
     return {name: kind for name, kind, *_ in rows if name != FILE}
 
 
 def scan(function: str, files: str, options: Mapping[str, str], named_files: bool) -> str:
-    """Return a call of one of DuckDB's table functions. `options`: its arguments as SQL.
+    """Return SQL that calls a DuckDB table function.
+
+    `files`: SQL list of the paths of the files. `options`: dict name of an argument → value as SQL. `named_files`: True
+    to add the column FILE.
 
     >>> scan("read_csv", "['t.csv']", {"header": "true"}, named_files=False)
     "read_csv(['t.csv'], header = true)"
@@ -98,21 +111,22 @@ def scan(function: str, files: str, options: Mapping[str, str], named_files: boo
 
 
 def sql_list(paths: Sequence[Path]) -> str:
-    """Return paths as a list in SQL, for table functions of DuckDB."""
+    """Return paths as an SQL list for DuckDB table functions."""
     return f"[{', '.join(quote_literal(escape(str(path))) for path in paths)}]"
 
 
-# Base class of formats that DuckDB does not read: Python code turns each file into Arrow record batches.
+# Base class of formats that DuckDB cannot read. The Python code of such a format converts each file to Arrow record
+# batches.
 
 ROWS_TABLE, ROWS_FILE = "arrow_rows", "rows.arrow"
-MAX_BATCH_ROWS = 8192  # of a table, so that a few rows are read without the rest
+MAX_BATCH_ROWS = 8192  # rows per record batch; the number is small so that the first rows are returned quickly
 
 
 class ArrowFormat(Format):
     """Base class of formats that are read by Python code.
 
-    Each file is read once and written to a temporary Arrow file, which DuckDB scans as often as it needs. So a format
-    that yields record batches never holds a whole file in memory.
+    Each file is read once and written to a temporary Arrow file. DuckDB can read the temporary Arrow file several
+    times. A format that yields record batches therefore never holds a whole file in memory.
 
     >>> class Lines(ArrowFormat):
     ...     endings = (".lines",)
@@ -125,13 +139,14 @@ class ArrowFormat(Format):
 
     @abstractmethod
     def read(self, path: Path) -> pa.Table | Iterable[pa.RecordBatch]:
-        """Return the rows of a file: a table, a reader of record batches, or a generator of them.
+        """Return the rows of a file as a table, as a record batch reader or as a generator of record batches.
 
-        Raise ValueError for a file that cannot be read; the user sees its message after the path of the file.
+        Raise ValueError if the file cannot be read. The user sees the path of the file and the message of the
+        ValueError.
         """
 
     def table(self, files: Files) -> TableSql:
-        import pyarrow.dataset as arrow_dataset  # slow to import, and few sources need it
+        import pyarrow.dataset as arrow_dataset  # this import is slow, so it is done only when needed
 
         files.temporary.mkdir(parents=True, exist_ok=True)
         rows_file = files.temporary / ROWS_FILE
@@ -141,7 +156,7 @@ class ArrowFormat(Format):
         return lambda named_files: ROWS_TABLE if named_files else unnamed
 
     def _write(self, paths: Iterable[Path], target: Path) -> None:
-        """Write the rows of all files, with the column FILE, to one Arrow file."""
+        """Write the rows of all files to one Arrow file, with the path of each row's file in the column FILE."""
         schema: pa.Schema | None = None
         first_path: Path | None = None
         with ExitStack() as stack:
@@ -165,7 +180,10 @@ class ArrowFormat(Format):
             raise InputError(", ".join(map(str, paths)), "has no rows", "give a file with a row per sequence")
 
     def _record_batches(self, path: Path) -> Iterator[pa.RecordBatch]:
-        """Read one file. Raises InputError if it is damaged, also where DuckDB would trust its buffers and crash."""
+        """Yield the record batches of one file. Raises InputError if the file is damaged.
+
+        Buffers are validated here, because DuckDB does not validate them.
+        """
         try:
             content = self.read(path)
             for record_batch in _batches_of(content) if isinstance(content, pa.Table) else content:
@@ -173,19 +191,22 @@ class ArrowFormat(Format):
                 yield _without_dictionaries(record_batch)
         except InputError:
             raise
-        except Exception as error:  # code of another package, which may raise anything for a damaged file
+        except Exception as error:  # third-party code may raise any exception for a damaged file
             expected = isinstance(error, (ValueError, OSError))
             lines = (str(error) if expected else repr(error)).splitlines() or [repr(error)]
             raise InputError(path, f"cannot be read: {lines[0].rstrip(' .')}", "fix or replace the file") from error
 
 
 def _batches_of(table: pa.Table) -> list[pa.RecordBatch]:
-    """The rows of a table. One empty record batch for a table without rows, which keeps its columns."""
+    """Return the record batches of a table.
+
+    For a table without rows, return one empty record batch, because it holds the schema.
+    """
     return table.to_batches(MAX_BATCH_ROWS) or [pa.RecordBatch.from_pylist([], table.schema)]
 
 
 def _without_dictionaries(record_batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Decode dictionary columns: an Arrow file holds one dictionary of each, and record batches may differ in it."""
+    """Convert dictionary columns to plain columns. An Arrow file can store only one dictionary for each column."""
     if not any(pa.types.is_dictionary(field.type) for field in record_batch.schema):
         return record_batch
     columns = [

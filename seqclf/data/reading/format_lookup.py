@@ -1,4 +1,7 @@
-"""Lookup of file formats by the ending of a file: those of this package first, then those of installed packages."""
+"""Find the format of a file by the ending of its name.
+
+Built-in formats are preferred to formats of other installed packages.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from seqclf.system.plugins import FORMATS, defined_class, installed_plugins, loa
 
 
 def find_format(source: Source, path: Path | str, in_class_folder: bool = False) -> Format:
-    """Return the format of a file. Raises InputError, which lists the known endings, if there is none.
+    """Return the format of a file. Raises InputError if no format has the ending of the file.
+
+    The error lists the known endings. `in_class_folder`: True if the file is in a folder with one file or one
+    sub-folder for each label.
 
     >>> type(find_format(Source("new.tsv", "input"), "new.tsv")).__name__
     'Delimited'
@@ -27,7 +33,7 @@ def find_format(source: Source, path: Path | str, in_class_folder: bool = False)
     if plugin := _taking(formats, ending, in_class_folder):
         return plugin
     if errors:
-        raise errors[0]  # that plugin may be the one that reads the file
+        raise errors[0]  # a plugin that cannot be loaded may define the format of this file
     raise InputError(
         f"{source.key}={source.path}",
         f"unknown kind of file '{ending}'",
@@ -36,7 +42,10 @@ def find_format(source: Source, path: Path | str, in_class_folder: bool = False)
 
 
 def plugin_format(ending: str) -> Format | None:
-    """Return the format of an installed package that takes an ending, None if a format of this package does."""
+    """Return the format of a third-party package that has the given ending.
+
+    Returns None for the ending of a built-in format and for an unknown ending.
+    """
     if any(ending in candidate.endings for candidate in builtin_formats()):
         return None
     return _taking(plugin_formats()[0], ending, in_class_folder=True)
@@ -44,19 +53,22 @@ def plugin_format(ending: str) -> Format | None:
 
 @cache
 def builtin_formats() -> tuple[Format, ...]:
-    """Return the formats of this package."""
+    """Return the built-in formats."""
     modules = [import_module(f"{own_formats.__name__}.{name}") for name in module_names(own_formats.__name__)]
     return tuple(defined_class(module, Format)() for module in modules)
 
 
 def plugin_formats() -> tuple[tuple[Format, ...], tuple[InputError, ...]]:
-    """Return the formats of installed packages, and the errors of those that cannot be loaded."""
+    """Return the formats of other installed packages. Also return an error for each format that cannot be loaded."""
     return _plugin_formats(tuple(sys.path))
 
 
 @lru_cache(maxsize=4)
 def _plugin_formats(search_path: tuple[str, ...]) -> tuple[tuple[Format, ...], tuple[InputError, ...]]:
-    """`search_path`: that of Python, in which packages are looked up. It takes some 20 ms."""
+    """Find the formats of other installed packages. The search takes about 20 ms.
+
+    `search_path`: value of Python's `sys.path`, used only as the key of the cached result.
+    """
     formats, errors = [], []
     for entry in installed_plugins(FORMATS).values():
         try:
@@ -66,7 +78,7 @@ def _plugin_formats(search_path: tuple[str, ...]) -> tuple[tuple[Format, ...], t
             formats.append(loaded())
         except InputError as error:
             errors.append(error)
-        except Exception as error:  # code of another package may fail at import as it likes
+        except Exception as error:  # importing third-party code may raise any exception
             errors.append(InputError(entry.name, f"the plugin {entry.value} cannot be imported ({error!r})"))
     return tuple(formats), tuple(errors)
 
@@ -81,6 +93,6 @@ def _taking(formats: tuple[Format, ...], ending: str, in_class_folder: bool) -> 
 
 
 def _endings() -> list[str]:
-    """Endings of the files that are read alone, without a class folder."""
+    """Return the endings of files that need not be in a folder with one file or sub-folder for each label."""
     formats = [entry for entry in (*builtin_formats(), *plugin_formats()[0]) if not entry.only_in_class_folders]
     return sorted({ending for entry in formats for ending in entry.endings})

@@ -1,4 +1,4 @@
-"""Labels in a separate table, looked up by the id of a sequence."""
+"""Labels from a separate table. The label of a sequence is found by its id."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from seqclf.errors import InputError
 
 
 class LabelTable:
-    """Label of each id, and its time and group if the table has columns for them. Memory: some 100 bytes a row.
+    """Table that holds the label of each id. The table may also hold the time and the group of each id.
 
-    `id_columns`: columns of the table that make up the id. Ids are compared as text. `row_keys`: read as far as the
-    table has their columns, and kept so. Raises InputError if a column is missing or an id has two labels.
+    The table takes about 100 bytes of memory for each row. Ids are compared as text.
+
+    `id_columns`: names of the columns that form the id. `label`: name of the label column. `row_keys`: time and group
+    columns. A column that is not in the table is ignored. Raises InputError if the table lacks an id column or the
+    label column, or if an id has two labels.
     """
 
     def __init__(self, source: Source, id_columns: tuple[str, ...], label: str, row_keys: Sequence[RowKey] = ()):
@@ -39,7 +42,7 @@ class LabelTable:
         id_texts = _id_texts(table)
         table = table.append_column("id", id_texts).filter(id_texts.is_valid())
         ids = _bytes(table.column("id"))
-        # Sorted ids are looked up by binary search; a dictionary of Python strings would take several times the memory.
+        # Ids are sorted for a binary search, because a dict with Python strings would take several times the memory.
         order = np.argsort(ids, kind="stable")
         self.ids = ids[order]
         table = table.take(pa.array(order))
@@ -48,7 +51,10 @@ class LabelTable:
         self._require_one_label(expressions)
 
     def _require_one_label(self, expressions: list[str]) -> None:
-        """Raise InputError if an id has two labels. `expressions`: SQL of id and label, to look for their files."""
+        """Raise InputError if two rows with the same id have different labels.
+
+        `expressions`: SQL expressions of the id and the label, with which the error finds the files of the two rows.
+        """
         repeated = np.flatnonzero(self.ids[1:] == self.ids[:-1])
         for row in repeated.tolist():
             if self.labels[row] != self.labels[row + 1]:
@@ -57,7 +63,10 @@ class LabelTable:
                 raise InputError(self.source, f"'{id}' has two labels, {shown}", "keep one")
 
     def _place(self, id: str, label: pa.Scalar, expressions: list[str]) -> str:
-        """Return the file of an id with a label, in words. Reads all files again, "" where there is only one."""
+        """Return the text " in FILE" with the name of the file that holds the given id and label.
+
+        Return "" if there is only one file. The method reads all files again.
+        """
         with SourceReader(self.source) as reader:
             if not reader.several_files:
                 return ""
@@ -67,13 +76,19 @@ class LabelTable:
         return f" in {next(file for other, file in files if other == label.as_py())}"
 
     def labelled(self, rows: SourceRows) -> SourceRows:
-        """Add the label of each row, looked up by its id, and its time and group if the table has them."""
+        """Add a label column to `rows`, by the id of each row.
+
+        Times and groups are added too, if the label table has a time or group column.
+        """
         labels, keys = self.look_up(as_text(rows.columns.column(ID)))
         columns = {name: rows.columns.column(name) for name in rows.columns.schema.names}
         return rows._replace(columns=pa.record_batch({**columns, LABEL: labels, **keys}))
 
     def look_up(self, ids: pa.Array) -> tuple[pa.Array, dict[str, pa.Array]]:
-        """(N,) label of each text id, null where the table does not have it, and (N,) times and groups by column."""
+        """Look up N ids, given as text. Return the (N,) labels, and a dict canonical column → (N,) times or groups.
+
+        If an id is not in the table, its label, time and group are null.
+        """
         if not len(self.ids):
             raise no_rows(self.source)
         searched = _bytes(pc.fill_null(ids, ""))
@@ -84,7 +99,7 @@ class LabelTable:
 
 
 def _id_texts(table: pa.Table) -> pa.Array:
-    """Ids of the rows, from the columns before the label."""
+    """Return the id of each row as text. The id is joined from all columns before the column `label`."""
     parts = table.columns[: table.column_names.index("label")]
     return as_text(joined_key([part.combine_chunks() for part in parts]))
 

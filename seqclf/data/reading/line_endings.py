@@ -1,7 +1,7 @@
-r"""Line endings: a text file that mixes them is read from a copy in which every line ends with `\n`.
+r"""Copies of text files whose lines end in different ways. In a copy, every line ends with `\n`.
 
-DuckDB reads a file with one kind of line ending. In its lenient mode it would take several, but drop surplus cells
-silently.
+DuckDB reads a file only if all its lines end in the same way. DuckDB's lenient mode reads files with mixed line
+endings, but it drops surplus cells without an error.
 """
 
 from __future__ import annotations
@@ -17,34 +17,41 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-COPIES = "seqclf-lines-"  # beginning of the name of a folder of copies
-COPY = rf"[^\s'\"]*{COPIES}[0-9a-f]+"  # before the path of the original; must be a regular expression for DuckDB too
+COPIES = "seqclf-lines-"  # beginning of the name of a folder with copies
+COPY = rf"[^\s'\"]*{COPIES}[0-9a-f]+"  # part of a copy's path before the original path; also a regex in DuckDB
 BLOCK = 2**20
 
 
 def new_folder(parent: Path) -> Path:
-    """Path for a folder of copies. It is created with the first copy."""
+    """Return a path for a new folder of copies. The folder is created when the first copy is written."""
     return parent.absolute() / f"{COPIES}{uuid4().hex}"
 
 
 def uniform(paths: Sequence[Path], folder: Path) -> list[Path]:
-    """Replace files that mix line endings by copies: at the absolute path of the original, but below `folder`."""
+    """Copy each file whose lines end in different ways.
+
+    Return `paths`, but with the path of the copy for each copied file. The path of a copy is the path of `folder`,
+    followed by the absolute path of the original file.
+    """
     return [_copied(path, folder) if is_mixed(path, path.stat().st_mtime) else path for path in paths]
 
 
 def original(text: str) -> str:
-    """Replace the paths of copies in a text by those of their originals."""
+    """In a text, replace the path of each copy by the path of the original file."""
     return re.sub(COPY, "", text)
 
 
 @lru_cache(maxsize=64)
 def is_mixed(path: Path, state: float) -> bool:
-    """Check whether lines end in more than one way. `state`: time of change, so that a file is read only once."""
+    """Return True if the lines of a file end in different ways.
+
+    `state`: modification time of the file. An unchanged file is not read again, because the result is cached.
+    """
     unix = windows = old_mac = 0
     last_byte = b""
     with pa.input_stream(str(path), compression="detect") as stream:
         while block := stream.read(BLOCK):
-            # A pair may be cut in two by the end of a block.
+            # A line ending \r\n may be divided between two blocks.
             pairs = block.count(b"\r\n") + (last_byte == b"\r" and block[:1] == b"\n")
             windows += pairs
             unix += block.count(b"\n") - pairs
@@ -59,7 +66,7 @@ def _copied(path: Path, folder: Path) -> Path:
     source: Any = pa.input_stream(str(path), compression="detect")
     target: Any = pa.output_stream(str(copy), compression="detect")
     with (
-        io.TextIOWrapper(source, "latin-1", newline=None) as lines,  # latin-1 changes no byte, whatever the encoding
+        io.TextIOWrapper(source, "latin-1", newline=None) as lines,  # latin-1 keeps the bytes of any encoding
         io.TextIOWrapper(target, "latin-1", newline="") as uniform_lines,
     ):
         shutil.copyfileobj(lines, uniform_lines, BLOCK)

@@ -1,8 +1,9 @@
-"""Objects of S3 and other stores: fetched once into the cache folder, whose files are then read like any others.
+"""Mirror of objects in S3 and in other object stores. Each object is copied once to the cache folder.
 
-An object `s3://BUCKET/KEY` is mirrored at `CACHE/seqclf-objects/s3/BUCKET/KEY`, with its size and time of modification,
-by which a changed one is known. The path holds the URL, so that errors and refusals can name it (`url_of`). Credentials
-come from the environment, as PyArrow finds them, and are neither stored nor printed.
+The copy is read like a local file. An object `s3://BUCKET/KEY` is mirrored at `CACHE/seqclf-objects/s3/BUCKET/KEY`. The
+mirrored file has the size and the modification time of its object, so that a change of the object is detected. Error
+messages show the URL of an object instead of the path of its mirror (`url_of`). PyArrow reads the credentials from the
+environment. Credentials are neither stored nor printed.
 """
 
 from __future__ import annotations
@@ -29,19 +30,22 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "hdfs")
-AZURE = ("abfs", "abfss")  # whose container stands before an @
+AZURE = ("abfs", "abfss")  # in a URL of Azure, the container is before the @
 MIRROR = "seqclf-objects"
-MIRRORED = rf"[^\s'\"]*/{MIRROR}/([a-z0-9]+)/"  # becomes SCHEME://; must be a regular expression for DuckDB too
+MIRRORED = rf"[^\s'\"]*/{MIRROR}/([a-z0-9]+)/"  # beginning of a mirror path; also used in DuckDB
 SECRET = re.compile(r"[?&][^=&]*(key|secret|token|sig|credential|password)[^=&]*=", re.IGNORECASE)
 SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
 THREADS = 8
-BLOCK = 2**22  # bytes
+BLOCK = 2**22  # number of bytes per read
 CONNECT_S, REQUEST_S = 5.0, 30.0
 ATTEMPTS = 2
 
 
 class Location(NamedTuple):
-    """A place in a store: `path` is that of its file system, such as BUCKET/KEY. `where`: names it in errors."""
+    """A location in an object store.
+
+    `where`: name of the location in error messages. `path`: path in the file system of the store, such as BUCKET/KEY.
+    """
 
     where: str
     scheme: str
@@ -49,7 +53,7 @@ class Location(NamedTuple):
 
 
 def is_object_url(path: str) -> bool:
-    """Return True for a URL of a store that is read through PyArrow.
+    """Return True for the URL of an object store that PyArrow can read.
 
     >>> is_object_url("s3://bucket/t.parquet"), is_object_url("https://example.org/t.parquet")
     (True, False)
@@ -58,7 +62,7 @@ def is_object_url(path: str) -> bool:
 
 
 def url_of(text: str) -> str:
-    """Replace the paths of mirrored objects in a text by their URLs.
+    """In a text, replace the path of each mirrored object by the URL of the object.
 
     >>> url_of("/home/me/.cache/seqclf-objects/s3/bucket/t.csv: line 2")
     's3://bucket/t.csv: line 2'
@@ -67,10 +71,11 @@ def url_of(text: str) -> str:
 
 
 def fetch(url: str, key: str, cache: Path) -> Path:
-    """Mirror an object, the objects of a glob, or those of a folder. Return the path or glob of the mirror.
+    """Copy one object, the objects that match a glob, or the objects in a folder to the mirror.
 
-    `key`: the option that names the URL. Objects that are mirrored already are not fetched again. Raises InputError if
-    nothing is there, or the store cannot be read.
+    Return the path of the mirrored object or folder, or the glob in the mirror. `key`: option that gives the URL, as
+    shown in error messages. `cache`: path of the cache folder. An object that has not changed since it was mirrored is
+    not copied again. Raises InputError if no object is found, or if the store cannot be read.
     """
     place = _location(url, key)
     root = cache.expanduser().absolute() / MIRROR / place.scheme
@@ -93,23 +98,30 @@ def fetch(url: str, key: str, cache: Path) -> Path:
 
 
 def has_objects(url: str, key: str) -> bool:
-    """Return True if a URL names an object, or a folder of some. Raises InputError if the store cannot be read."""
+    """Return True if there is an object with this URL, or a folder with objects.
+
+    Raises InputError if the store cannot be read.
+    """
     place = _location(url, key)
     with _explained(place):
         return bool(_list_objects(_open_store(url, place), place))
 
 
 def delete_object(url: str, key: str) -> None:
-    """Delete an object. In S3, an empty object with a slash at the end of its name is left for its folder."""
+    """Delete an object.
+
+    In S3, an empty object with the name `FOLDER/` is left, where FOLDER is the folder of the deleted object.
+    """
     place = _location(url, key)
     with _explained(place):
         _open_store(url, place).delete_file(place.path)
 
 
 def store_object(file: Path, url: str, key: str) -> None:
-    """Write a local file to a URL. Raises InputError if the store refuses it.
+    """Write the content of a local file to an object with the given URL.
 
-    A signal is handled after it, because a stream that is closed early leaves an object that is cut off.
+    Raises InputError if the store does not accept the object. A signal is handled only after the write. If a signal
+    ended the write, the store would hold a truncated object.
     """
     place = _location(url, key)
     with _explained(place), signals.deferred_signals():
@@ -153,7 +165,7 @@ def _open_store(url: str, place: Location) -> FileSystem:
 
 
 def _list_objects(store: FileSystem, place: Location) -> list[FileInfo]:
-    """Return the objects of a location: one, those that match a glob, or those of a folder."""
+    """Return the objects of a location. The location is one object, a glob or a folder."""
     from pyarrow import fs
 
     if not has_magic(place.path):
@@ -173,7 +185,9 @@ def _list_objects(store: FileSystem, place: Location) -> list[FileInfo]:
 
 
 def _glob_expression(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression of a glob whose `**` stands for any folders.
+    """Return the regular expression that matches the same paths as a glob.
+
+    The part `**` of a glob matches any number of folders.
 
     >>> found = _glob_expression("b/**/day=*/*.csv").fullmatch
     >>> [bool(found(path)) for path in ("b/day=1/t.csv", "b/x/y/day=2/t.csv", "b/day=1/x/t.csv")]
@@ -189,7 +203,10 @@ def _glob_expression(pattern: str) -> re.Pattern[str]:
 
 
 def _is_mirrored(path: Path, info: FileInfo) -> bool:
-    """Return True if the mirror has the object in its present state. Stores tell times in seconds."""
+    """Return True if the mirrored file has the same size and modification time as the object.
+
+    The times are compared in whole seconds, because stores do not report fractions of a second.
+    """
     if not path.is_file():
         return False
     status = path.stat()
@@ -210,7 +227,7 @@ def _copy(store: FileSystem, root: Path, stage: progress.Stage, info: FileInfo) 
 
 
 def _delete_vanished(root: Path, path: str, found: set[Path]) -> None:
-    """Delete the mirrored objects of a location that are no longer there: its glob or its folder would hold them."""
+    """Delete mirrored files whose object is gone from the store, because a glob would still match them."""
     mirrored = (
         [root / path] if (root / path).is_file() else list(root.glob(path if has_magic(path) else f"{path}/**/*"))
     )
@@ -221,12 +238,15 @@ def _delete_vanished(root: Path, path: str, found: set[Path]) -> None:
 
 @contextmanager
 def _explained(place: Location) -> Iterator[None]:
-    """Turn an error of a store into one line without the secrets of the environment."""
+    """Convert an error of a store to an InputError with a message of one line.
+
+    Secrets from the environment are removed from the message.
+    """
     try:
         yield
     except InputError:
         raise
-    except (OSError, ValueError, NotImplementedError) as error:  # PyArrow's errors are among them
+    except (OSError, ValueError, NotImplementedError) as error:  # PyArrow's errors are derived from these classes
         if isinstance(error, OSError) and error.errno in DISK:
             raise
         reason = first_line(error)

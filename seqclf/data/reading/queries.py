@@ -1,4 +1,4 @@
-"""SQL of the user: checks that it is one statement that only reads, and finds the files that it names."""
+"""Check that a query of the user is one read-only SQL statement, and find the files that the query reads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from seqclf.system.json_result import JsonObject
 
 QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
-FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # DuckDB's rule: lower case, and %20 is no space
+FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # like DuckDB, accept lower case only and do not decode %20
 NOT_READERS = ("unnest", "range", "generate_series", "json_each", "json_tree", "repeat", "repeat_row")
 REORDERING = ("JOIN", "PIVOT", "RECURSIVE_CTE_NODE", "DISTINCT_MODIFIER")
-# Functions of chance and of the time of day, and words that mean one.
+# Functions that return a random value or the current time, and SQL keywords for the current time.
 TIME_WORDS = ("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")
 CHANCE = ("random", "setseed", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "nextval")
 CLOCK = ("today", "now", "get_current_time", "get_current_timestamp", "transaction_timestamp", *TIME_WORDS)
-STORES = ("s3", "s3a", "s3n", "gcs", "gs", "r2", "hf", "az", "azure", "abfss")  # DuckDB needs files to log in to them
-# Table functions whose first argument is what they read.
+STORES = ("s3", "s3a", "s3n", "gcs", "gs", "r2", "hf", "az", "azure", "abfss")  # DuckDB reads credentials from files
+# Table functions whose first argument is a path or a list of paths.
 READERS = (
     *("glob", "parquet_scan", "read_blob", "read_csv", "read_csv_auto", "read_json", "read_json_auto"),
     *("read_json_objects", "read_json_objects_auto", "read_ndjson", "read_ndjson_auto", "read_ndjson_objects"),
@@ -33,22 +33,26 @@ READERS = (
 
 
 class NamedFiles(NamedTuple):
-    """A path, glob or URL in a query. `function`: the table function that reads it, "" for the name of a table."""
+    """A path, glob or URL that a query contains. `function`: table function that has the path as an argument.
+
+    `function` is empty if the path is used as a table name.
+    """
 
     path: str
     function: str
 
 
 def subquery(text: str, where: str) -> str:
-    """The query as it can stand in parentheses. Raises InputError unless it is one statement that only reads.
+    """Return a query without trailing semicolons and comments, so that it can be put in parentheses.
 
-    `where`: the key or file of the query, for error messages.
+    `where`: option or file that holds the query, as shown in error messages. Raises InputError unless the query is one
+    read-only statement.
 
     >>> subquery("SELECT 1; -- done", "data.train")
     'SELECT 1'
     """
-    # DuckDB's parser decides. It takes a statement that writes inside WITH for a SELECT, but refuses to run one in
-    # parentheses.
+    # DuckDB's parser returns the type of the statement. The parser classifies a statement that writes inside WITH as a
+    # SELECT, but DuckDB does not run such a statement in parentheses.
     try:
         text.encode()
         statements = duckdb.extract_statements(text)
@@ -68,10 +72,11 @@ def subquery(text: str, where: str) -> str:
 
 def _without_end(statement: str) -> str:
     """Remove semicolons and comments from the end of a statement."""
-    data = statement.encode()  # `tokenize` gives positions in bytes
+    data = statement.encode()  # `duckdb.tokenize` returns positions in bytes, not in characters
     end = len(data)
     for offset, kind in reversed(duckdb.tokenize(statement)):
-        # `;` in a text or a comment is part of that token, so only a separate one ends the statement.
+        # A semicolon inside a string or a comment is part of the string token or comment token. Only a semicolon that
+        # is a token of its own ends the statement.
         if kind.name != "comment" and data[offset:end].strip() != b";":
             break
         end = offset
@@ -79,9 +84,10 @@ def _without_end(statement: str) -> str:
 
 
 def named_paths(text: str) -> tuple[str, ...]:
-    """Paths, globs and URLs in a query: names of tables, which may be files, and text arguments of table functions.
+    """Return all paths, globs and URLs that a query contains.
 
-    Empty for a query that cannot be parsed.
+    All table names are returned, because DuckDB reads a file if a table name is a path. All strings in the arguments of
+    table functions are returned too. Returns () if the query cannot be parsed.
 
     >>> named_paths("SELECT * FROM 'a.csv' JOIN read_parquet(['b.parquet', 'c.parquet']) USING (id)")
     ('a.csv', 'b.parquet', 'c.parquet')
@@ -91,15 +97,17 @@ def named_paths(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def named_files(text: str) -> tuple[NamedFiles, ...]:
-    """The `named_paths` with the function that reads each."""
+    """Return each path in `named_paths`, together with its table function."""
     return tuple(dict.fromkeys(entry for node in _nodes(_parsed(text)) for entry in _files_of_node(node)))
 
 
 def readable_paths(text: str, where: str) -> list[str]:
-    """Paths that a query may read: the `named_paths`, but a URL only where a reader or FROM names it.
+    """Return the paths that a query is allowed to read.
 
-    Any text may look like a URL. Raises InputError if the query reads from a store and something that it does not name,
-    because a connection to a store can read every file.
+    The result holds the paths in `named_paths`, except some URLs. A URL is included only if it is a table name or an
+    argument of a function in READERS, because other strings may look like a URL. Raises InputError for a query that
+    reads from an object store, unless all its paths are string literals. DuckDB could read every file for a query that
+    reads from an object store.
     """
     entries = [
         entry
@@ -118,13 +126,13 @@ def readable_paths(text: str, where: str) -> list[str]:
 
 
 def unknown_table_functions(text: str) -> list[str]:
-    """Table functions in a query that may read something, however their arguments are computed."""
+    """Return the table functions that a query calls. Functions that are known to read no files are left out."""
     calls = [node["function"]["function_name"].casefold() for node in _nodes(_parsed(text)) if _is_call(node)]
     return [name for name in calls if name not in NOT_READERS]
 
 
 def check_repeatable(text: str, where: str) -> None:
-    """Raise InputError if a query gives other rows each time: by chance, a sample, or the time of day."""
+    """Raise InputError if the result of a query depends on random values, a sample or the current time."""
     for node in _nodes(_parsed(text)):
         function = str(node.get("function_name", "")).casefold()
         words = [name.casefold() for name in node.get("column_names", [])]
@@ -141,7 +149,7 @@ def check_repeatable(text: str, where: str) -> None:
 
 @lru_cache(maxsize=64)
 def loses_order(text: str) -> bool:
-    """True if DuckDB may give the rows of a query in another order each time, as threads finish."""
+    """Return True if several DuckDB threads may return the rows of a query in a different order in each run."""
     return any(
         node.get("type") in REORDERING
         or node.get("class") == "WINDOW"
@@ -154,7 +162,10 @@ def loses_order(text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def in_fixed_order(query: str) -> str:
-    """The query, with its rows sorted by their values if it has no ORDER BY of its own and `loses_order`."""
+    """Return a query whose rows always have the same order.
+
+    If the query has no ORDER BY and `loses_order` is True for the query, the rows are sorted by all columns.
+    """
     statements = _parsed(query).get("statements") or [{"node": {}}]
     kinds = [modifier["type"] for modifier in statements[0]["node"].get("modifiers", [])]
     if "ORDER_MODIFIER" in kinds or not loses_order(query):
@@ -163,7 +174,7 @@ def in_fixed_order(query: str) -> str:
 
 
 def passes_through(text: str, columns: Iterable[str]) -> bool:
-    """True if a query selects each of `columns` as it is in the table that it reads, perhaps under another name.
+    """Return True if a query returns all columns in `columns` with unchanged values. The query may rename a column.
 
     >>> passes_through("SELECT a AS b, lower(c) AS c FROM input", ["b"])
     True
@@ -189,20 +200,23 @@ def passes_through(text: str, columns: Iterable[str]) -> bool:
 
 
 def can_be_parsed(text: str) -> bool:
-    """True if the syntax tree of a query is known, so that the names in it are."""
+    """Return True if DuckDB can parse a query.
+
+    If a query cannot be parsed, the files and functions that it uses are not known.
+    """
     return bool(_parsed(text).get("statements"))
 
 
 @lru_cache(maxsize=64)
 def cte_names(text: str) -> frozenset[str]:
-    """Names that WITH gives to sub-queries anywhere in a query, in lower case because DuckDB ignores the case."""
+    """Return the names that a query defines by WITH. The names are in lower case, because DuckDB ignores case."""
     maps = [node["cte_map"]["map"] for node in _nodes(_parsed(text)) if node.get("cte_map")]
     return frozenset(entry["key"].casefold() for entries in maps for entry in entries)
 
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """Syntax tree of DuckDB's parser. Empty for a query that cannot be parsed."""
+    """Return the syntax tree that DuckDB's parser makes of a query. Returns {} if the query cannot be parsed."""
     try:
         with duckdb.connect() as connection:
             row = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
@@ -212,8 +226,8 @@ def _parsed(text: str) -> Any:
 
 
 def _nodes(tree: Any) -> Iterator[JsonObject]:
-    """Every dict of a tree, the outer one first."""
-    waiting = [tree]  # no recursion: a UNION of 500 files is a deep tree
+    """Yield each dict in a syntax tree. A dict is yielded before the dicts that it contains."""
+    waiting = [tree]  # a stack replaces recursion, because a UNION of 500 files gives a deep tree
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
@@ -234,7 +248,7 @@ def _files_of_node(node: JsonObject) -> Iterator[NamedFiles]:
 
 
 def _is_literal(arguments: list[JsonObject]) -> bool:
-    """True if the first argument of a reader is a text, or a list of nothing but texts."""
+    """Return True if the first argument of a table function is a string literal or a list of string literals."""
     for argument in arguments[:1]:
         expression = argument["expression"]
         items = expression["arguments"] if expression.get("function_name") == "list_value" else [argument]
@@ -243,12 +257,15 @@ def _is_literal(arguments: list[JsonObject]) -> bool:
 
 
 def _is_call(node: JsonObject) -> bool:
-    """True for the call of a table function."""
+    """Return True if a node of a syntax tree is the call of a table function."""
     return node.get("type") == "TABLE_FUNCTION"
 
 
 def _texts(arguments: list[JsonObject]) -> Iterator[str]:
-    """Arguments that are a text, or a list of texts. A text that SQL puts together from parts is left out."""
+    """Yield each string literal that is an argument, or an element of a list that is an argument.
+
+    Strings that the query computes are left out.
+    """
     for argument in arguments:
         expression = argument["expression"]
         literals = expression.get("literal", {})
@@ -259,7 +276,7 @@ def _texts(arguments: list[JsonObject]) -> Iterator[str]:
 
 
 def scheme_of(path: str) -> str | None:
-    """Scheme of a URL in lower case. None for a path and for `file://`.
+    """Return the scheme of a URL in lower case. Return None for a path and for a `file://` URL.
 
     >>> scheme_of("S3://bucket/t.parquet"), scheme_of("/data/t.parquet")
     ('s3', None)
@@ -269,5 +286,5 @@ def scheme_of(path: str) -> str | None:
 
 
 def local_path(path: str) -> Path:
-    """Path of a file or folder as DuckDB resolves it: without `file://`, and with the home folder for `~`."""
+    """Convert a path as DuckDB does: remove `file://`, and replace `~` by the home folder."""
     return Path(FILE_URL.sub("", path)).expanduser() if path.startswith(("file:/", "~/")) else Path(path)

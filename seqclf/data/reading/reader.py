@@ -1,4 +1,7 @@
-"""Reader of a source: opens the files once, then describes, counts, samples and reads them."""
+"""Reader of a source. The reader opens the files of the source once.
+
+The reader can describe, count, sample and read the rows of the source.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +43,16 @@ BATCH_ROWS = 8192
 
 
 class SourceReader:
-    """An open source: a DuckDB connection in which its files are one table.
+    """Reader of one source. All files of the source are read as one table in a DuckDB connection.
 
-    A context manager. The files are listed, and the dialect of text files is detected, when it opens. Two threads must
-    not use a reader at the same time, because they would share the connection.
+    The reader is used in a `with` statement. At the beginning of the `with` statement, the files are listed and the
+    dialect of text files is detected. Two threads must not use a reader at the same time, because both would use the
+    same connection.
 
-    Malformed lines of text files, and files of a class folder that cannot be used, raise an InputError. With
-    `keep_malformed` they are left out and `read` adds them to `malformed`.
-
-    `null_columns`: columns that `source.query` may find null, where the files lack them.
+    `keep_malformed`: True to skip malformed lines of text files and unusable files in a folder. The method `read` adds
+    malformed lines and unusable files to the attribute `malformed`. If `keep_malformed` is False, a malformed line or
+    an unusable file raises InputError. `null_columns`: columns that `source.query` reads as null if the files do not
+    have them.
 
     >>> with SourceReader(Source("builtin:japanese_vowels_test.parquet", "data.test")) as reader:
     ...     reader.column_types["speaker"], reader.count_rows()
@@ -73,7 +77,7 @@ class SourceReader:
         self.close()
 
     def close(self) -> None:
-        """Close the connection and delete temporary files. May be called more than once."""
+        """Close the connection and delete temporary files. The method may be called more than once."""
         self._stack.close()
 
     def _open(self, stack: ExitStack) -> None:
@@ -81,13 +85,14 @@ class SourceReader:
         without_files = query_text(source) is not None or is_remote(source) or source.table is not None
         self.paths = [] if without_files else readable_files(source)
         copies = line_endings.new_folder(Path(source.spill).parent if source.spill else Path(tempfile.gettempdir()))
-        # DuckDB may read everything in its spill folder, so that must not be a folder with files of others.
+        # A query can read every file in DuckDB's spill folder, so this folder must not hold other files.
         spill = Path(source.spill or f"{copies}-spill")
         for folder in (copies, spill) if source.spill is None else (copies,):
             stack.callback(partial(rmtree, folder, ignore_errors=True))
         self._connection = stack.enter_context(sandbox.connect())
-        # DuckDB counts the progress of a query only for its bar, which would mix with ours. In a notebook without
-        # ipywidgets it has no bar, and refuses to set one.
+        # DuckDB computes the progress of a query only if DuckDB's progress bar is enabled. DuckDB's progress bar is not
+        # printed, because it would mix with the progress output of seqclf. In a notebook without ipywidgets, DuckDB has
+        # no progress bar, and these settings raise an error.
         with suppress(duckdb.Error):
             self._connection.execute(f"SET enable_progress_bar = {str(progress.is_shown()).lower()}")
             self._connection.execute("SET enable_progress_bar_print = false")
@@ -96,7 +101,8 @@ class SourceReader:
             self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
         query = source.query if source.query is not None else query_text(source)
         if query is not None and loses_order(query):
-            # Threads would put the values of a list, and rows of equal keys, into another order each time.
+            # With several threads, the order of the values in a list, and of rows with equal sort keys, would change
+            # from run to run.
             self._connection.execute("SET threads = 1")
         self._relation: Relation = build_relation(source, self.paths, self._connection, copies, self.keep_malformed)
         _restrict(self._connection, source, self.paths, copies)
@@ -105,40 +111,44 @@ class SourceReader:
 
     @cached_property
     def column_types(self) -> dict[str, str]:
-        """Column names and DuckDB types."""
+        """Dict column name → DuckDB type."""
         with explain_errors(self.source):
             return describe_columns(self._connection, self._relation.sql)
 
     def count_rows(self) -> int:
         with explain_errors(self.source):
-            # Not `fetchone`: DuckDB refuses further queries while a result is not fetched to its end.
+            # `fetchall` is called, because after `fetchone` DuckDB rejects other queries until all rows are fetched.
             ((count,),) = self._connection.execute(f"SELECT count(*) FROM {self._relation.sql}").fetchall()
         return count
 
     def row_unit(self, schema: Schema) -> str:
-        """Return the name of the rows of the source, for progress."""
+        """Return the word for a row of the source in progress messages: `events` or `rows`."""
         return "events" if schema.group_by else "rows"
 
     def sample(self, rows: int) -> pa.Table:
-        """The first `rows` rows, all columns. Raises InputError if there are none."""
+        """Return the first `rows` rows of the source, with all columns. Raises InputError if the source has no rows."""
         with explain_errors(self.source):
             table = self._connection.sql(f"SELECT * FROM {self._relation.sql} LIMIT {rows}").to_arrow_table()
             if not table.num_rows:
                 malformed = rejects.refusals(self._connection, self.source.encoding)
                 raise rejects.no_rows(self.source, f": {malformed[0]}" if malformed else "")
-            # `read` finds the malformed lines of these rows again, and must not report them twice.
+            # The malformed lines among these rows are forgotten here, because `read` finds and reports them again.
             rejects.forget(self._connection)
         return table
 
     @property
     def several_files(self) -> bool:
-        """True if rows have files of their own. A row that a query returns may come from many of them."""
+        """True if the source has several files and each row comes from exactly one file.
+
+        If the source has a query, the result is False, because a row of the query's result may come from several files.
+        """
         return len(self.paths) > 1 and self.source.query is None
 
     def select(self, expressions: Sequence[str], most_rows: int | None = None, *, with_files: bool = False) -> pa.Table:
-        """Evaluate SQL expressions over the columns, for every row or for a fixed random sample of `most_rows`.
+        """Evaluate SQL expressions for every row.
 
-        `with_files`: add the column FILE, the path of each row's file (see `several_files`).
+        If `most_rows` is given, evaluate the expressions for a random sample of rows with a fixed seed. `with_files`:
+        True to add the column FILE, which holds the path of each row's file (see `several_files`).
         """
         relation = self._relation.named_sql if with_files else self._relation.sql
         files = [quote_identifier(FILE)] if with_files else []
@@ -151,14 +161,17 @@ class SourceReader:
     def read(
         self, schema: Schema, keys: Mapping[str, str] | None = None, rows: int = BATCH_ROWS
     ) -> Iterator[SourceRows]:
-        """Stream the canonical columns of every sequence, in file order, or for event tables sorted by group.
+        """Stream all sequences of the source with canonical columns.
 
-        - `label` (string) and `id`, where the schema has them
-        - one column per field, of its encoder's `canonical_type`
-        - `raw <field>`: the beginning of each text cell, for error messages
-        - a column for each SQL expression of `keys`, by name
+        The sequences are in the order of the files. The sequences of an event table are sorted by group. The canonical
+        columns are:
 
-        Files with a row per sequence come in chunks of `rows`. Raises InputError for data that cannot be read.
+        - `label` (string) and `id`, if the schema has them
+        - one column per field; its type is the `canonical_type` of the field's encoder
+        - `raw <field>`: the beginning of each text cell of a field, shown in error messages
+        - one column for each entry of `keys`, a dict column name → SQL expression
+
+        `rows`: rows per record batch; it has no effect on event tables. Raises InputError if the source cannot be read.
         """
         self._refuse_files()
         with explain_errors(self.source):
@@ -183,8 +196,8 @@ class SourceReader:
     def _read_rows(self, schema: Schema, keys: Mapping[str, str], rows: int) -> Iterator[SourceRows]:
         expressions = canonical_columns(schema, self.column_types, str(self.source), keys)
         relation = self._relation.sql
-        # Rows are numbered within each file, so DuckDB has to name the file of each where there are several. A row that
-        # a query returns is numbered in the result.
+        # Rows are numbered separately in each file. If there are several files, DuckDB must therefore return the file
+        # of each row. If the source has a query, the rows of the query's result are numbered.
         if self.several_files:
             expressions.append(quote_identifier(FILE))
             relation = self._relation.named_sql
@@ -192,7 +205,10 @@ class SourceReader:
         yield from number_rows(rebatch(stream, rows), str(self.source), self.several_files)
 
     def _refuse_files(self) -> None:
-        """Add the unusable files of a class folder to `malformed`, or raise InputError for the first."""
+        """Add the unusable files of a folder to the attribute `malformed`.
+
+        If `keep_malformed` is False, raise InputError for the first unusable file.
+        """
         listing = self.source.listing
         refusals = (
             []
@@ -205,22 +221,23 @@ class SourceReader:
 
 
 def _restrict(connection: duckdb.DuckDBPyConnection, source: Source, paths: list[Path], copies: Path) -> None:
-    """Forbid the connection to read anything but the files of the source, and to change its settings."""
+    """Allow the connection to read only the files of the source, and lock its settings."""
     query = query_text(source)
     if query is not None:
         sandbox.restrict(connection, paths=readable_paths(query, str(source)))
     elif is_remote(source):
         sandbox.restrict(connection, paths=[source.path])
     else:
-        # By folder: naming 50,000 texts one by one takes DuckDB seconds. It checks the escaped name of a file first,
-        # and then the file, so that both spellings of a folder must be allowed.
+        # The folders of the files are allowed, because allowing 50,000 single files takes DuckDB several seconds.
+        # DuckDB checks the path of a file both with and without escaped special characters. Both forms of the folder's
+        # path must therefore be allowed.
         folders = {str(path.parent) for path in resolved(paths)}
         patterns = {escape(folder) for folder in folders}
         sandbox.restrict(connection, folders=[*sorted(folders | patterns), str(copies)])
 
 
 def count_rows(source: Source, null_columns: Sequence[str] = ()) -> int:
-    """Count the rows of a source. `null_columns`: see `SourceReader`.
+    """Return the number of rows of a source. `null_columns`: see `SourceReader`.
 
     >>> count_rows(Source("builtin:japanese_vowels_test.parquet", "data.test"))
     370

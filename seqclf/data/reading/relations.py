@@ -1,4 +1,4 @@
-"""Relations: the rows of a source in SQL, as they can stand after FROM."""
+"""Relations are SQL expressions that return the rows of a source. A relation can follow FROM."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ TABLE = "table_in_memory"
 
 
 class Relation(NamedTuple):
-    """SQL of the rows of a source.
+    """SQL expressions that return the rows of a source.
 
-    `named_sql` has the column FILE too, the path of each row's file, unless the source is a query. `numbered_sql` has
-    DuckDB's columns `file_row_number` and `file_index`, where the format has them.
+    `sql`: returns the rows without a column for the file. `named_sql`: returns the rows with the column FILE, which
+    holds the path of each row's file. `named_sql` is equal to `sql` for a query or an in-memory table. `numbered_sql`:
+    returns the rows with DuckDB's columns `file_row_number` and `file_index`. `numbered_sql` is None if the format has
+    no row numbers.
     """
 
     sql: str
@@ -57,9 +59,9 @@ def build_relation(
     temporary: Path,
     keep_malformed: bool,
 ) -> Relation:
-    """Find the format of the files, and build the SQL that reads them in `connection`.
+    """Find the format of the files of a source. Build the SQL by which `connection` reads the files.
 
-    `paths`: the local files, empty for a query or a URL. `temporary`, `keep_malformed`: see `Files`.
+    `paths`: paths of local files, empty for a query or a URL. `temporary`, `keep_malformed`: see `Files`.
     """
     if source.table is not None:
         connection.register(TABLE, source.table)
@@ -89,7 +91,7 @@ def build_relation(
 
 
 def _require_readable(file_format: Format, files: Files) -> None:
-    """Raise InputError for a URL, or for a folder per class, that the format does not read."""
+    """Raise InputError if the format cannot read a URL, or cannot read a folder with one sub-folder for each label."""
     source = files.source
     if not files.paths and not file_format.remote:
         raise InputError(f"{source.key}={source.path}", f"'{files.ending}' is read from local files", "download it")
@@ -102,7 +104,7 @@ def _require_readable(file_format: Format, files: Files) -> None:
 
 
 def _with_original_names(relation: str) -> str:
-    """The relation with the original names of files in FILE, and URLs of objects, where copies of them are read."""
+    """In the column FILE, replace the paths of copies by the original paths, and mirror paths by object URLs."""
     name = quote_identifier(FILE)
     original = f"regexp_replace({name}, {quote_literal(line_endings.COPY)}, '')"
     url = rf"regexp_replace({original}, {quote_literal(MIRRORED)}, '\1://')"
@@ -110,15 +112,19 @@ def _with_original_names(relation: str) -> str:
 
 
 def _with_class(table: TableSql, file_format: Format, files: Files, folder: Path) -> TableSql:
-    """Add the column `label`, the class of each file, unless the files have such a column."""
+    """Add the column `label`, whose value is the name of a file or of its folder.
+
+    No column is added if the files already have a column `label`.
+    """
     file = quote_identifier(FILE)
-    # DuckDB takes half a second to describe 20,000 texts, so formats that cannot have such a column are not asked.
+    # DuckDB needs half a second to describe the columns of 20,000 text files. Columns are therefore not described for a
+    # format that never has a column `label`.
     if not file_format.only_in_class_folders:
         columns = describe_columns(files.connection, table(True))
         if "label" in {name.casefold() for name in columns}:
             return table
     if files.file_per_sequence:
-        below = f"substr({file}, {len(str(folder / '_'))})"  # all of the paths begin with the folder
+        below = f"substr({file}, {len(str(folder / '_'))})"  # path relative to the folder of the source
         label = f"split_part({below}, '/', 1)"
     else:
         label = _stem(file)
@@ -131,24 +137,30 @@ def _with_class(table: TableSql, file_format: Format, files: Files, folder: Path
 
 
 def _stem(file: str) -> str:
-    """SQL of a file's name without its folder and endings."""
+    """Return SQL for the name of a file without its folder and without its endings.
+
+    `file`: SQL for the path of the file.
+    """
     compressions = "|".join(ending.removeprefix(".") for ending in COMPRESSED)
     return rf"regexp_replace(regexp_replace(parse_filename({file}), '[.]({compressions})$', ''), '[.][^.]*$', '')"
 
 
-# Query of `data.query`: one SELECT over the table `input`, which turns the rows of a file into those that are read.
+# The option `data.query` is one SELECT from the table `input`, which holds the rows of a file. The result of the query
+# replaces the rows of the file.
 #
-# It is stored in the bundle and runs on every file that is predicted, so it must not depend on anything but its input.
+# The query is stored in the bundle and runs on each new file at prediction. The result of the query must therefore
+# depend only on the table `input`.
 
 INPUT = "input"
 LIKE_A_FILE = re.compile(r"[./:\\*?\[\]]")
-SHOWN_COLUMNS = 20  # of a file, in an error message
+SHOWN_COLUMNS = 20  # maximum number of column names that an error message lists
 
 
 def load_query(value: str, key: str = "data.query") -> str:
-    """Return the SQL of a query, which is given as text or as a `.sql` file, without comments at its end.
+    """Return the SQL of a query without trailing semicolons and comments.
 
-    `key`: the option, for error messages. Raises InputError unless it is one SELECT that reads `input` alone.
+    `value`: the SQL of the query, or the path of a `.sql` file. `key`: option that holds the query, as shown in error
+    messages. Raises InputError unless the query is one SELECT that reads only the table `input`.
 
     >>> load_query("SELECT items, label FROM input;")
     'SELECT items, label FROM input'
@@ -164,16 +176,19 @@ def load_query(value: str, key: str = "data.query") -> str:
 
 
 def check_query(text: str, key: str = "data.query") -> str:
-    """Return a query without comments at its end. Raises InputError unless it is one SELECT that reads `input` alone.
+    """Return the SQL of a query without trailing semicolons and comments.
 
-    Whatever cannot be understood is refused: the query of a bundle runs on the machine of whoever predicts with it.
+    Raises InputError unless the query is one SELECT that reads only the table `input`. A query that cannot be parsed is
+    rejected too. A bundle may be untrusted, and its query runs on the user's machine.
     """
     query = subquery(text, key)
     if not can_be_parsed(query):
         raise InputError(key, "is nested too deeply to be checked", "write a shorter query")
     known = cte_names(query) | {INPUT}
     for entry in named_files(query):
-        # WITH may name a file in one part of the query that another part reads, so names of files are refused anyway.
+        # One part of a query may define a WITH name that looks like the name of a file. Another part of the query may
+        # read the file with this name. A name that looks like the name of a file is therefore rejected even if WITH
+        # defines the name.
         if entry.function or entry.path.casefold() not in known or LIKE_A_FILE.search(entry.path):
             raise InputError(key, f"reads '{entry.path}'", f"it can read the table {INPUT} only")
     for function in unknown_table_functions(query):
@@ -184,14 +199,16 @@ def check_query(text: str, key: str = "data.query") -> str:
 def apply_query(
     relation: Relation, source: Source, connection: duckdb.DuckDBPyConnection, null_columns: Iterable[str]
 ) -> Relation:
-    """Return the rows of a source's query, which reads `relation` as `input`. `connection`: restricted already.
+    """Return a relation with the result of `source.query`. The query reads the rows of `relation` as the table `input`.
 
-    `null_columns`: columns that files to be predicted may lack, such as the label. Where the query cannot do without
-    them, they are null in every row. Raises InputError if the query does not fit the file.
+    `connection`: DuckDB connection, which may read only the files of the source. `null_columns`: columns that new files
+    may lack at prediction, such as the label. If the query fails, the missing `null_columns` are added to the table
+    `input` with null in every row, and the query is tried again. Raises InputError if the query cannot be run on the
+    columns of the files.
     """
     if query_text(source) is not None:
         raise InputError(source.key, "is SQL already", "give a file, and one query over input: data.query")
-    query = check_query(str(source.query))  # that of a bundle has not been through the config
+    query = check_query(str(source.query))  # checked again, because a bundle's query has not passed the config checks
     columns = describe_columns(connection, relation.sql)
     names = {name.casefold() for name in columns}
     nulls = [f", NULL AS {quote_identifier(name)}" for name in null_columns if name.casefold() not in names]

@@ -1,4 +1,7 @@
-"""Estimate of the rows of a source, for the time left. Reads at most a few megabytes."""
+"""Estimate the number of rows in a source. The progress bar shows the estimated number.
+
+The estimate reads a few megabytes at most.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,25 @@ from pathlib import Path
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import suffix_of
 from seqclf.system import progress
-from seqclf.system.progress_line import Estimate
+from seqclf.system.progress import Estimate
 
-COUNTED = (".parquet", ".arrow", ".feather")  # files that know the number of their rows
-LINES = (".csv", ".tsv", ".txt", ".tab", ".jsonl", ".ndjson", ".ts")  # text with about one row per line
+COUNTED = (".parquet", ".arrow", ".feather")  # endings of files that store the number of their rows
+LINES = (".csv", ".tsv", ".txt", ".tab", ".jsonl", ".ndjson", ".ts")  # endings of text files; each line is a row
 SAMPLED_FILES = 4
-SAMPLED_BYTES = 2**19  # of each sampled file
-GZIP_RATIO = 3.0  # of text, where the end of a file does not tell
+SAMPLED_BYTES = 2**19  # bytes read from each sampled file
+GZIP_RATIO = 3.0  # assumed compression ratio of text; used if the size stored in a gzip file is not plausible
 
 
 def estimate_rows(reader: SourceReader) -> int | None:
-    """Estimate the number of rows of a source. None where it is not cheap, or where no progress is shown."""
+    """Estimate the number of rows in a source.
+
+    Returns None if an estimate would be slow, or if no progress is shown.
+    """
     if not progress.is_shown() or not reader.paths or reader.source.query is not None:
         return None
     listing = reader.source.listing
     if listing is not None and listing.per_class and suffix_of(reader.paths[0]) not in COUNTED:
-        return len(reader.paths)  # a text per file
+        return len(reader.paths)  # each file is one sequence
     suffix = suffix_of(reader.paths[0])
     if suffix in COUNTED:
         return reader.count_rows()
@@ -32,9 +38,10 @@ def estimate_rows(reader: SourceReader) -> int | None:
 
 
 def estimate_lines(paths: list[Path]) -> Estimate | None:
-    """Estimate the lines of text files from their sizes and the lines at the beginning of the largest ones.
+    """Estimate the number of lines in text files from the sizes of the files and a sample of their lines.
 
-    None if a file has a compression whose size is not known, or cannot be read.
+    The sample is the beginning of each of the largest files. Returns None if a file cannot be read, or if the size of
+    its uncompressed text is unknown.
     """
     try:
         sizes = {path: _text_size(path) for path in paths}
@@ -54,7 +61,10 @@ def _head(path: Path) -> bytes:
 
 
 def _text_size(path: Path) -> int | None:
-    """Return the bytes of a file once it is unpacked. Those of a gzip file are in its last four bytes, modulo 2³²."""
+    """Return the size of the uncompressed text of a file in bytes, or None if it is unknown.
+
+    The last four bytes of a gzip file store the uncompressed size modulo 2³².
+    """
     size = path.stat().st_size
     if path.suffix.lower() == ".zst":
         return None
@@ -63,5 +73,5 @@ def _text_size(path: Path) -> int | None:
     with path.open("rb") as file:
         file.seek(-4, 2)
         unpacked = int.from_bytes(file.read(4), "little")
-    # More than one member, or more than 4 GB.
+    # The stored size is not plausible if the file has several gzip members or more than 4 GB of text.
     return unpacked if size < unpacked < 2**31 else round(GZIP_RATIO * size)

@@ -1,4 +1,7 @@
-"""Sandboxed DuckDB connections, which read the files of one source and their spill folder, and nothing else."""
+"""Sandboxed DuckDB connections.
+
+A sandboxed connection can access only the files of one source and DuckDB's spill folder.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,17 @@ HTTP = ("http", "https")
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """Open an in-memory database, which may read any file until it is restricted."""
-    # By default, DuckDB would read the Python variable of that name for a table that does not exist.
+    """Open a connection to an in-memory database. The connection can read any file until `restrict` is called."""
+    # By default, DuckDB would read a Python variable if a query names a table that does not exist.
     return duckdb.connect(config={"python_enable_replacements": "false"})
 
 
 def restrict(connection: duckdb.DuckDBPyConnection, *, paths: Iterable[str] = (), folders: Iterable[str] = ()) -> None:
-    """Let the connection read only `paths` (globs and URLs too) and the files in `folders`, and lock its settings.
+    """Restrict a connection to the given paths and to the files in `folders`, and lock its settings.
 
-    If a path is in one of the `STORES`, every file stays readable, because DuckDB reads the credentials from files when
-    it needs them. The settings are locked in that case too.
+    A path may also be a glob or a URL. If a path is a URL of an object store, the connection can still read every file,
+    because DuckDB must read credentials from files. The settings of the connection are locked even if it can read every
+    file.
     """
     paths = list(paths)
     schemes = {scheme for path in paths if (scheme := scheme_of(path)) is not None}
@@ -40,17 +44,20 @@ def restrict(connection: duckdb.DuckDBPyConnection, *, paths: Iterable[str] = ()
 
 
 def _allowed(connection: duckdb.DuckDBPyConnection, path: str) -> list[str]:
-    """Every spelling of a path that DuckDB checks: for a glob, the pattern itself and each file that it matches."""
+    """Return every form of a path that DuckDB checks. For a glob, also return each file that matches the glob."""
     spellings = list(dict.fromkeys([path, str(local_path(path))]))
     if scheme_of(path) is None and has_magic(path):
-        with suppress(duckdb.Error):  # the query itself will report what cannot be read
+        with suppress(duckdb.Error):  # if the files cannot be read, the query itself reports the error
             rows = connection.execute("SELECT file FROM glob(?)", [path]).fetchall()
             return [*spellings, *(file for (file,) in rows)]
     return spellings
 
 
 def _load_http(connection: duckdb.DuckDBPyConnection) -> None:
-    """Load the extension for URLs. DuckDB would do so at the first URL, but not once access is restricted."""
+    """Load the DuckDB extension that reads URLs.
+
+    The extension is loaded here, because DuckDB cannot load it after the connection is restricted.
+    """
     try:
         connection.execute("LOAD httpfs")
     except duckdb.Error:

@@ -1,4 +1,4 @@
-"""Errors of DuckDB and Arrow, put into one line that names the file and the remedy."""
+"""Conversion of DuckDB errors and Arrow errors to errors with one line: the file, the problem and a remedy."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arro
 
 @contextmanager
 def explain_errors(source: Source) -> Iterator[None]:
-    """Turn errors of DuckDB, Arrow and the file system into an InputError about `source`."""
+    """Convert an error of DuckDB, Arrow or the file system to an InputError about `source`."""
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        # Past the first record batch, errors of DuckDB arrive through Arrow, as OSError or ArrowInvalid.
+        # After the first record batch, Arrow raises the errors of DuckDB as OSError or ArrowInvalid.
         raise _explanation(source, url_of(line_endings.original(str(error)))) from None
 
 
 def _explanation(source: Source, text: str) -> InputError:
-    """Return the error for the user. `text`: the message of DuckDB or Arrow."""
+    """Return the error that is shown to the user. `text`: error message from DuckDB or Arrow."""
     line = re.search(r"CSV Error on Line: (\d+)", text)
     where = _location(source, text)
     if forbidden := FORBIDDEN_PATH.search(text):
@@ -75,22 +75,25 @@ def _explanation(source: Source, text: str) -> InputError:
 
 
 def _location(source: Source, text: str) -> str:
-    """The file and line that an error names, else the source."""
+    """Return the file and the line that an error message names.
+
+    If the message names no file, return the name of the source instead of the file.
+    """
     file = re.search(r"^\s*file ?= ?(.+)$", text, re.MULTILINE)
     line = re.search(r"CSV Error on Line: (\d+)", text)
     return f"{file[1].strip() if file else source}{f': line {line[1]}' if line else ''}"
 
 
 def _forbidden(source: Source, path: str) -> tuple[str, str]:
-    """Return the problem and the remedy for a path that the sandbox refused."""
-    path = path.partition("/**/")[0]  # DuckDB tries a name that is no file as a folder
+    """Return the problem and the remedy for a path that the sandbox does not allow."""
+    path = path.partition("/**/")[0]  # if no file has this path, DuckDB looks for files in a folder with this path
     if path in named_paths(query_text(source) or ""):
         return f"no file matches '{path}'", "fix the query"
     return f"reads '{path}', which it does not name", "write the path of each file as one text in quotes"
 
 
 def no_rows(source: Source, hint: str = "") -> InputError:
-    """Return the error of a source without a row. `hint`: follows the problem.
+    """Return the error for a source that has no rows. `hint`: text that is appended to the problem.
 
     >>> print(no_rows(Source("t.csv", "data.train")))
     t.csv: has no rows; write rows below the names of its columns, or, if line 1 is a row, set data.header=false
@@ -102,14 +105,17 @@ def no_rows(source: Source, hint: str = "") -> InputError:
     return InputError(source, f"has no rows{hint}", remedy)
 
 
-# Malformed lines of text files, which DuckDB leaves out of the rows and keeps in a table of rejects.
+# Malformed lines in text files. DuckDB skips malformed lines and stores them in a table of rejected lines.
 
 LINES_TABLE, SCANS_TABLE = "malformed_lines", "malformed_scans"
-SHOWN_CHARACTERS = 10_000  # of a malformed line, DuckDB keeps no more
+SHOWN_CHARACTERS = 10_000  # maximum number of characters that DuckDB stores of a malformed line
 
 
 class _Reject(NamedTuple):
-    """The first problem of one line. `line` counts from 1, `text` is how the line begins."""
+    """A malformed line, with the first of its problems. `line`: number of the line in the file, counted from 1.
+
+    `text`: beginning of the malformed line.
+    """
 
     file: str
     line: int
@@ -119,7 +125,7 @@ class _Reject(NamedTuple):
 
 
 def read_options() -> dict[str, str]:
-    """Arguments of `read_csv`, as SQL, that keep malformed lines in the tables of rejects."""
+    """Return the `read_csv` arguments with which DuckDB stores malformed lines in tables of rejected lines."""
     return {
         "store_rejects": "true",
         "rejects_table": quote_literal(LINES_TABLE),
@@ -128,19 +134,20 @@ def read_options() -> dict[str, str]:
 
 
 def forget(connection: duckdb.DuckDBPyConnection) -> None:
-    """Drop the tables of rejects. The next query makes new ones."""
+    """Delete the tables of rejected lines. The next query creates the tables of rejected lines again."""
     connection.execute(f"DROP TABLE IF EXISTS {LINES_TABLE}; DROP TABLE IF EXISTS {SCANS_TABLE}")
 
 
 def refusals(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refusal]:
-    """One refusal for each malformed line, sorted by file and line.
+    """Return a refusal for each malformed line. The refusals are sorted by file and line.
 
-    Raises InputError for a line that took rows after it along: an open quote, or a line that is too long.
+    Raises InputError for a quote that is not closed and for a line that is too long, because rows after such a line may
+    be lost.
     """
     tables = connection.execute(f"SELECT 1 FROM duckdb_tables() WHERE table_name = '{LINES_TABLE}'").fetchall()
     if not tables:
         return []
-    # A line with several problems is one refusal.
+    # DISTINCT ON selects one problem per line, so a line with several problems gives only one refusal.
     rows = connection.execute(
         f"SELECT DISTINCT ON (file_path, line) file_path, line, column_name, error_message, csv_line "
         f"FROM {LINES_TABLE} JOIN {SCANS_TABLE} USING (scan_id, file_id) ORDER BY file_path, line, column_idx"
@@ -155,9 +162,12 @@ def refusals(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refus
 
 
 def _require_one_line(reject: _Reject) -> None:
-    """Raise InputError if the reject may have swallowed the lines after it, which nobody could count."""
+    """Raise InputError if the stored text of a malformed line may include later lines.
+
+    Rows in later lines could not be counted.
+    """
     where = f"{reject.file}: line {reject.line}"
-    # A text that DuckDB kept in full, and that is one line, took no other line along.
+    # The stored text is a single line if it is complete and has no line break.
     is_one_line = reject.text and len(reject.text) < SHOWN_CHARACTERS and "\n" not in reject.text.strip()
     if "unterminated quote" in reject.message and not is_one_line:
         raise InputError(
@@ -170,7 +180,7 @@ def _require_one_line(reject: _Reject) -> None:
 
 
 def _reason(message: str, encoding: str) -> str:
-    """DuckDB's message about a malformed line as the reason of a refusal."""
+    """Convert DuckDB's message about a malformed line to the reason in a refusal."""
     first_line = message.strip().splitlines()[0].rstrip(" .")
     if NOT_UTF8.search(first_line):
         return f"is not valid {encoding}; set data.encoding=latin-1 (or utf-16)"

@@ -1,4 +1,7 @@
-"""Sources of rows: paths, globs, folders, URLs and queries, the files behind them, and the state of those files."""
+"""Sources of rows, which are paths, globs, folders, URLs and queries.
+
+The module also finds the files of a source and the state of these files.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,89 @@ from typing import Any, NamedTuple, TypedDict
 
 import duckdb
 
-from seqclf.config.suggestions import similar_file
-from seqclf.data.reading.class_folders import Listing, list_files
+from seqclf.config.hints import similar_file
 from seqclf.data.reading.object_store import fetch, is_object_url, url_of
 from seqclf.data.reading.queries import QUERY, NamedFiles, cte_names, local_path, named_files, named_paths, scheme_of
 from seqclf.errors import InputError
 
+
+class RefusedFile(NamedTuple):
+    """A file that is not read, and the reason for this."""
+
+    path: Path
+    reason: str
+
+
+class Listing(NamedTuple):
+    """Files in a folder and in its sub-folders. The folder has one file or one sub-folder for each label.
+
+    `per_class`: True if there is a sub-folder for each label, False if there is a file for each label. `used`: files
+    that are read. `refused`: files that are rejected, with the reasons. `hidden`: hidden files, which are not read.
+    """
+
+    per_class: bool
+    used: list[Path]
+    refused: list[RefusedFile]
+    hidden: list[Path]
+
+
+def list_files(folder: Path) -> Listing:
+    """List the files in a folder that has one file or one sub-folder for each label.
+
+    Files in deeper sub-folders are listed too, and links to folders are followed. The label is the name of the
+    sub-folder, as in torchvision's ImageFolder, or the name of the file. A file is hidden if its own name or the name
+    of a folder above it begins with a dot. Raises InputError if the sub-folder of a label has no files.
+    """
+    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    listing = Listing(bool(classes), [], [], [])
+    classes_with_files = set()
+    for below, is_file in _walk(folder):
+        path, parts = folder / below, below.split("/")
+        if any(part.startswith(".") for part in parts):
+            listing.hidden.append(path)
+        elif not is_file:
+            listing.refused.append(RefusedFile(path, "is no regular file; remove it"))
+        elif classes and len(parts) == 1:
+            listing.refused.append(RefusedFile(path, "is in none of the folders of the classes; move it into one"))
+        elif not classes and path.stat().st_size == 0:
+            listing.refused.append(RefusedFile(path, "is empty; give it a line per sequence"))
+        else:
+            listing.used.append(path)
+            classes_with_files.add(parts[0])
+    for path in classes:
+        if path.name not in classes_with_files:
+            raise InputError(path, "the folder of a class holds no file that can be read", "fill it, or remove it")
+    return listing
+
+
+def _walk(folder: Path) -> list[tuple[str, bool]]:
+    """List all files in a folder and its sub-folders.
+
+    Return a pair for each file: its relative path, and True if it is a regular file. The list is sorted by path. A link
+    to a folder above the link is not followed, because the search would never end.
+    """
+    files: list[tuple[str, bool]] = []
+    waiting = [("", frozenset({folder.resolve()}))]
+    while waiting:
+        current, above = waiting.pop()
+        for entry in os.scandir(folder / current):  # `scandir` gets the type of each file without a further system call
+            below = f"{current}/{entry.name}" if current else entry.name
+            if not entry.is_dir():
+                files.append((below, entry.is_file()))
+            elif (real := Path(entry.path).resolve()) not in above:
+                waiting.append((below, above | {real}))
+    return sorted(files)
+
+
 COMPRESSED = (".gz", ".zst")
-FOLDER_KINDS = ("parquet", "csv", "json")  # for a folder, DuckDB's read_parquet reads **/*.parquet, and so on
+FOLDER_KINDS = ("parquet", "csv", "json")  # for a folder, DuckDB's read_csv reads **/*.csv, read_json **/*.json, …
 
 
 class ReaderOptions(TypedDict):
-    """Options with which files are read, in training and in prediction, see conf/data/files.yaml.
+    """Options for reading files. The same options apply in training and in prediction.
 
-    `quote` and `delimiter` are None where they are detected in each file.
+    The file conf/data/files.yaml explains each option. If `quote` or `delimiter` is None, it is detected from the
+    files.
     """
 
     header: bool
@@ -39,13 +111,15 @@ class ReaderOptions(TypedDict):
 
 @dataclass(frozen=True)
 class Source:
-    """Files or a query to read rows from, and how.
+    """Files, or a query, from which rows are read. The source also holds the options for reading files.
 
-    `path`: a path, a glob, a folder, a URL, a `.sql` file, a query or `builtin:NAME`. `key`: the option that names it
-    (`data.train`), for error messages. `memory_limit`: of DuckDB, such as 2GB. `spill`: folder that DuckDB may spill
-    to. `listing`: the files of a class folder, once it is listed. `query`: a SELECT over the table `input`, the rows of
-    the files, whose result is read instead. `mirror`: local copy of the objects that `path` names (see `fetched`).
-    `table`: rows in memory (see `tables.to_arrow`), which `path` then only names for error messages.
+    `path`: a path, a glob, a folder, a URL, a `.sql` file, a query or `builtin:NAME`. `key`: option that gives the
+    path, such as `data.train`; shown in error messages. `memory_limit`: maximum memory that DuckDB may use, such as
+    2GB. `spill`: folder for the temporary files of DuckDB. `listing`: files of a folder that has one file or one
+    sub-folder for each label; None for other sources, and before the folder is listed. `query`: a SELECT from the table
+    `input`, which holds the rows of the files. The result of the query replaces the rows of the files. `mirror`: path
+    of the local copy of the objects, if `path` is the URL of an object store (see `fetched`). `table`: rows in memory
+    (see `tables.to_arrow`). For rows in memory, `path` is only a name in error messages.
     """
 
     path: str
@@ -66,14 +140,15 @@ class Source:
 
     @property
     def short_name(self) -> str:
-        """The last part of the path, or the key of a query, for progress."""
+        """Name of the source in progress messages: the last part of its path, or the option that holds its query."""
         return Path(str(self)).name or str(self)
 
 
 def fetched(source: Source, cache: str | Path | None = None) -> Source:
-    """Return the source with a mirror of its objects in a cache folder. A source of files, or of SQL, stays as it is.
+    """Copy the objects of a source to a mirror in the cache folder. Return the source with the path of this mirror.
 
-    `cache`: None for the usual one. Raises InputError if the objects cannot be read.
+    A source that is not in an object store is returned unchanged. `cache`: path of the cache folder, or None for the
+    default folder. Raises InputError if the store cannot be read.
     """
     if source.table is not None or is_query(source.path) or not is_object_url(source.path):
         return source
@@ -82,7 +157,11 @@ def fetched(source: Source, cache: str | Path | None = None) -> Source:
 
 
 def local_files(source: Source) -> list[Path]:
-    """The local files of a source, as far as they can be known: for a query, its `.sql` file and those it names."""
+    """Return the paths of the local files that a source consists of.
+
+    A query consists of its `.sql` file, if any, and of the files that the query names. A file is missing in the result
+    if its name cannot be found in the SQL of the query.
+    """
     if source.path.startswith("builtin:"):
         return [_builtin(source)]
     if is_remote(source) or source.table is not None:
@@ -98,7 +177,10 @@ def local_files(source: Source) -> list[Path]:
 
 
 def readable_files(source: Source) -> list[Path]:
-    """The files of a source that is neither a query nor a URL. Raises InputError unless all can be read together."""
+    """Return the files of a source that is a path, a glob or a folder.
+
+    Raises InputError if there are no files, if a file is empty, or if the files have different endings.
+    """
     paths = local_files(source)
     if not paths:
         problem = "an empty folder" if class_folder(source) else "no such file"
@@ -120,7 +202,10 @@ def readable_files(source: Source) -> list[Path]:
 
 
 def class_folder(source: Source) -> Path | None:
-    """The folder of a source with a file, or a folder of files, per class. None for other sources."""
+    """Return the folder of a source that has one file or one sub-folder for each label.
+
+    Returns None for any other source.
+    """
     if source.path.startswith("builtin:") or is_remote(source) or query_text(source) is not None:
         return None
     if source.table is not None:
@@ -134,7 +219,10 @@ def _path(source: Source) -> Path:
 
 
 def listing_of(source: Source) -> Listing | None:
-    """The files of a class folder. None for other sources."""
+    """Return the files of a source that is a folder with one file or one sub-folder for each label.
+
+    Returns None for any other source.
+    """
     if source.listing is not None:
         return source.listing
     folder = class_folder(source)
@@ -142,7 +230,10 @@ def listing_of(source: Source) -> Listing | None:
 
 
 def listed(source: Source) -> Source:
-    """The same source with its class folder listed. Keep it for one run only: later changes of the folder go unseen."""
+    """List the files of a source that is a folder, and return the source with this list in `listing`.
+
+    Use the returned source for one run only, because the list does not show later changes in the folder.
+    """
     return replace(source, listing=listing_of(source))
 
 
@@ -151,31 +242,37 @@ def _matches(pattern: str) -> list[Path]:
 
 
 def _query_files(entry: NamedFiles) -> list[Path]:
-    """The files that DuckDB reads for a name in a query, and more if a folder holds files of several kinds."""
+    """Return the local files that DuckDB reads for a path in a query.
+
+    If the path is a folder with files of several formats, the result may include files that DuckDB does not read.
+    """
     if scheme_of(entry.path) is not None:
         return []
     path = local_path(entry.path)
-    with suppress(OSError, ValueError):  # a name too long for the file system, or with a null byte, is no file
+    with suppress(OSError, ValueError):  # a name that is too long or has a null byte is not a file
         if path.is_dir():
             return _files_below(path, entry.function)
         if path.is_file() and not has_magic(entry.path):
             return [path]
-    with suppress(duckdb.Error), duckdb.connect() as connection:  # files of other file systems stay unknown
+    with suppress(duckdb.Error), duckdb.connect() as connection:  # a glob that DuckDB cannot evaluate gives no files
         rows = connection.execute("SELECT file FROM glob(?)", [entry.path]).fetchall()
         return [Path(file) for (file,) in sorted(rows)]
     return []
 
 
 def _files_below(folder: Path, function: str) -> list[Path]:
-    """The files of a folder and its sub-folders, hidden ones too, that a table function of DuckDB reads."""
+    """Return the files that a DuckDB table function reads in a folder and in its sub-folders.
+
+    Hidden files are included.
+    """
     kinds = [kind for kind in FOLDER_KINDS if kind in function.replace("ndjson", "json")] or FOLDER_KINDS
     endings = tuple(f".{kind}" for kind in kinds)
-    walk = os.walk(folder)  # like DuckDB, it does not follow links to folders
+    walk = os.walk(folder)  # like DuckDB, `os.walk` does not follow links to folders
     return sorted(Path(parent, name) for parent, _, names in walk for name in names if name.endswith(endings))
 
 
 def is_remote(source: Source) -> bool:
-    """True for a URL, and for a query that names one."""
+    """Return True for a URL that has no local mirror, and for a query that contains a URL."""
     text = query_text(source)
     if text is None:
         return source.mirror is None and scheme_of(source.path) is not None
@@ -183,7 +280,10 @@ def is_remote(source: Source) -> bool:
 
 
 def is_volatile(source: Source) -> bool:
-    """True if the rows may change without a trace: for a URL, and for a query with a name whose files are unknown."""
+    """Return True if the rows of a source may change although the state of its files stays the same.
+
+    The result is True for a URL, for a query that names no files, and for a query whose files cannot be found.
+    """
     text = query_text(source)
     if text is None:
         return is_remote(source)
@@ -192,7 +292,7 @@ def is_volatile(source: Source) -> bool:
 
 
 def query_text(source: Source) -> str | None:
-    """The SQL of a source that is a query or a `.sql` file, else None."""
+    """Return the SQL of a source whose path is a query or a `.sql` file. Returns None for any other source."""
     if source.table is not None:
         return None
     if is_query(source.path):
@@ -203,17 +303,20 @@ def query_text(source: Source) -> str | None:
 
 
 def is_query(value: str) -> bool:
-    """True for a query, and not for the path of a file that begins like one: `with space/t.csv`."""
+    """Return True if a text is a query, and False if it is a path.
+
+    A path may also begin with an SQL keyword, such as `with space/t.csv`.
+    """
     return QUERY.match(value) is not None and not glob(value)  # noqa: PTH207 (it may be absolute)
 
 
 def is_sql_file(value: str) -> bool:
-    """True for the path of a `.sql` file, False for a query."""
+    """Return True if a text is the path of a `.sql` file, and False if it is a query."""
     return value.endswith(".sql") and not is_query(value)
 
 
 def read_sql_file(path: Path, where: str) -> str:
-    """The SQL in a file. `where`: how the file was named, for error messages."""
+    """Return the SQL that a file holds. `where`: option or path of the file, as shown in error messages."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -223,7 +326,7 @@ def read_sql_file(path: Path, where: str) -> str:
 
 
 def require_files(source: Source) -> None:
-    """Raise InputError if the source is SQL: a bundle reads files only."""
+    """Raise InputError if the source is a query or a `.sql` file, because new data for a bundle must be in files."""
     if query_text(source) is not None:
         raise InputError(
             f"{source.key}={source.path}",
@@ -233,7 +336,7 @@ def require_files(source: Source) -> None:
 
 
 def suffix_of(path: str | Path) -> str:
-    """The ending of a file's name in lower case, without that of a compression.
+    """Return the ending of a file name in lower case. A compression ending such as `.gz` is ignored.
 
     >>> suffix_of("data/train.CSV.gz")
     '.csv'
@@ -250,8 +353,8 @@ def _builtin(source: Source) -> Path:
 
 
 def resolved(paths: Iterable[Path]) -> list[Path]:
-    """Absolute paths without links."""
-    # Each folder is resolved once: with 20,000 files that takes a tenth of the time.
+    """Convert paths to absolute paths in which links are replaced by their targets."""
+    # Each folder is resolved only once. For 20,000 files, resolving each path would take ten times as long.
     folders: dict[Path, Path] = {}
     real = []
     for path in paths:
@@ -263,10 +366,11 @@ def resolved(paths: Iterable[Path]) -> list[Path]:
 
 
 class FileState(NamedTuple):
-    """State of a file as the file system knows it: size in bytes, times of change in nanoseconds, and inode.
+    """State of a file in the file system: size in bytes, change times in nanoseconds, and inode number.
 
-    The time of modification can be set, and copies keep it. The time of the inode's change cannot be set. The device is
-    left out, because its number changes with each mount of a network drive or a container's disk.
+    Programs can set the modification time of a file, and a copy of a file may keep it. Programs cannot set the inode
+    change time. The device number is not part of the state, because it changes when a network drive or the disk of a
+    container is mounted again.
     """
 
     size: int
@@ -276,7 +380,7 @@ class FileState(NamedTuple):
 
 
 class FileEntry(NamedTuple):
-    """A file by its absolute path, and its state."""
+    """Absolute path of a file, together with the state of the file."""
 
     path: str
     state: FileState
@@ -284,30 +388,33 @@ class FileEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceState:
-    """Options of a source, and its files in their present state."""
+    """Options of a source, together with the state of each of its files."""
 
     options: tuple[Any, ...]
     files: tuple[FileEntry, ...]
 
 
 def file_state(path: Path) -> FileState:
-    """Look up the state of a file, without reading the file."""
+    """Return the state of a file. The content of the file is not read."""
     status = path.stat()
     return FileState(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def source_state(source: Source) -> SourceState:
-    """Look up the state of all files of a source, without reading them."""
+    """Return the state of a source. The contents of the files are not read."""
     source = listed(source)
     paths = local_files(source)
     entries = [FileEntry(str(real), file_state(path)) for path, real in zip(paths, resolved(paths), strict=True)]
     options = [source.path, source.header, source.encoding, source.quote, source.delimiter, query_text(source)]
     options.append(source.query)
     if source.listing is not None:
-        options.append(str(source.listing))  # the names of refused files are part of the dataset
+        options.append(str(source.listing))  # the report of a dataset names rejected and hidden files
     return SourceState(tuple(options), tuple(entries))
 
 
 def source_digest(source: Source) -> str:
-    """Text that changes with the options and the state of the files."""
+    """Return the state of a source as JSON text.
+
+    The text changes if an option of the source or the state of a file changes.
+    """
     return json.dumps(asdict(source_state(source)))

@@ -1,7 +1,8 @@
-"""Tables in memory: data frames of pandas and polars, and Arrow tables, as Arrow with plain types.
+"""Conversion of in-memory tables to Arrow tables with plain column types.
 
-Neither pandas nor polars is imported here. A frame knows its library, and everything else with an Arrow stream
-(`__arrow_c_stream__`), such as a relation of DuckDB, is read by that.
+In-memory tables are Arrow tables and data frames of pandas and polars. This module imports neither pandas nor polars.
+The type of a data frame shows whether it is a data frame of pandas or polars. Any other object that has an Arrow stream
+(`__arrow_c_stream__`), such as a DuckDB relation, is read from this stream.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
 
 Table: TypeAlias = pa.Table | pa.RecordBatchReader
-COLUMNS = (str, bytes, Mapping, list, tuple, np.ndarray, pa.Array, pa.ChunkedArray)  # have no table's columns
-# Arrow type → nullable type of pandas.
+COLUMNS = (str, bytes, Mapping, list, tuple, np.ndarray, pa.Array, pa.ChunkedArray)  # types that are not tables
+# Arrow type → pandas type that can hold missing values.
 NULLABLE = {f"{u}int{bits}": f"{u.upper()}Int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)} | {
     "bool": "boolean"
 }
@@ -27,7 +28,7 @@ UNITS_PER_SECOND = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 def is_table(data: Any) -> bool:
-    """Return True for a data frame, an Arrow table or a reader of record batches, False for a single column.
+    """Return True for a data frame, an Arrow table or a record batch reader. Return False for a single column.
 
     >>> is_table(pa.table({"x": [1]})), is_table(pa.array([1])), is_table([{"x": 1}])
     (True, False, False)
@@ -36,12 +37,12 @@ def is_table(data: Any) -> bool:
         return True
     if isinstance(data, COLUMNS):
         return False
-    # In this order: the columns of a lazy frame of polars take a query.
+    # `columns` is checked last, because reading this attribute of a polars LazyFrame runs a query.
     return (hasattr(data, "__arrow_c_stream__") or is_pandas(data)) and hasattr(data, "columns")
 
 
 def is_pandas(data: Any) -> bool:
-    """Return True for an object of pandas, or of a package that extends it."""
+    """Return True for an object of pandas, or of a package that extends pandas."""
     return any(kind.__module__.partition(".")[0] == "pandas" for kind in type(data).__mro__)
 
 
@@ -51,7 +52,10 @@ def is_polars(data: Any) -> bool:
 
 
 def column_names(data: Any) -> list[str]:
-    """Return the names of a table's columns, and those of the levels of a pandas index, which `to_arrow` may add."""
+    """Return the names of the columns of a table, and for a pandas table also the names of the index levels.
+
+    `to_arrow` may convert index levels to columns.
+    """
     if isinstance(data, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
         return data.schema.names
     levels = data.index.names if is_pandas(data) else []
@@ -61,12 +65,15 @@ def column_names(data: Any) -> list[str]:
 def to_arrow(
     data: Any, where: str, index_levels: Collection[str] = (), columns: Collection[str] | None = None
 ) -> Table:
-    """Return a table as Arrow, with types that DuckDB and Parquet have.
+    """Convert a table to an Arrow table with types that both DuckDB and Parquet support.
 
-    Categories become their values, and durations seconds. `where`: name of the table, for errors. `index_levels`: named
-    levels of a pandas index that become columns, where no column has the name. `columns`: the only ones that are read,
-    where a table has them. A reader of record batches stays one and is read once. Raises InputError, which names the
-    column, for cells that have no Arrow type.
+    Categories are converted to their values, and durations to seconds. For a record batch reader, the result is also a
+    record batch reader, whose rows can be read only once. Raises InputError with the name of a column whose cells have
+    no Arrow type.
+
+    `where`: name of the table in error messages. `index_levels`: names of the index levels of a pandas table that are
+    converted to columns. An index level is left out if a column has the same name. `columns`: names of the columns that
+    are converted, or None for all columns. A name that is not in the table is ignored.
 
     >>> to_arrow(pa.table({"colour": pa.array(["red", "red"]).dictionary_encode()}), "data").schema.field("colour").type
     DataType(string)
@@ -80,7 +87,10 @@ def to_arrow(
 
 
 def _from_stream(data: Any, where: str, columns: Collection[str] | None) -> pa.Table:
-    """Return a table of any library but pandas with the columns in `columns`."""
+    """Convert a table that is not a pandas data frame to an Arrow table.
+
+    `columns`: names of the columns that are converted, or None for all columns.
+    """
     check_names(column_names(data), where)
     names = [name for name in column_names(data) if columns is None or name in columns]
     try:
@@ -89,15 +99,16 @@ def _from_stream(data: Any, where: str, columns: Collection[str] | None) -> pa.T
         if is_polars(data):
             return data.select(names).to_arrow()
         return (data if isinstance(data, pa.Table) else pa.table(data)).select(names)
-    except Exception as error:  # each library has its own for columns of Python objects
+    except Exception as error:  # libraries raise different exceptions for a column of Python objects
         raise InputError(where, f"cannot be read as Arrow ({_first_line(error)})", "convert or drop it") from None
 
 
 def like(table: pa.Table, data: Any, same_rows: bool) -> Any:
-    """Return `table` as a table of the library that `data` is of: pandas, polars or Arrow.
+    """Convert an Arrow table to a table of the library that `data` comes from: pandas, polars or Arrow.
 
-    `same_rows`: the rows are those of `data`, so that a pandas frame keeps its index. In pandas, whole numbers and
-    booleans with missing values have nullable types, such as Int64, as they would become floats and objects.
+    `same_rows`: True if `table` has the same rows as `data`. A pandas result then gets the index of `data`. In pandas,
+    an integer or boolean column with missing values gets a nullable type such as Int64. Without a nullable type, pandas
+    would convert the values to floats or objects.
     """
     if is_pandas(data):
         frame = table.to_pandas()
@@ -134,9 +145,11 @@ def _series(series: Any, name: str, where: str) -> pa.Array | pa.ChunkedArray:
 
 
 def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> pa.Array | pa.ChunkedArray:
-    """Convert a list, or a column of pandas. Cells may be arrays of several dimensions, which Arrow itself refuses.
+    """Convert a list of cells, or a pandas column, to an Arrow array.
 
-    `kind`: dtype of the cells. Raises InputError, which names the column, for cells that have no Arrow type.
+    A cell may be an array with several dimensions, although `pyarrow.array` does not accept such cells. `name`: name of
+    the column in error messages. `where`: name of the table in error messages. `kind`: NumPy or pandas data type of the
+    cells. Raises InputError with the name of the column if its cells have no Arrow type.
 
     >>> cells_to_arrow([np.zeros((2, 3))], "x", "data").type
     ListType(list<item: list<item: double>>)
@@ -155,10 +168,10 @@ def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> p
 
 
 def _as_list(cell: Any) -> Any:
-    """Return a cell with lists in place of arrays, series and tuples."""
+    """In a cell, convert each array, series or tuple to a list."""
     if isinstance(cell, np.ndarray) and cell.ndim > 1:
         return [_as_list(entry) for entry in cell]
-    if hasattr(cell, "to_numpy") and len(getattr(cell, "shape", ())) == 2:  # a frame: a row per token
+    if hasattr(cell, "to_numpy") and len(getattr(cell, "shape", ())) == 2:  # a data frame in which each row is a token
         return [_as_list(entry) for entry in cell.to_numpy()]
     if isinstance(cell, (list, tuple)) or (is_pandas(cell) and hasattr(cell, "tolist")):
         return [_as_list(entry) for entry in cell]
@@ -166,7 +179,10 @@ def _as_list(cell: Any) -> Any:
 
 
 def _plain_reader(reader: pa.RecordBatchReader, where: str, columns: Collection[str] | None) -> pa.RecordBatchReader:
-    """Convert record batches one by one, so that they need not fit in memory together."""
+    """Return a record batch reader that converts the record batches of `reader` one by one.
+
+    The whole table need not fit into memory.
+    """
     check_names(reader.schema.names, where)
     names = [name for name in reader.schema.names if columns is None or name in columns]
     empty = pa.RecordBatch.from_pylist([], reader.schema)
@@ -181,7 +197,7 @@ def _plain_reader(reader: pa.RecordBatchReader, where: str, columns: Collection[
 
 
 def _plain_column(column: Any, name: str, where: str) -> Any:
-    """Return a column, an array or a chunked one, of a plain type. Its buffers are checked, as DuckDB trusts them."""
+    """Convert a column to a plain type. The buffers of the column are validated, because DuckDB does not check them."""
     try:
         column.validate(full=True)
         if pa.types.is_run_end_encoded(column.type):
@@ -208,14 +224,20 @@ def _is_list_view(kind: pa.DataType) -> bool:
 
 
 def _list_of_view(views: Any) -> pa.Array:
-    """Return list views as lists. Arrow's cast loses the tokens of all but the first (pyarrow 26)."""
+    """Convert an array of list views to an array of lists.
+
+    Arrow's own conversion keeps only the tokens of the first list (pyarrow 26).
+    """
     lengths = pc.fill_null(pc.list_value_length(views), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64())
     return pa.LargeListArray.from_arrays(offsets, views.flatten(), mask=views.is_null())
 
 
 def _storage(column: Any) -> Any:
-    """Return the values of an extension type. Those of pandas mean nothing without pandas."""
+    """Return the values of an extension array as an array of its storage type.
+
+    Raises ArrowInvalid for the extension types of pandas.
+    """
     if column.type.extension_name.startswith("pandas."):
         raise pa.ArrowInvalid("only pandas knows its meaning")
     if isinstance(column, pa.ChunkedArray):
@@ -224,7 +246,7 @@ def _storage(column: Any) -> Any:
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the nearest type that DuckDB reads and Parquet holds."""
+    """Return the type nearest to `kind` that both DuckDB and Parquet support."""
     types = pa.types
     if types.is_dictionary(kind):
         return _plain_type(kind.value_type)
@@ -248,6 +270,9 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error. Arrow gives some of them as a tuple of texts."""
+    """Return the first line of an error message.
+
+    Some Arrow errors have several messages in the attribute `args`, of which the first is used.
+    """
     text = str(error.args[0]) if error.args else str(error)
     return (text.splitlines() or [type(error).__name__])[0].rstrip(" .")

@@ -1,7 +1,8 @@
 """DuckDB expressions that turn cells of any type into canonical values, and the names of canonical columns.
 
-The names of canonical columns contain spaces, and names of fields never do, so that no field can have such a name.
-`label` and `id` are reserved instead.
+An encoder gets canonical columns. The canonical columns of a field kind all have one type. Canonical columns that are
+not fields have spaces in their names, so that the names differ from all field names. No field may have the name `label`
+or `id`, because canonical columns have these names.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ from seqclf.data.schema.cell_types import MISSING_WORDS
 LABEL, ID = "label", "id"
 TIME, TIME_END, FILE, ROW = "split time", "last split time", "in file", "row number"
 GROUP, GROUP_NAME = "key of the group", "name of the group"
-SHOWN_CHARACTERS = 40  # of a cell, in an error message
+SHOWN_CHARACTERS = 40  # maximum number of characters of a cell in an error message
 TEXT_TYPES = ("VARCHAR", "JSON")
 WHOLE_NUMBER = r"regexp_full_match(trim({value}), '[+-]?[0-9]+([.]0*)?')"
 WHOLE_NUMBER_TYPES = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 
 
 def raw_column(field: str) -> str:
-    """Name of the column that holds the beginning of each text cell of `field`, for error messages."""
+    """Return the name of the column that holds the first characters of each text cell of `field`.
+
+    Errors quote the characters in this column.
+    """
     return f"raw {field}"
 
 
 def quote_identifier(name: str) -> str:
-    """Quote the name of a column for SQL.
+    """Quote a column name for use in SQL.
 
     >>> print(quote_identifier('a "b" c'))
     "a ""b"" c"
@@ -37,26 +41,26 @@ def quote_identifier(name: str) -> str:
 
 
 def quote_literal(text: str) -> str:
-    """Quote a text value for SQL."""
+    """Quote a text for use in SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def plain(column: str, kind: str, table: str = "") -> str:
-    """A column as it is, or for JSON values their text without quotes.
+    """Return the SQL of a column. A JSON value is converted to text without quotes.
 
-    `kind`: DuckDB type of the column. `table`: its alias, if the name needs one.
+    `kind`: DuckDB type of the column. `table`: alias of the table, if the column name needs a prefix.
     """
     name = f"{table}.{quote_identifier(column)}" if table else quote_identifier(column)
     return f"({name} ->> '$')" if kind == "JSON" else name
 
 
 def is_nested(kind: str) -> bool:
-    """True for lists and other types of several values."""
+    """Return True for DuckDB types that hold several values, such as lists and structs."""
     return kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "UNION"))
 
 
 def element_type(kind: str) -> str:
-    """DuckDB type of the elements of a list.
+    """Return the DuckDB type of the elements of a list type.
 
     >>> element_type("DOUBLE[][3]"), element_type("JSON")
     ('DOUBLE[]', 'JSON')
@@ -65,9 +69,10 @@ def element_type(kind: str) -> str:
 
 
 def spelled_sql(value: str, kind: str) -> str:
-    """A typed value, or the values of a list, as text: the same for 1 and 1.0, and for a day and its midnight.
+    """Return SQL that converts a value, or the values of a list, to text.
 
-    Text stays as it is written. `kind`: DuckDB type of the value.
+    Equal values get the same text even if their types differ, such as 1 and 1.0, or a day and its midnight. Text
+    remains unchanged. `kind`: DuckDB type of the value.
     """
     if kind.endswith("]"):
         entry = f"entry{kind.count('[')}"
@@ -79,7 +84,7 @@ def spelled_sql(value: str, kind: str) -> str:
     if kind.startswith("DECIMAL"):
         return f"CASE WHEN contains({text}, '.') THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END"
     if kind.startswith("TIMESTAMP"):
-        # Not in the time zone of the machine.
+        # A time is converted to UTC, so that its text does not depend on the time zone of the machine.
         zoned = kind in ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
         moment = f"CAST({value} AS TIMESTAMPTZ) AT TIME ZONE 'UTC'" if zoned else f"CAST({value} AS TIMESTAMP)"
         return f"regexp_replace(CAST({moment} AS VARCHAR), ' 00:00:00$', '')"
@@ -87,12 +92,18 @@ def spelled_sql(value: str, kind: str) -> str:
 
 
 def boolean_sql(text: str) -> str:
-    """Text of a boolean as DuckDB spells it: `true` for True and TRUE. Other text stays as it is."""
+    """Return SQL that converts texts such as True and TRUE to `true`, the text of a boolean in DuckDB.
+
+    Texts that are not booleans remain unchanged.
+    """
     return f"CASE WHEN lower(trim({text})) IN ('true', 'false') THEN lower(trim({text})) ELSE {text} END"
 
 
 def number(text: str) -> str:
-    """Text as a number: null for words that mean a missing value, infinite (and so refused) for all other words."""
+    """Return SQL that converts text to a number, or to null for words that mean a missing value.
+
+    Words that are neither numbers nor missing values become infinity, which row checks reject.
+    """
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return (
         f"COALESCE(TRY_CAST({text} AS DOUBLE), "
@@ -101,13 +112,16 @@ def number(text: str) -> str:
 
 
 def is_missing_sql(text: str) -> str:
-    """True for text that says nothing: null, blank, or a word such as NA. The rule of `rows.ids_or_null`."""
+    """Return SQL that is true for a missing value: null, blank text, or a word such as NA.
+
+    `rows.ids_or_null` applies the same rule to Arrow columns.
+    """
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
 
 
 def split_list(cell: str, separator: str | None) -> str:
-    """A text cell as a list of texts."""
+    """Return SQL that splits a text cell into a list of texts."""
     if separator is None:
         return f"TRY_CAST({cell} AS VARCHAR[])"
     pattern = r"\s+" if separator.isspace() else r"\s*" + re.escape(separator) + r"\s*"
@@ -115,9 +129,10 @@ def split_list(cell: str, separator: str | None) -> str:
 
 
 def bracketed_texts(cell: str, depth: int = 1) -> str:
-    """A bracketed text cell as a list of texts, nested for a `depth` of 2."""
+    """Return SQL that parses a bracketed text cell as a list of texts, or for `depth` 2 as a list of lists."""
     kind = "VARCHAR" + "[]" * depth
-    # Only JSON reads escapes such as \n and \u00e9; for the rest it would rewrite numbers (1.50 as 1.5).
+    # Only the JSON parser reads escapes such as \n and \u00e9. Cells without escapes are not parsed as JSON, because
+    # JSON changes the text of numbers (1.50 becomes 1.5).
     return (
         f"CASE WHEN contains({cell}, '\\') THEN COALESCE(TRY_CAST(TRY_CAST({cell} AS JSON) AS {kind}), "
         f"TRY_CAST({cell} AS {kind})) ELSE TRY_CAST({cell} AS {kind}) END"
@@ -125,23 +140,29 @@ def bracketed_texts(cell: str, depth: int = 1) -> str:
 
 
 def bracketed_numbers(cell: str, kind: str) -> str:
-    """A bracketed text cell as a list of the DuckDB type `kind`."""
-    # Both casts read the same lists; the one through JSON is three times as fast.
+    """Return SQL that parses a bracketed text cell as a list of numbers. `kind`: DuckDB type of the list."""
+    # Both casts give the same numbers, but the cast through JSON is three times as fast.
     return f"COALESCE(TRY_CAST(TRY_CAST({cell} AS JSON) AS {kind}), TRY_CAST({cell} AS {kind}))"
 
 
 def may_hold_fractions(cell: str) -> str:
-    """True for a text cell that may hold numbers which a cast to integers would round."""
+    """Return SQL that is true for a text cell whose numbers may have fractions.
+
+    A cast to integers could round numbers with fractions.
+    """
     return f"regexp_matches({cell}, '[.eE]')"
 
 
 def whole_number(value: str) -> str:
-    """A value as an integer, null where a cast would round: of 2, 2.0 and 2.5 only the last."""
+    """Return SQL that converts a value to an integer, or to null if the value has a fraction.
+
+    The values 2 and 2.0 become 2, and 2.5 becomes null.
+    """
     return f"CASE WHEN {WHOLE_NUMBER.format(value=f'CAST({value} AS VARCHAR)')} THEN TRY_CAST({value} AS BIGINT) END"
 
 
 def whole_numbers(column: str) -> str:
-    """A list of integers, null where a cast would round."""
+    """Return SQL that converts a list to integers. Elements with a fraction become null."""
     is_whole = WHOLE_NUMBER.format(value="entry")
     return (
         f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
@@ -150,7 +171,10 @@ def whole_numbers(column: str) -> str:
 
 
 def whole_numbers_or_texts(column: str) -> str:
-    """A list as JSON values: integers, and texts where a cast to integers would change an element."""
+    """Return SQL that converts the elements of a list to JSON integers.
+
+    An element that is not an integer becomes a JSON text.
+    """
     is_whole = WHOLE_NUMBER.format(value="entry")
     return (
         f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
@@ -159,9 +183,9 @@ def whole_numbers_or_texts(column: str) -> str:
     )
 
 
-# DuckDB expressions that turn timestamps, dates and durations of any notation into seconds.
+# The following DuckDB expressions convert timestamps, dates and durations of any notation to seconds.
 
-# Units of time, in seconds.
+# Dict name of a unit → length of the unit in seconds.
 UNITS = {"second": 1.0, "millisecond": 1e-3, "microsecond": 1e-6, "nanosecond": 1e-9, "minute": 60.0, "hour": 3600.0}
 UNITS["day"] = 86400.0
 DATE_TIME = r"\s*[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([T ]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]*)?)?)?\s*"
@@ -170,10 +194,12 @@ SPAN = r"\s*-?([0-9]+ days? )?[0-9]+:[0-9]{2}:[0-9]{2}([.][0-9]*)?\s*|\s*-?[0-9]
 
 
 def seconds_sql(text: str, unit: str = "second") -> str:
-    """Text as seconds: a number of `unit`, a date or time (with an offset from UTC, if it ends with one), or hours and
-    minutes (47:30). Null for any other text.
+    """Return SQL that converts text to seconds, or to null if the text is not a number, a time or a duration.
+
+    A text may be a number of `unit`, a date, a date with a time, or a duration such as 47:30, which means 47 hours and
+    30 minutes. An offset from UTC may follow a date with a time.
     """
-    # The patterns are needed because DuckDB's casts ignore whatever follows a time, an offset or PM too.
+    # The regular expressions are needed, because DuckDB's casts ignore any text after a time, such as an offset or PM.
     return (
         f"COALESCE(TRY_CAST({text} AS DOUBLE) * {UNITS[unit]}, CASE "
         f"WHEN regexp_full_match({text}, '{DATE_TIME}') THEN epoch(TRY_CAST({text} AS TIMESTAMP)) "
@@ -184,7 +210,7 @@ def seconds_sql(text: str, unit: str = "second") -> str:
 
 
 def is_time_format(pattern: str) -> bool:
-    """Return True for a format of `strptime`, such as %d.%m.%Y."""
+    """Return True if `pattern` is a format of `strptime`, such as %d.%m.%Y."""
     try:
         datetime.strptime(datetime(2020, 11, 21, 13, 14, 15).strftime(pattern), pattern)
     except ValueError:
@@ -193,18 +219,24 @@ def is_time_format(pattern: str) -> bool:
 
 
 def formatted_seconds_sql(text: str, pattern: str) -> str:
-    """Text as seconds, by a format of `strptime`. Null for text of another form."""
+    """Return SQL that parses text by a format of `strptime` and converts it to seconds.
+
+    Text that does not have the format becomes null.
+    """
     return f"epoch(try_strptime(trim({text}), {quote_literal(pattern)}))"
 
 
 def epoch_sql(value: str, kind: str) -> str:
-    """A timestamp, time or interval of DuckDB type `kind` as seconds."""
-    # DuckDB has no `epoch` of nanoseconds with a zone. A float64 of today's seconds holds no nanoseconds anyway.
+    """Return SQL that converts a timestamp, time or interval to seconds. `kind`: DuckDB type of the value."""
+    # DuckDB has no function `epoch` for nanoseconds with a time zone. The cast to microseconds loses no precision,
+    # because float64 seconds of today's dates cannot hold nanoseconds.
     return f"epoch(CAST({value} AS TIMESTAMPTZ))" if kind == "TIMESTAMPTZ_NS" else f"epoch({value})"
 
 
 def seconds_from_text(text: str, unit: str = "second") -> float:
-    """Return a text as seconds by the rules of `seconds_sql`. Raises ValueError for any other text.
+    """Convert a text to seconds by the rules of `seconds_sql`.
+
+    Raises ValueError if `seconds_sql` would return null for the text.
 
     >>> seconds_from_text("1970-01-02T00:00:30Z"), seconds_from_text("47:30"), seconds_from_text("1 day")
     (86430.0, 171000.0, 86400.0)
@@ -230,7 +262,10 @@ def seconds_from_text(text: str, unit: str = "second") -> float:
 
 
 def _seconds_of_date(moment: str, offset: str) -> float:
-    """Return a date, which may have a time, as seconds since 1970. `offset`: from UTC, or empty."""
+    """Convert a date or a date with a time to seconds since 1970.
+
+    `offset`: offset from UTC as a text, which may be empty.
+    """
     year, month, day, *clock = (float(part) for part in re.findall(r"[0-9]+(?:[.][0-9]*)?", moment))
     hour, minute, second = (*clock, 0.0, 0.0, 0.0)[:3]
     start = datetime(int(year), int(month), int(day), int(hour), int(minute), tzinfo=UTC).timestamp()
@@ -242,7 +277,11 @@ def _seconds_of_date(moment: str, offset: str) -> float:
 
 
 def time_in_seconds(value: str, kind: str, unit: str, pattern: str | None = None) -> str:
-    """A value of DuckDB type `kind` as seconds. A number is a count of `unit`, a text is read by `pattern`, if any."""
+    """Return SQL that converts a value to seconds.
+
+    `kind`: DuckDB type of the value. `unit`: unit of the value if the value is a number. `pattern`: format of
+    `strptime` if the value is a text. If `pattern` is None, the text is read by the rules of `seconds_sql`.
+    """
     if kind in TEXT_TYPES:
         return seconds_sql(value, unit) if pattern is None else formatted_seconds_sql(value, pattern)
     if kind == "DATE":
@@ -253,9 +292,9 @@ def time_in_seconds(value: str, kind: str, unit: str, pattern: str | None = None
 
 
 class RowKey(NamedTuple):
-    """The column of a value that rows are split or counted by, and the option that names the column.
+    """A column by which rows are split or counted, and the config key that names the column.
 
-    `kind`: TIME for times, GROUP for what rows belong to.
+    `kind`: TIME for a column of times, GROUP for a column of group names. `option`: config key that names the column.
     """
 
     kind: str
@@ -263,17 +302,19 @@ class RowKey(NamedTuple):
     column: str
 
     def sql(self, types: Mapping[str, str]) -> dict[str, str]:
-        """Return SQL of canonical columns by name, of a table with columns of `types`. Null where it lacks this one.
+        """Return a dict canonical column → SQL of the canonical column.
 
-        A group has its name, and a hash of it.
+        A key of the kind TIME has one canonical column. A key of the kind GROUP has two canonical columns: the name of
+        each group and a hash of the name. The SQL is null if the table does not have the column `column`. `types`: dict
+        column of the table → DuckDB type.
         """
         kind = types.get(self.column)
         column = "NULL" if kind is None else quote_identifier(self.column)
         if self.kind == TIME:
             return {TIME: f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds_sql(f'CAST({column} AS VARCHAR)')})"}
-        # Spelled, since files of one data set may hold 1 and 1.0.
+        # `spelled_sql` gives 1 and 1.0 the same text. The type of a column may differ between the files of a dataset.
         value = column if kind is None else spelled_sql(plain(self.column, kind), kind)
         text = f"CAST({value} AS VARCHAR)"
-        # Shifted by a bit, so that hashes fit into BIGINT and are not negative.
+        # Hashes are shifted by one bit, so that they fit into BIGINT and are not negative.
         values = {GROUP: f"CAST(hash({text}) >> 1 AS BIGINT)", GROUP_NAME: text}
         return {name: f"CASE WHEN NOT {is_missing_sql(text)} THEN {value} END" for name, value in values.items()}

@@ -1,4 +1,7 @@
-"""Inference from the first cells of a column: lists or text, of integers, numbers, strings, vectors or times."""
+"""Infer the type of a column from its first cells.
+
+A column holds text, or lists of integers, numbers, strings, vectors or times.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ import pyarrow as pa
 
 from seqclf.data.ragged import is_list
 
-MAX_CLOCK_CODES = 100  # more different integers that only ascend are a clock, not codes
-MIN_FRACTION_SHARE = 0.1  # of lists with fractions, from which on integers are measurements
+MAX_CLOCK_CODES = 100  # if lists ascend and have more distinct integers than this, the integers are times, not codes
+MIN_FRACTION_SHARE = 0.1  # integers are measurements if more than this fraction of lists contains decimals
 TIME = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d.*)?|\d+:\d\d(:\d\d(\.\d+)?)?")
 COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "?")
-MAX_ODD_SHARE = 0.05  # of the cells of a column of numbers or times that may be something else; more are codes
+MAX_ODD_SHARE = 0.05  # in a column of numbers or times, up to this fraction of cells may hold other text
 MAX_INTEGER = 2**63 - 1
 Result = TypeVar("Result")
 
@@ -27,7 +30,11 @@ Result = TypeVar("Result")
 def remember_last(
     function: Callable[[pa.ChunkedArray, str | None], Result],
 ) -> Callable[[pa.ChunkedArray, str | None], Result]:
-    """Remember the last result: several kinds look at a column in turn, and its Python values take time to make."""
+    """Cache the last result of a function whose first argument is a column.
+
+    Several field kinds inspect the same column one after the other, and the conversion of its cells to Python values is
+    slow.
+    """
     last: list[tuple[weakref.ref[pa.ChunkedArray], str | None, Result]] = []
 
     @wraps(function)
@@ -40,7 +47,7 @@ def remember_last(
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """True for strings and for extension types, such as JSON and UUID, which DuckDB returns as text."""
+    """Return True for strings and for extension types such as JSON and UUID, which DuckDB returns as text."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or isinstance(kind, pa.BaseExtensionType)
 
 
@@ -49,25 +56,25 @@ def _texts(cells: pa.ChunkedArray) -> list[str]:
 
 
 def looks_bracketed(cells: pa.ChunkedArray) -> bool:
-    """True if more than half of the texts are in square brackets."""
+    """Return True if more than half of the texts are in square brackets."""
     texts = _texts(cells) if is_text(cells.type) else []
-    # A majority decides, as a few cells may be damaged.
+    # The majority of cells decides, because a few cells may be damaged.
     return bool(texts) and 2 * sum(text[0] == "[" and text[-1] == "]" for text in texts) > len(texts)
 
 
 def looks_like_lists(cells: pa.ChunkedArray, separator: str | None) -> bool:
-    """True if texts are bracketed, or if a separator was named and splits one of them."""
+    """Return True if the texts are bracketed lists, or if at least one text contains the separator."""
     return looks_bracketed(cells) or (separator is not None and any(separator in text for text in _texts(cells)))
 
 
 def looks_timed(cells: pa.ChunkedArray) -> bool:
-    """True if texts, all but a few odd ones, are dates, dates with time, or times of day."""
+    """Return True if almost all texts are dates, dates with times, or times of day."""
     texts = _texts(cells) if is_text(cells.type) else []
     return bool(texts) and sum(not TIME.fullmatch(text) for text in texts) <= MAX_ODD_SHARE * len(texts)
 
 
 def has_decimal_commas(cells: pa.ChunkedArray) -> bool:
-    """True if texts, all but a few odd ones, are numbers with a comma, such as 1,5."""
+    """Return True if almost all texts are numbers, and at least one number has a decimal comma, such as 1,5."""
     texts = [text for text in _texts(cells) if not is_missing(text)] if is_text(cells.type) else []
     odd = sum(not COMMA_NUMBER.fullmatch(text) and not is_number(text) for text in texts)
     return any("," in text for text in texts) and odd <= MAX_ODD_SHARE * len(texts)
@@ -80,11 +87,14 @@ def mean_words(cells: pa.ChunkedArray) -> float:
 
 
 def split_cell(text: str, separator: str | None) -> list[Any]:
-    """Split a list written in a text cell: `[1, 2]`, or elements between separators."""
+    """Split a text cell into the elements of its list.
+
+    The list of a text cell is written in brackets, such as `[1, 2]`, or with a separator between its elements.
+    """
     if separator is None or text.startswith("["):
         try:
             parsed = json.loads(text)
-        except (ValueError, RecursionError):  # [a, b] without quotes is not JSON, neither are quotes of Python
+        except (ValueError, RecursionError):  # [a, b] and ['a', 'b'] are not valid JSON
             inner = re.findall(r"\[([^\[\]]*)\]", text[1:-1]) if text.startswith("[[") else []
             if inner:
                 return [[part.strip(" '\"") for part in values.split(",") if part.strip()] for values in inner]
@@ -95,15 +105,17 @@ def split_cell(text: str, separator: str | None) -> list[Any]:
 
 @remember_last
 def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int]:
-    """Return the type of most lists' elements (`integer`, `string`, `number` or `vector`), and the width of a token.
+    """Return the most common element type of lists, and the number of values per token.
 
-    Integers are measurements, not codes, if one is negative, if they ascend like a clock, or if a tenth of the lists
-    holds fractions. As codes, so many fractions would stop the run. Integers too large for 64 bits are strings.
+    The element type is `integer` for codes, `string`, `number` or `vector`. Integers are measurements, and their type
+    is `number`, in three cases: one integer is negative, the integers of every list ascend like times, or more than a
+    tenth of the lists contain fractions. If measurements had the type `integer`, rows with fractions would be rejected.
+    If an integer is too large for 64 bits, the element type is `string`.
     """
     lists = list_cells(cells, separator)
-    kinds: dict[str, int] = {}  # type of a list → lists
-    widths: dict[int, int] = {}  # width of a vector → vectors
-    distinct: set[int] = set()  # integers
+    kinds: dict[str, int] = {}  # element type → number of lists
+    widths: dict[int, int] = {}  # width of a vector → number of vectors
+    distinct: set[int] = set()  # distinct integers
     for entries in lists:
         present = [entry for entry in entries if not is_missing(entry)]
         kind = max((_element_kind(entry, distinct, widths) for entry in present), default=None)
@@ -113,7 +125,8 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
         return "string", 1
     common = max(kinds, key=lambda name: kinds[name])
     if common == "integer":
-        # Among codes, a word such as NA is one more code.
+        # A word such as NA is not an integer. A column with words such as NA is read as strings, and NA is one of the
+        # strings.
         has_words = any(isinstance(entry, str) and is_missing(entry) for entries in lists for entry in entries)
         if has_words or max(distinct) > MAX_INTEGER:
             common = "string"
@@ -125,9 +138,9 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
 
 @remember_last
 def list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]:
-    """Return the cells as Python lists, those of text split.
+    """Return the cells as Python lists. Text cells are split into lists.
 
-    Lists of times are left out, as nanoseconds have no Python value.
+    For a column of lists of times, the result is empty, because times in nanoseconds have no Python type.
     """
     if is_list(cells.type):
         return [] if pa.types.is_temporal(cells.type.value_type) else [cell for cell in cells.to_pylist() if cell]
@@ -135,19 +148,19 @@ def list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]
 
 
 def _are_measurements(integers: set[int], fraction_share: float, lists: list[list[Any]]) -> bool:
-    """True if integers are amounts or times rather than codes."""
+    """Return True if integers are amounts or times, False if they are codes."""
     if min(integers) < 0 or fraction_share > MIN_FRACTION_SHARE:
         return True
     return len(integers) > MAX_CLOCK_CODES and _never_fall(lists)
 
 
 def is_missing(entry: Any) -> bool:
-    """True for null and for words that mean a missing value."""
+    """Return True for null and for words that mean a missing value."""
     return entry is None or (isinstance(entry, str) and entry.strip().lower() in MISSING_WORDS)
 
 
 def is_number(entry: Any) -> bool:
-    """True for numbers, and for texts that spell one."""
+    """Return True for numbers and for texts that spell a number."""
     try:
         float(entry)
     except (TypeError, ValueError):
@@ -156,12 +169,12 @@ def is_number(entry: Any) -> bool:
 
 
 def names_missing(cells: pa.ChunkedArray) -> bool:
-    """True if a text cell holds a word for a missing value, such as NA."""
+    """Return True if at least one text cell is a word that means a missing value, such as NA."""
     return is_text(cells.type) and any(isinstance(cell, str) and is_missing(cell) for cell in cells.to_pylist())
 
 
 def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:
-    """True if lists hold dates or times, or only texts that are written like them."""
+    """Return True if all elements of the lists are dates or times, or texts that look like dates or times."""
     if is_list(cells.type):
         kind = cells.type.value_type
         if pa.types.is_temporal(kind):
@@ -174,7 +187,7 @@ def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:
 
 
 def _never_fall(lists: list[list[Any]]) -> bool:
-    """True if every list ascends, as the readings of a clock do."""
+    """Return True if the integers of every list never decrease, like the times of events."""
     try:
         return all(all(int(a) <= int(b) for a, b in itertools.pairwise(entries)) for entries in lists)
     except (TypeError, ValueError):
@@ -182,14 +195,15 @@ def _never_fall(lists: list[list[Any]]) -> bool:
 
 
 def _element_kind(entry: Any, distinct: set[int], widths: dict[int, int]) -> tuple[int, str]:
-    """Rank and name of an element's type. More general types rank higher: integer < number < string < vector.
+    """Return the rank and the name of the type of an element. A more general type has a higher rank.
 
-    Adds integers to `distinct` and counts the widths of vectors in `widths`.
+    By ascending rank, the element types are integer, number, string and vector. The function adds an integer to
+    `distinct`, and counts the width of a vector in `widths`.
     """
     if isinstance(entry, (list, tuple)):
         widths[len(entry)] = widths.get(len(entry), 0) + 1
         return 3, "vector"
-    if isinstance(entry, bool):  # a subclass of int
+    if isinstance(entry, bool):  # bool is a subclass of int
         return 2, "string"
     if isinstance(entry, str):
         entry = _parsed(entry)
@@ -204,7 +218,7 @@ def _element_kind(entry: Any, distinct: set[int], widths: dict[int, int]) -> tup
 
 
 def _parsed(text: str) -> Any:
-    """The integer that a text spells, else the text."""
+    """Return the integer that a text spells, or the text if it is not an integer."""
     try:
         return int(text)
     except ValueError:

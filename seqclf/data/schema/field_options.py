@@ -1,17 +1,19 @@
-"""Options of field kinds: default values, and checks that need no other package."""
+"""Options of field kinds. An option has a default value and a check of the value in a config."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-LARGEST = 2**31 - 3  # of ids, from which the unknown one and an empty slot are left out
+LARGEST = 2**31 - 3  # maximum number of ids in int32, without the ids of unknown values and empty slots
 
 
 class Option(NamedTuple):
-    """Option of a field kind. Null is allowed where it is the default.
+    """An option of a field kind. The value of the option may be null only if null is the default.
 
-    `is_allowed`: check of a value from a config or a stored schema, thus of any type. `expected`: its text for errors.
+    `default`: value of the option for fields that do not set the option. `is_allowed`: function that returns True if a
+    value is valid. `is_allowed` must accept a value of any type, because the value comes from a config or a stored
+    schema. `expected`: description of valid values in error messages.
     """
 
     default: Any
@@ -20,7 +22,7 @@ class Option(NamedTuple):
 
 
 def choice_option(default: Any, *values: Any) -> Option:
-    """Return an option that takes one of `values`.
+    """Return an option whose value must be one of `values`.
 
     >>> choice_option("sum", "sum", "mean").expected
     'sum or mean'
@@ -30,22 +32,22 @@ def choice_option(default: Any, *values: Any) -> Option:
 
 
 def count_option(default: int | None = None) -> Option:
-    """Return an option that takes a whole number from 1, such as a size: ids have 32 bits."""
+    """Return an option whose value must be an integer from 1 to `LARGEST`, such as the size of a vocabulary."""
     return Option(
         default, lambda value: type(value) is int and 1 <= value <= LARGEST, f"a whole number from 1 to {LARGEST}"
     )
 
 
 def flag_option(default: bool) -> Option:
-    """Return an option that takes true or false."""
+    """Return an option whose value must be true or false."""
     return Option(default, lambda value: isinstance(value, bool), "true or false")
 
 
 def text_option(default: str | None = None) -> Option:
-    """Return an option that takes a text."""
+    """Return an option whose value must be a text that is not empty."""
     return Option(default, lambda value: isinstance(value, str) and value != "", "a text of one character or more")
 
 
 def positive_option(default: float | None = None) -> Option:
-    """Return an option that takes a number above 0."""
+    """Return an option whose value must be a finite number above 0."""
     return Option(default, lambda value: type(value) in (int, float) and 0 < value < float("inf"), "a number above 0")

@@ -1,4 +1,4 @@
-"""Problems of rows: the first reason why each row of a record batch cannot be used."""
+"""Problems of rows: for each invalid row of a record batch, the first reason for rejecting the row."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from seqclf.data.schema.rows import Refusal, SourceRows
 from seqclf.data.schema.schema import Field
 
 BLANK_REASON = "is empty; a sequence needs at least one token"
+BY_SPACES = "\"data.list_separator=' '\""  # example for error messages, quoted for the shell and for Hydra
 
 
 class Problem(NamedTuple):
-    """Reason why a row cannot be used, as a continuation of the column's name.
+    """The reason why a row is rejected.
 
-    `token`: index of the bad token among the S tokens of the record batch, None if the row as a whole is bad.
+    `column`: name of the column with the problem. `reason`: text that follows the column's name in messages, such as
+    `is empty`. `token`: index of the invalid token among the S tokens of the record batch, or None if the problem is
+    not a single token.
     """
 
     column: str
@@ -27,18 +30,19 @@ class Problem(NamedTuple):
 
 
 class Problems:
-    """The first problem of each row of a record batch."""
+    """Collects the first problem of each invalid row of a record batch."""
 
     def __init__(self, rows: int):
-        self.first_problems: dict[int, Problem] = {}  # by row
+        self.first_problems: dict[int, Problem] = {}  # row → problem
         self.usable = np.ones(rows, dtype=bool)
 
     def mark(self, rows: np.ndarray, column: str, reason: str | list[str], tokens: np.ndarray | None = None) -> None:
-        """Refuse rows that have no problem yet.
+        """Mark rows as invalid. A row that already has a problem keeps its first problem.
 
-        `rows`: (K,) indices. `reason`: one for all, or a list of K. `tokens`: (K,) index of the bad token of each row.
+        `rows`: (K,) indices of rows. `column`: name of the column with the problem. `reason`: one reason for all rows,
+        or a list of K reasons. `tokens`: (K,) index of the invalid token of each row.
         """
-        # A loop is fast enough, as few rows are bad.
+        # A loop is fast enough, because few rows are invalid.
         for position, row in enumerate(rows.tolist()):
             if self.usable[row]:
                 self.usable[row] = False
@@ -48,16 +52,21 @@ class Problems:
                 )
 
     def mark_tokens(self, tokens: np.ndarray, row_of_token: np.ndarray, column: str, reason: str) -> None:
-        """Refuse the rows of bad tokens, each by its first one.
+        """Mark each row that contains an invalid token as invalid.
 
-        `tokens`: (K,) indices of bad tokens, ascending. `row_of_token`: (S,).
+        The problem of a row refers to the first invalid token of the row.
+
+        `tokens`: (K,) ascending indices of invalid tokens. `row_of_token`: (S,) index of the row of each token.
         """
-        # np.unique returns the first index of each row, as tokens ascend.
+        # np.unique returns the first invalid token of each row, because `tokens` is ascending.
         rows, first = np.unique(row_of_token[tokens], return_index=True)
         self.mark(rows, column, reason, tokens[first])
 
     def refusals(self, batch: SourceRows) -> list[Refusal]:
-        """Return a refusal for each bad row. For an event table it names the row of the bad event."""
+        """Return one `Refusal` per invalid row.
+
+        In an event table, a `Refusal` holds the row number of the invalid event.
+        """
         refusals = []
         event_rows = batch.event_row_numbers
         events = None if event_rows is None else np.diff(np.append(_first_events(batch), len(event_rows)))
@@ -70,17 +79,17 @@ class Problems:
 
 
 def _first_events(batch: SourceRows) -> np.ndarray:
-    """(N,) index of the first event of each row of an event table."""
+    """Return the (N,) index of the first event of each sequence of an event table."""
     lists = next(column for column in batch.columns.columns if pa.types.is_list(column.type))
     return lists.offsets.to_numpy()[:-1]
 
 
 def true_rows(mask: pa.BooleanArray) -> np.ndarray:
-    """Return the ascending positions where a mask is true."""
+    """Return the ascending positions at which a mask is true."""
     return np.flatnonzero(mask.to_numpy(zero_copy_only=False))
 
 
-# Checks of numbers: vectors of the right width, and values that are present and finite.
+# Checks of numbers: a vector must have the field's width, and every value must be present and finite.
 
 
 def check_numbers(
@@ -92,17 +101,18 @@ def check_numbers(
     may_miss: bool,
     finite_as: type[np.floating],
 ) -> None:
-    """Refuse rows with vectors of another width than the field's, or with values that are missing or not finite.
+    """Mark a row as invalid if a vector has a wrong width, or if a value is missing or not finite.
 
-    `elements`: (S,) numbers, or lists of `field.width` numbers. `finite_as`: the type in which values must be finite.
+    `elements`: (S,) numbers, or vectors of `field.width` numbers. `row_of_token`: (S,) index of the row of each token.
+    `may_miss`: True if missing values are allowed. `finite_as`: float type in which values must be finite.
     """
-    token_of_value = None  # each value is a token
+    token_of_value = None  # each value is a token of its own
     if is_list(elements.type):
         widths = lengths_or_zero(elements)
         _check_widths(widths, row_of_token, field, problems)
         token_of_value = np.repeat(np.arange(len(widths)), widths)
         elements = pc.list_flatten(elements)
-    elif (field.width or 1) != 1:  # plain numbers where vectors are expected
+    elif (field.width or 1) != 1:  # elements are numbers, but the field expects vectors
         reason = f"has tokens of 1 value where the field has {field.width}"
         problems.mark(np.unique(row_of_token), field.column, reason)
         return
@@ -127,12 +137,15 @@ def _check_widths(widths: np.ndarray, row_of_token: np.ndarray, field: Field, pr
 
 
 def _not_finite(elements: pa.Array, may_miss: bool, finite_as: type[np.floating]) -> np.ndarray:
-    """Mask of values that are not finite."""
+    """Return a mask of the values that are not finite. Nulls are never in the mask.
+
+    If `may_miss` is True, NaN is not in the mask either, because NaN stands for a missing value.
+    """
     values = elements.to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore", invalid="ignore"):
         bad = ~np.isfinite(values.astype(finite_as, copy=False))
     if may_miss:
         bad &= ~np.isnan(values)
-    elif elements.null_count:  # numpy turns null into NaN; nulls have another reason
+    elif elements.null_count:  # numpy converts null to NaN, but nulls are marked elsewhere
         bad &= elements.is_valid().to_numpy(zero_copy_only=False)
     return bad

@@ -1,4 +1,4 @@
-"""Quarantine: refused rows and their reasons. Too many of them stop the run."""
+"""Quarantine: collects rejected rows and their reasons, and stops the run if too many rows are rejected."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from seqclf.errors import InputError
 
 
 class Quarantine:
-    """Collects refusals while sources are read.
+    """Collects rejected rows while sources are read.
 
-    `on_bad_row`: `quarantine` and `drop` go on without the row, `error` stops at the first. `max_bad_share`: largest
-    fraction of the rows of a source that may be refused.
+    `on_bad_row`: `quarantine` and `drop` skip rejected rows. `error` stops the run at the first rejected row.
+    `max_bad_share`: maximum fraction of rejected rows in a source.
     """
 
     def __init__(self, on_bad_row: str, max_bad_share: float):
@@ -26,14 +26,17 @@ class Quarantine:
         self.refusals: list[Refusal] = []
 
     def add(self, refusals: list[Refusal]) -> None:
-        """Collect refusals. Raises InputError for the first one if `on_bad_row` is `error`."""
+        """Collect rejected rows. If `on_bad_row` is `error`, raise InputError for the first rejected row."""
         if refusals and self.on_bad_row == "error":
             raise refusals[0].error(" (data.on_bad_row=quarantine goes on without such rows)")
         self.refusals += refusals
 
     def check_share(self, source: str, rows: int, refused: list[Refusal]) -> None:
-        """Raise InputError if `refused` are too many of the `rows` of one source."""
-        # The first refusal is quoted, as one cause often explains all.
+        """Raise InputError if too large a fraction of the rows of one source was rejected.
+
+        `rows`: number of all rows of the source. `refused`: rejected rows of the source.
+        """
+        # The error quotes the first rejected row, because all rows are often rejected for the same reason.
         if refused and len(refused) > self.max_bad_share * rows:
             raise refused[0].error(
                 f" ({len(refused)} of {rows} rows of {source} are refused, more than "
@@ -41,7 +44,10 @@ class Quarantine:
             )
 
     def write(self, path: Path) -> None:
-        """Write a line of JSON for each refusal, if `on_bad_row` is `quarantine` and there are any."""
+        """If `on_bad_row` is `quarantine`, write each rejected row to `path` as one line of JSON.
+
+        No file is written if no row was rejected.
+        """
         if self.refusals and self.on_bad_row == "quarantine":
             with path.open("w") as file:
                 for refusal in self.refusals:

@@ -1,4 +1,4 @@
-"""Rows as a reader gives them: canonical columns, and the file and number of each row."""
+"""Rows of a source as canonical columns, with the file and the row number of each row."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from seqclf.data.schema.casts import FILE
 from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.errors import InputError
 
-NO_IDS = ("-", "--", "unknown", "undefined", "0", "-1")  # which many rows have in place of an id
+NO_IDS = ("-", "--", "unknown", "undefined", "0", "-1")  # placeholders for a missing id in files
 
 
 class Refusal(NamedTuple):
-    """A row that cannot be used, and the reason.
+    """A row that is rejected, and the reason.
 
-    `row`: number within `file`, from 1, counting the rows that could be read and not the header. None for a malformed
-    line, of which only the number of the `line` is known, and for a refused file. `events`: rows of an event table that
-    are lost with it.
+    `row`: row number within `file`, counted from 1. Row numbers do not count the header and malformed lines. `row` is
+    None for a malformed line and for a file that is rejected as a whole. `column`: name of the column with the problem.
+    `reason`: text that follows the column's name in messages, such as `is empty`. `line`: line number of a malformed
+    line. `events`: number of rows of an event table that are rejected together with their sequence.
     """
 
     file: str
@@ -41,27 +42,31 @@ class Refusal(NamedTuple):
         return f"{self.where}: {self.column} {self.reason}"
 
     def error(self, note: str = "") -> InputError:
-        """Return the error of a command that stops at this row. `note`: follows the reason."""
+        """Return the error that stops a command at this row. `note`: text that is added after the reason."""
         return InputError(self.where, f"{self.column} {self.reason}{note}")
 
 
 class SourceRows(NamedTuple):
-    """(N,) consecutive sequences of a source, as canonical columns.
+    """N consecutive sequences of a source, as canonical columns.
 
-    `file`: the file of all of them, unless `files`, (N,), names the file of each. `row_numbers`: (N,) number of each
-    row in its file from 1, or of the first event of a group. `event_row_numbers`: (S,) row of every token of an event
-    table.
+    `file`: file of all N sequences. `file` is ignored if `files` is set. `files`: (N,) file of each sequence, or None
+    if all sequences are in `file`. `row_numbers`: (N,) row number of each sequence in its file, from 1. In an event
+    table, `row_numbers` holds the row number of the first event of each sequence. `columns`: the sequences as canonical
+    columns. `event_row_numbers`: (S,) row number of each token in an event table, None for other tables.
     """
 
     file: str
     row_numbers: np.ndarray
     columns: pa.RecordBatch
     event_row_numbers: np.ndarray | None = None
-    files: pa.Array | None = None  # else a folder with a file per text would give one row at a time
+    files: pa.Array | None = None  # set if the rows come from several files
 
     @property
     def file_rows(self) -> int:
-        """Rows of the source that these sequences hold: one each, or all events of a group."""
+        """Return the number of rows that the sequences have in their files.
+
+        In an event table, return the number of events.
+        """
         return len(self.row_numbers if self.event_row_numbers is None else self.event_row_numbers)
 
     def file_of(self, row: int) -> str:
@@ -69,7 +74,7 @@ class SourceRows(NamedTuple):
 
 
 def rebatch(record_batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Cut the same rows into record batches of exactly `rows`. Only the last may have fewer.
+    """Divide a stream of rows into record batches of exactly `rows` rows. Only the last record batch may be smaller.
 
     >>> parts = [pa.record_batch({"x": [1, 2, 3]}), pa.record_batch({"x": [4]}), pa.record_batch({"x": [5]})]
     >>> [batch["x"].to_pylist() for batch in rebatch(parts, 2)]
@@ -90,19 +95,23 @@ def rebatch(record_batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.
 
 
 def number_rows(record_batches: Iterable[pa.RecordBatch], file: str, several_files: bool) -> Iterator[SourceRows]:
-    """Number the rows of each file from 1. With `several_files`, the column FILE names the file of each row."""
+    """Number the rows of each file from 1.
+
+    `file`: name of the file of the first rows. `several_files`: True if the rows come from several files. With several
+    files, the column FILE holds the file of each row.
+    """
     next_row = 1
     for record_batch in record_batches:
         if not several_files:
             yield SourceRows(file, np.arange(next_row, next_row + record_batch.num_rows), record_batch)
             next_row += record_batch.num_rows
             continue
-        # Rows of one file are consecutive. Runs of a file's name cost one look per file, not one per row.
+        # The rows of a file are consecutive, so run-end encoding finds the files without a loop over rows.
         files = record_batch.column(FILE)
         runs = pc.run_end_encode(files)
         run_ends = runs.run_ends.to_numpy()
         first_rows = np.ones(len(run_ends), np.int64)
-        if runs.values[0].as_py() == file:  # the last file of the record batch before goes on
+        if runs.values[0].as_py() == file:  # the record batch starts with rows of the previous file
             first_rows[0] = next_row
         run_starts = np.append(0, run_ends[:-1])
         row_numbers = np.arange(record_batch.num_rows) + np.repeat(first_rows - run_starts, run_ends - run_starts)
@@ -111,17 +120,19 @@ def number_rows(record_batches: Iterable[pa.RecordBatch], file: str, several_fil
 
 
 def as_text(ids: pa.Array) -> pa.Array:
-    """Ids of any type as text. NaN becomes null."""
+    """Convert ids of any type to text. NaN becomes null."""
     if pa.types.is_floating(ids.type):
         ids = pc.if_else(pc.is_nan(ids), pa.scalar(None, ids.type), ids)
     try:
         return ids.cast(pa.string())
-    except pa.ArrowException:  # lists, bytes, intervals
+    except pa.ArrowException:  # Arrow cannot cast lists, bytes and intervals to text
         return pa.array([None if value is None else str(value) for value in ids.to_pylist()], pa.string())
 
 
 def ids_or_null(ids: pa.Array) -> pa.Array:
-    """Replace ids that say nothing, blanks and words such as NA, by null: rows without an id share none.
+    """Replace an id by null if it identifies nothing, such as blank text, NA or unknown.
+
+    Without this replacement, all rows with the same placeholder would share one id.
 
     >>> ids_or_null(pa.array(["a", " ", "NA", "unknown"])).to_pylist()
     ['a', None, None, None]
@@ -135,7 +146,7 @@ def _without_words(texts: pa.Array, words: Sequence[str]) -> pa.Array:
 
 
 def _key_or_null(column: pa.Array) -> pa.Array:
-    """The values of a key column, null where they name nothing: NaN, blanks and words such as NA."""
+    """Return the values of a key column, with null in place of NaN, blank text and words such as NA."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_floating(column.type):
@@ -144,9 +155,9 @@ def _key_or_null(column: pa.Array) -> pa.Array:
 
 
 def joined_key(columns: list[pa.Array]) -> pa.Array:
-    """Join the texts of several key columns into one id, null where one of them names nothing.
+    """Join the texts of several key columns to one id. The joined id is null if the value of a key column is missing.
 
-    A separator inside of a text is escaped, so that different keys have different ids.
+    Separators within a text are escaped, so that different keys always have different ids.
 
     >>> joined_key([pa.array([1, None, 2]), pa.array(["x", "y", "NA"])]).to_pylist()
     ['1 | x', None, None]

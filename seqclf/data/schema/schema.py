@@ -1,4 +1,4 @@
-"""Schema of a file: the columns that are fields, label, id, and keys of an event table."""
+"""Schema of a file: its fields, and the columns of the label, the id, the groups and the order of events."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from seqclf.data.schema.truncation import Truncation
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
 
-# Fields: kind, columns and options of one value of every token.
+# Fields of a schema.
 
-# Names of the model's other inputs and outputs, and of columns that the reader adds.
+# Names that no field may have, because model inputs, model outputs or canonical columns have these names.
 RESERVED_NAMES = {"lengths", "parents", "node_labels", "logits", "label", "id"}
 
 
 @dataclass(frozen=True)
 class Field:
-    """One value of every token: what a schema stores of it. Its encoder knows everything else (see `FieldEncoder`).
+    """A field, which gives every token one value.
 
-    `kind`: name of the encoder's class (see `encoding.registry`). `columns`: one, or several that are the channels of
-    one field. `values`: the type of a category's values: `integer`, `boolean`, `text`, or `string` of
-    bundles before 0.4, which spells 1.0 and 1 apart. `width`: channels of a number field as
-    the file has them. `separator`: between the elements of a list in a text cell. `options`: those that were set.
+    A field is read from columns of a file and has options for its encoder.
+
+    `kind`: name of the field kind, which selects the encoder class (see `encoding.registry`). `columns`: the column of
+    the field, or several columns, such as one column per channel. `values`: `integer`, `boolean` or `text`, the type of
+    the values of a category or set field. In bundles before 0.4, the type of the values may be `string`. With the type
+    `string`, the values 1.0 and 1 have different texts. `width`: number of channels that a number field has in the
+    file. `separator`: text between the elements of a list in a text cell. `options`: dict name → value of each option
+    that the config sets.
 
     >>> Field("amount", "number", ("amount", "fee"), width=2, options={"log": True}).column
     'amount, fee'
@@ -46,11 +50,11 @@ class Field:
 
     @property
     def column(self) -> str:
-        """The names of the columns, for messages."""
+        """Return the names of the field's columns as one text. Errors contain this text."""
         return ", ".join(self.columns)
 
 
-# Types of labels. Classes are texts everywhere; predictions have the type of the column that held the labels.
+# Types of labels. A class is stored as a text. Predictions are converted back to the type of the label column.
 
 ARROW_TYPES = {
     "text": pa.string(),
@@ -60,7 +64,7 @@ ARROW_TYPES = {
     "date": pa.date32(),
 }
 Label = str | int | float | bool | date
-INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")  # those that fit in int64
+INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")  # types that fit int64
 LABEL_TYPES = {
     **dict.fromkeys(INTEGERS, "integer"),
     "FLOAT": "number",
@@ -71,7 +75,7 @@ LABEL_TYPES = {
 
 
 def label_type(column_type: str) -> str:
-    """Return the type of the labels in a column of a DuckDB type.
+    """Return the type of the labels in a column. `column_type`: DuckDB type of the column.
 
     >>> label_type("BIGINT"), label_type("VARCHAR"), label_type("DECIMAL(4,2)")
     ('integer', 'text', 'text')
@@ -80,7 +84,9 @@ def label_type(column_type: str) -> str:
 
 
 def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
-    """(C,) labels of the classes in their type. Raises InputError for a class that is no such value.
+    """Convert the names of classes to labels of the type `label_type`.
+
+    Raises InputError if the name of a class is not a value of this type.
 
     >>> typed_labels(["false", "true"], "boolean").to_pylist(), typed_labels(["2", "10"], "integer").to_pylist()
     ([False, True], [2, 10])
@@ -92,9 +98,10 @@ def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
 
 
 def label_codes(labels: pa.Array, classes: Sequence[str]) -> np.ndarray:
-    """(N,) int64 positions of the labels, as texts, among the classes; -1 for a label that is not a class.
+    """Return the (N,) int64 index of each label in `classes`, or -1 if the label is not a class.
 
-    Formats spell booleans differently: true in Parquet, True in CSV files of pandas.
+    `labels` are texts. Upper and lower case are not distinguished for booleans, because Parquet has true where a CSV
+    file of pandas has True.
 
     >>> label_codes(pa.array(["True", "false", "maybe"]), ["false", "true"]).tolist()
     [1, 0, -1]
@@ -113,12 +120,18 @@ AS_TEXT = "text"
 
 @dataclass(frozen=True)
 class Schema:
-    """Fields of a token, and the columns of label, id, group and order. `ignored`: columns that nothing reads.
+    """The schema of a file: its fields, and the columns with other roles, such as the label.
 
-    `label_type`: type of the label's column, which predictions have too (see `typed_labels`).
-    With `group_by` the file is an event table: a row is a token, and the rows of a group are a sequence. They are
-    sorted by `order_by`, equal ones by their order in the file. `order_format`: format of `strptime` of text in these
-    columns, `AS_TEXT` for the order of its letters, None for numbers and ISO times.
+    `fields`: fields of the file, each of which gives every token one value. `label`: column of the labels. `id`: column
+    of the ids. `max_length`: maximum number of tokens of a sequence. `truncate`: `error`, `keep_first` or `keep_last`
+    (see `Truncation`). `ignored`: columns that are not used. `label_type`: type of the label column and of predictions
+    (see `typed_labels`).
+
+    If `group_by` is set, the file is an event table: a row is a token, and all rows of a group form a sequence.
+    `group_by`: columns that identify the group. `order_by`: columns by which the rows of a group are sorted. Rows of a
+    group with equal values in `order_by` keep their order in the file. `order_format`: format of `strptime` for texts
+    in the columns `order_by`. `order_format` is `AS_TEXT` to sort texts alphabetically, and None for numbers and ISO
+    times.
     """
 
     fields: tuple[Field, ...]
@@ -138,21 +151,24 @@ class Schema:
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """(config key, column) of every column that a file must have, label and id not included."""
+        """Return a pair (config key, column) for every column that a file must have, except for label and id."""
         keys = [("data.group_by", column) for column in self.group_by]
         keys += [("data.order_by", column) for column in self.order_by]
         return keys + [(f"data.fields.{field.name}", column) for field in self.fields for column in field.columns]
 
     def to_dict(self) -> JsonObject:
         """Return the schema as plain JSON values."""
-        # JSON turns tuples into lists, so the result equals what is read back from a file.
+        # The conversion through JSON turns tuples into lists, as in a schema that is read from a file.
         return json.loads(json.dumps(asdict(self)))
 
 
 def require_columns(required: Iterable[tuple[str, str]], available: Iterable[str], where: str) -> None:
-    """Raise InputError unless every column is available. The message names the most similar one.
+    """Raise InputError if a required column is missing.
 
-    `required`: (config key, column). `where`: the file, for the message.
+    The error suggests the column whose name is most similar to the missing column.
+
+    `required`: pairs (config key, column) of the required columns. `available`: columns of the file. `where`: name of
+    the file in error messages.
     """
     names = list(available)
     for key, column in required:
@@ -163,7 +179,7 @@ def require_columns(required: Iterable[tuple[str, str]], available: Iterable[str
 
 
 def check_names(names: Sequence[str], where: str) -> None:
-    """Raise InputError if two columns have the same name. DuckDB would rename one of them silently."""
+    """Raise InputError if two columns have the same name, because DuckDB would silently rename one of the columns."""
     seen: dict[str, str] = {}
     for name in names:
         if name.casefold() in seen:

@@ -1,4 +1,4 @@
-"""Truncation: the longest sequence a model gets, and the end that a longer one keeps."""
+"""Truncation: the maximum length of a sequence, and the end of a sequence that truncation keeps."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import pyarrow.compute as pc
 from seqclf.data.ragged import Ragged, list_lengths, list_offsets
 
 SIDES = ("error", "keep_first", "keep_last")
-ORIGINAL_LENGTH = "length before truncation"  # a column; its spaces keep it apart from names of fields
+ORIGINAL_LENGTH = "length before truncation"  # column name; field names contain no spaces
 
 
 class Truncation(NamedTuple):
-    """Limit of `max_length` tokens per sequence. With `side` `keep_first` or `keep_last`, longer ones are truncated.
+    """A limit of `max_length` tokens per sequence, and the side of longer sequences that is kept.
 
-    Lists are truncated before anything is computed from them, in training and in prediction alike. Vocabularies,
-    scales, fills, time gaps and duplicate keys see the kept tokens only, so a long sequence and its kept part are the
-    same input.
+    If `side` is `keep_first` or `keep_last`, sequences with more than `max_length` tokens are truncated. Lists are
+    truncated before anything is computed from their tokens, in training and in prediction. Vocabularies, scales,
+    replacements of missing values, time gaps and duplicate keys depend only on the kept tokens. A model therefore gets
+    the same input for a long sequence as for the truncated sequence.
 
     >>> Truncation(3, "keep_last").cut_words(["a", "b", "c", "d"])
     ['b', 'c', 'd']
@@ -34,13 +35,16 @@ class Truncation(NamedTuple):
 
     @property
     def cuts(self) -> bool:
-        """True if longer sequences are truncated. Otherwise they are refused, or there is no limit."""
+        """Return True if sequences longer than `max_length` are truncated.
+
+        Return False if sequences of any length are allowed, or if too long sequences are rejected.
+        """
         return self.max_length is not None and self.side != "error"
 
     def cut_lists(self, record_batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
-        """Truncate the list columns among `names` and add their lengths before that as the column ORIGINAL_LENGTH.
+        """Truncate the list columns in `names`, and add a column ORIGINAL_LENGTH with the lengths before truncation.
 
-        The lists of a row must be of one length and none of them null.
+        In each row, all lists must have the same length, and no list may be null.
         """
         names = {name for name in names if pa.types.is_list(record_batch.column(name).type)}
         if not self.cuts or not names:
@@ -55,21 +59,25 @@ class Truncation(NamedTuple):
         return pa.record_batch({**columns, ORIGINAL_LENGTH: pa.array(lengths, pa.int32())})
 
     def cut_tokens(self, lengths: np.ndarray, fields: dict[str, np.ndarray]) -> Ragged:
-        """Truncate encoded tokens. `lengths`: (N,) int64. `fields`: name → (S,) or (S, D), rows end to end."""
+        """Truncate encoded sequences.
+
+        `lengths`: (N,) int64 number of tokens of each sequence. `fields`: dict array name → (S,) or (S, D) tokens of
+        all sequences, one sequence after the other.
+        """
         if not self.cuts or lengths.max(initial=0) <= (self.max_length or 0):
             return Ragged(list_offsets(lengths), fields)
-        # Fancy indexing copies; sequences within the limit are returned above without one.
+        # Indexing copies all tokens, so it is avoided above if no sequence is too long.
         offsets, kept = self._kept_tokens(lengths)
         return Ragged(offsets, {name: tokens[kept] for name, tokens in fields.items()})
 
     def cut_words(self, words: list[str]) -> list[str]:
-        """Truncate one sequence."""
+        """Truncate the list of words of one text."""
         if not self.cuts or len(words) <= (self.max_length or 0):
             return words
         return words[: self.max_length] if self.side == "keep_first" else words[-(self.max_length or 0) :]
 
     def _kept_tokens(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(N + 1,) offsets of the truncated sequences, and the indices of their tokens among all (S,) tokens."""
+        """Return the (N + 1,) offsets of the truncated sequences, and the indices of kept tokens among all tokens."""
         assert self.max_length is not None
         starts = np.cumsum(lengths) - lengths
         kept_lengths = np.minimum(lengths, self.max_length)

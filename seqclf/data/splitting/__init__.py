@@ -1,1 +1,1 @@
-"""Assignment of rows to train, validation and test, and leakage between them."""
+"""Assign rows to the splits train, validation and test, and check for leakage between these splits."""

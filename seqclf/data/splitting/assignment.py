@@ -1,13 +1,237 @@
-"""Assignment of rows to train, validation and test."""
+"""Assignment of rows to the splits train, validation and test."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from seqclf.data.splitting.groups import assign_groups, mix
 from seqclf.errors import InputError
 
-NO_KEY = -1  # key of rows without a group; other keys are not negative
+TURNS = 16  # number of parts into which groups with equal class counts are divided
+SIZE_WEIGHT = 4.0  # weight of a split's row count in the assignment error; a class has the weight 1
+GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+def assign_groups(
+    labels: np.ndarray, keys: np.ndarray, shares: np.ndarray, seed: Sequence[int], *, cover_first: bool
+) -> np.ndarray:
+    """Assign each group of rows to a split, and return the split of each row as (N,) int64 positions in `shares`.
+
+    The result depends only on the seed and the (key, label) pairs of the rows. The order of the rows does not matter.
+    If there are enough groups, every split with a fraction above 0 gets at least one group.
+
+    `labels`: (N,) class codes from 0. `keys`: (N,) int64 or uint64; rows with equal keys go to the same split.
+    `shares`: (K,) fractions of the rows, one for each split, with sum 1. `cover_first`: True if split 0 (train) must
+    get at least one group with each class.
+    """
+    if len(labels) == 0:
+        return np.empty(0, np.int64)
+    distinct, group_of_row = np.unique(keys, return_inverse=True)
+    groups = _Groups(labels, group_of_row, len(distinct))
+    salt = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    tie_break = mix(distinct.astype(np.uint64) + salt)
+    signature = mix(groups.signatures() + salt)
+    # Groups are assigned level by level, the level with the heaviest groups first. The weights of two groups of one
+    # level differ by at most a factor of two. The seed sets the order of the groups inside a level.
+    level = -np.floor(np.log2(groups.weights()))
+    order, starts = _blocks(level, signature, tie_break)
+    sizes = np.diff(np.append(starts, len(order)))
+    counts = _Assigner(groups, shares, cover_first, len(order)).assign_blocks(order[starts], sizes)
+    split_of_group = np.empty(len(distinct), np.int64)
+    split_of_group[order] = np.repeat(np.tile(np.arange(len(shares)), len(sizes)), counts.ravel())
+    return split_of_group[group_of_row]
+
+
+def _blocks(level: np.ndarray, signature: np.ndarray, tie_break: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sort the G groups into blocks, and return the sorted group numbers and the position at which each block starts.
+
+    All groups of a block have the same signature.
+    """
+    order = np.lexsort((tie_break, signature, level))
+    starts = _changes(signature[order])
+    sizes = np.diff(np.append(starts, len(order)))
+    rank = np.arange(len(order)) - np.repeat(starts, sizes)
+    # Inside a level, blocks of different signatures take turns. Without turns, only groups of the first signature would
+    # make up for an unequal split of heavier groups.
+    turn = np.empty(len(order), np.int64)
+    turn[order] = rank * TURNS // np.repeat(sizes, sizes)
+    order = np.lexsort((tie_break, signature, turn, level))
+    return order, np.union1d(_changes(signature[order]), _changes(turn[order]))
+
+
+def _changes(values: np.ndarray) -> np.ndarray:
+    """Return the positions of the values that differ from the value before them. Position 0 is always included."""
+    return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """Hash (N,) uint64 values with splitmix64.
+
+    Reference: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+    """
+    values = values + GOLDEN_GAMMA
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+class _Groups:
+    """Class counts of G groups in sparse form. The entries are sorted by group, then by class.
+
+    The slice `starts[g]:starts[g + 1]` of `classes` holds the classes of group g. The slice `starts[g]:starts[g + 1]`
+    of `counts` holds the number of rows of each class in group g.
+    """
+
+    def __init__(self, labels: np.ndarray, group_of_row: np.ndarray, group_count: int):
+        self.class_rows = np.bincount(labels)
+        pairs, self.counts = np.unique(group_of_row * len(self.class_rows) + labels, return_counts=True)
+        self.classes = pairs % len(self.class_rows)
+        self.starts = np.searchsorted(pairs, np.arange(group_count + 1) * len(self.class_rows))
+        self.rows = len(labels)
+
+    def weights(self) -> np.ndarray:
+        """Return the (G,) squared sizes of the groups, in the unit of the assignment error."""
+        by_class = np.add.reduceat(self.counts**2 / self.class_rows[self.classes], self.starts[:-1])
+        return by_class + SIZE_WEIGHT / self.rows * np.add.reduceat(self.counts, self.starts[:-1]) ** 2
+
+    def signatures(self) -> np.ndarray:
+        """Return one (G,) uint64 hash of the class counts for each group.
+
+        Groups with equal class counts have equal hashes.
+        """
+        entries = mix(mix(self.classes.astype(np.uint64)) + self.counts.astype(np.uint64))
+        return np.add.reduceat(entries, self.starts[:-1])
+
+
+class _Assigner:
+    """Greedy assignment of blocks of equal groups to K splits.
+
+    A split lacks rows if it holds fewer of the rows assigned so far than its fraction in `shares` requires. The target
+    of each split grows with the number of assigned rows. Large groups are assigned first. Large groups and small groups
+    are therefore both divided in proportion to `shares`. The counts are stored in plain lists, because NumPy is slower
+    than lists for so few numbers.
+    """
+
+    def __init__(self, groups: _Groups, shares: np.ndarray, cover_first: bool, group_count: int):
+        self.groups = groups
+        self.shares = shares.tolist()
+        # The error of a class is measured relative to its sampling error. The variance of the sampling error is
+        # proportional to the number of rows of the class.
+        self.class_weight = (1 / np.maximum(1, groups.class_rows)).tolist()
+        self.row_weight = SIZE_WEIGHT / groups.rows
+        class_count = len(groups.class_rows)
+        self.assigned = [0] * class_count  # number of assigned rows of each class
+        self.held = [[0] * len(shares) for _ in range(class_count)]  # number of rows of each class in each split
+        self.assigned_rows, self.held_rows = 0, [0] * len(shares)
+        # number of groups with each class that are not assigned yet
+        self.groups_left = np.bincount(groups.classes, minlength=class_count).tolist()
+        self.covered = [not cover_first] * class_count  # True for a class that split 0 holds or need not hold
+        self.empty = {split for split, share in enumerate(self.shares) if share > 0}
+        self.left = group_count
+
+    def assign_blocks(self, firsts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return the (blocks, K) int64 number of groups that each split gets from each block.
+
+        Block i has `sizes[i]` groups, which all have the class counts of group `firsts[i]`.
+        """
+        classes, counts = self.groups.classes.tolist(), self.groups.counts.tolist()
+        starts, stops = self.groups.starts[firsts].tolist(), self.groups.starts[firsts + 1].tolist()
+        result = np.empty((len(sizes), len(self.shares)), np.int64)
+        for block, (start, stop, size) in enumerate(zip(starts, stops, sizes.tolist(), strict=True)):
+            entries = list(zip(classes[start:stop], counts[start:stop], strict=True))
+            result[block] = self._assign_block(entries, size)
+        return result
+
+    def _assign_block(self, entries: list[tuple[int, int]], size: int) -> list[int]:
+        """Assign the `size` groups of one block, and return the number of groups that each split gets.
+
+        `entries`: list of (class, number of rows) pairs; each group of the block has these class counts.
+        """
+        # If split 0 does not hold a class yet, it must get the last group with this class.
+        must_cover = False
+        for label, count in entries:
+            self.assigned[label] += size * count
+            self.groups_left[label] -= size
+            must_cover |= not self.covered[label] and not self.groups_left[label]
+        group_rows = sum(count for _, count in entries)
+        self.assigned_rows += size * group_rows
+        self.left -= size
+        lacking, unit = self._lacking(entries, group_rows)
+        forced = []  # splits that must get at least one group of this block
+        if len(self.empty) > self.left:
+            forced = sorted(self.empty, key=lacking.__getitem__, reverse=True)[: len(self.empty) - self.left]
+        if must_cover:
+            forced = [0, *(split for split in forced if split)]
+        numbers = _groups_per_split(lacking, unit, size, forced, self.shares)
+        for split, number in enumerate(numbers):
+            if number:
+                self.empty.discard(split)
+                self.held_rows[split] += number * group_rows
+                for label, count in entries:
+                    self.held[label][split] += number * count
+                    self.covered[label] = self.covered[label] or split == 0
+        return numbers
+
+    def _lacking(self, entries: list[tuple[int, int]], group_rows: int) -> tuple[list[float], float]:
+        """Return the weighted number of rows that each split lacks, and the unit of this number.
+
+        The number is summed over the rows of the classes in `entries` and the rows of all classes together. If a split
+        gets one more group of the block, the weighted rows that it lacks decrease by the unit.
+        """
+        target, held = 0.0, [0.0] * len(self.shares)
+        unit = 0.0
+        for label, count in entries:
+            weight = self.class_weight[label] * count
+            unit += weight * count
+            target += weight * self.assigned[label]
+            held = [before + weight * rows for before, rows in zip(held, self.held[label], strict=True)]
+        weight = self.row_weight * group_rows
+        unit += weight * group_rows
+        target += weight * self.assigned_rows
+        splits = zip(self.shares, held, self.held_rows, strict=True)
+        return [share * target - before - weight * rows for share, before, rows in splits], unit
+
+
+def _groups_per_split(
+    lacking: list[float], unit: float, size: int, forced: list[int], shares: list[float]
+) -> list[int]:
+    """Divide `size` equal groups among the splits, and return the number of groups that each split gets.
+
+    The result is the same as if each group in turn went to the split that lacks most rows. `unit`: decrease of the rows
+    that a split lacks, for each group that the split gets. Each split in `forced` gets at least one group.
+    """
+    numbers = [0] * len(lacking)
+    for split in forced[:size]:
+        numbers[split] = 1
+    rest = size - sum(numbers)
+    if rest == 0:
+        return numbers
+    lacking_groups = [amount / unit - number for amount, number in zip(lacking, numbers, strict=True)]
+    open_splits = [split for split, share in enumerate(shares) if share > 0]
+    if rest == 1:
+        numbers[max(open_splits, key=lacking_groups.__getitem__)] += 1
+        return numbers
+    # Find a level such that the excesses of `lacking_groups` over the level sum to `rest`. Round the excesses to
+    # integers by largest remainders.
+    open_splits.sort(key=lacking_groups.__getitem__, reverse=True)
+    total = 0.0
+    for rank, split in enumerate(open_splits, 1):
+        total += lacking_groups[split]
+        level = (total - rest) / rank
+        if rank == len(open_splits) or lacking_groups[open_splits[rank]] <= level:
+            break
+    amounts = {split: lacking_groups[split] - level for split in open_splits[:rank]}
+    rounded = {split: int(amount) for split, amount in amounts.items()}
+    by_remainder = sorted(amounts, key=lambda split: rounded[split] - amounts[split])
+    for split in by_remainder[: rest - sum(rounded.values())]:
+        rounded[split] += 1
+    for split, number in rounded.items():
+        numbers[split] += number
+    return numbers
+
+
+NO_KEY = -1  # key of a row without a group; the key of every other row is ≥ 0
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
@@ -19,13 +243,16 @@ def assign(
     seed: int,
     fold: tuple[int, int] | None = None,
 ) -> np.ndarray:
-    """Return the split of each row: (N,) int64 positions in `shares`.
+    """Assign rows to splits, and return the split of each row as (N,) int64 positions in `shares`.
 
-    `labels`: (N,) class codes, kept in proportion. `shares`: name → fraction, whose sum is 1. `keys`: (N,) groups that
-    must stay in one split, or for `time` the times to sort by, of which the earliest go to the first split. None if
-    each row stands alone. `fold`: (fold, number of folds). The last split is that fold, and the others share the rest.
+    `labels`: (N,) class codes. Each split gets about the same class proportions. `shares`: dict split → fraction of the
+    rows, with sum 1. `keys`: (N,) group keys. All rows of a group go to the same split. If `by` is `time`, `keys` holds
+    times instead, and the earliest rows go to the first split. If rows are independent, `keys` is None. `fold`: (number
+    of the chosen fold, number of folds), or None without folds. The rows of the chosen fold go to the last split, and
+    the remaining rows are divided among the other splits.
 
-    With keys the result does not depend on the order of the rows. Without keys a row is identified by its position.
+    If `keys` are given, the result does not depend on the order of the rows. Without `keys`, the split of a row depends
+    on the position of the row.
 
     >>> labels = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     >>> splits = assign(labels, {"train": 0.75, "validation": 0.25}, "random", None, seed=0)
@@ -42,24 +269,26 @@ def assign(
     splits = np.full(len(labels), len(others), np.int64)
     rest = _folds(labels, folds, keys, seed) != test_fold
     rest_keys = None if keys is None else keys[rest]
-    # Each fold has another random stream. With the stream of the folds, all would validate on nearly the same groups.
+    # Each fold has a random stream of its own. If all folds used the same stream, their validation splits would hold
+    # nearly the same groups.
     stream = [seed] if keys is None else [seed, 1 + test_fold]
     splits[rest] = _stratified(labels[rest], [share / sum(others) for share in others], rest_keys, stream)
     return splits
 
 
 def fill_missing_keys(keys: np.ndarray, contents: np.ndarray) -> np.ndarray:
-    """Give each row without a group a key that no other row has, independent of the order of the rows.
+    """Give a unique key to each row that has no group. The keys do not depend on the order of the rows.
 
-    `keys`: (N,) int64, NO_KEY where missing. `contents`: (N,) uint64, equal where sequences are.
+    `keys`: (N,) int64, with NO_KEY for each row without a group. `contents`: (N,) uint64 keys of the sequences; equal
+    sequences have equal keys.
     """
     missing = np.flatnonzero(keys == NO_KEY)
     distinct, sequence = np.unique(contents[missing], return_inverse=True)
     order = np.argsort(sequence, kind="stable")
-    repeat = np.empty(len(missing), np.uint64)  # number of equal sequences before each row
+    repeat = np.empty(len(missing), np.uint64)  # number of earlier rows that hold an equal sequence
     repeat[order] = np.arange(len(missing)) - np.searchsorted(sequence[order], sequence[order])
     filled = keys.copy()
-    # Shifted by a bit: keys are not negative.
+    # A shift by one bit keeps each key ≥ 0 when it is converted to int64.
     filled[missing] = (mix(distinct[sequence] ^ mix(repeat)) >> np.uint64(1)).astype(np.int64)
     return filled
 
@@ -72,7 +301,10 @@ def check_filled(
     keys: np.ndarray | None,
     folds: int | None,
 ) -> None:
-    """Raise InputError if a split with a share has no rows. `splits`: the result of `assign` for these arguments."""
+    """Raise InputError if a split with a fraction above 0 has no rows.
+
+    `splits`: (N,) split of each row, as returned by `assign`.
+    """
     units = len(splits) if keys is None else len(np.unique(keys))
     if keys is None:
         available = f"there are {units} rows"
@@ -88,7 +320,8 @@ def check_filled(
     empty = [name for name in required if not (splits == list(shares).index(name)).any()]
     if not empty:
         return
-    # An empty train is named by the last split, as a file for that would give train its rows.
+    # If only train is empty, the error suggests a file for the last split, because train then keeps the rows of that
+    # split.
     lacking = next(name for name in [*empty, required[-1]] if name != "train")
     remedy = "give more rows, or another share"
     if keys is not None and units < len(required):
@@ -100,14 +333,21 @@ def check_filled(
 
 
 def _stratified(labels: np.ndarray, shares: list[float], keys: np.ndarray | None, seed: list[int]) -> np.ndarray:
-    """Keep classes in proportion and, where possible, every class in the first split and every key in one split."""
+    """Divide rows among splits so that each split gets about the same class proportions.
+
+    The first split gets at least one row of each class, if possible. Rows with equal keys go to the same split.
+    """
     if keys is None:
         return _stratified_rows(labels, shares, seed[0])
     return assign_groups(labels, keys, np.array(shares), seed, cover_first=True)
 
 
 def _folds(labels: np.ndarray, count: int, keys: np.ndarray | None, seed: int) -> np.ndarray:
-    """(N,) int64 fold of each row. Without keys, folds and the classes in them differ by at most one row in size."""
+    """Divide rows into folds of equal size, and return the (N,) int64 fold of each row.
+
+    Without `keys`, the sizes of two folds differ by at most 1 row. The numbers of rows of one class also differ by at
+    most 1 between two folds.
+    """
     if keys is not None:
         return assign_groups(labels, keys, np.full(count, 1 / count), [seed], cover_first=False)
     folds = np.empty(len(labels), np.int64)
@@ -116,11 +356,15 @@ def _folds(labels: np.ndarray, count: int, keys: np.ndarray | None, seed: int) -
 
 
 def _split_by_time(times: np.ndarray, shares: list[float]) -> np.ndarray:
-    """Cut at the times nearest to the shares. Equal times stay together, and every split with a share gets a time."""
+    """Divide rows by time, so that each split gets about its fraction of the rows.
+
+    Rows with equal times go to the same split. Each split with a fraction above 0 gets the rows of at least one
+    distinct time.
+    """
     distinct, inverse, counts = np.unique(times, return_inverse=True, return_counts=True)
-    ends = np.append(0, np.cumsum(counts))  # rows before each distinct time
+    ends = np.append(0, np.cumsum(counts))  # number of rows before each distinct time, and of all rows
     last = len(distinct)
-    cuts: list[int] = []  # positions among the distinct times
+    cuts: list[int] = []  # index of the distinct time at which each further split begins
     for position, edge in enumerate(np.cumsum(shares)[:-1] * len(times), 1):
         above = int(np.searchsorted(ends, edge))
         nearest = above - 1 if above and edge - ends[above - 1] <= ends[above] - edge else above
@@ -132,10 +376,12 @@ def _split_by_time(times: np.ndarray, shares: list[float]) -> np.ndarray:
 
 
 def _stratified_rows(labels: np.ndarray, shares: list[float], seed: int) -> np.ndarray:
-    """Shuffle each class and cut it at the shares. The first row of every class goes to the first split.
+    """Shuffle the rows of each class, and divide them among the splits by the fractions.
 
-    A share of a class is rarely an integer. The rounding offset varies from class to class by the golden ratio, whose
-    multiples spread evenly over [0, 1), so many classes of two rows still fill every split.
+    The first row of each class goes to the first split. The fraction of a class is rarely a whole number of rows, so it
+    must be rounded. Each class has a rounding offset of its own, which is a multiple of the golden ratio modulo 1. The
+    rounding offsets are spread evenly over [0, 1). Every split therefore gets rows even if the data has many classes of
+    two rows.
     """
     order = _shuffled_by_class(labels, seed)
     counts = np.bincount(labels)
@@ -149,6 +395,6 @@ def _stratified_rows(labels: np.ndarray, shares: list[float], seed: int) -> np.n
 
 
 def _shuffled_by_class(labels: np.ndarray, seed: int) -> np.ndarray:
-    """(N,) positions of the rows, class by class, in random order within each."""
+    """Return the (N,) positions of the rows, sorted by class. The rows of one class are in random order."""
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     return shuffled[np.argsort(labels[shuffled], kind="stable")]

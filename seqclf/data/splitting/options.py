@@ -1,4 +1,4 @@
-"""The keys of data.split.*, checked."""
+"""Validated options of the config block `data.split`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from seqclf.errors import InputError
 
 
 class SplitOptions(Options):
-    """The block split of conf/data/files.yaml: how train is divided where a split has no file."""
+    """Options of the config block `data.split`.
+
+    The options divide the rows of the training source among the splits without a file. The file conf/data/files.yaml
+    explains each option.
+    """
 
     by: Literal["random", "distinct", "group", "time", "fold"]
     column: Text | None
@@ -23,12 +27,18 @@ class SplitOptions(Options):
     on_leak: Literal["warn", "error", "drop", "drop_earlier"]
 
     def shares(self, splits_with_file: set[str]) -> dict[str, float]:
-        """Return the share of train that becomes validation and test, except where these have a file."""
+        """Return dict split → fraction of the rows of the training source, for validation and test.
+
+        A split that has a file of its own is not in the dict.
+        """
         shares = {"validation": self.validation, "test": self.test}
         return {name: share for name, share in shares.items() if name not in splits_with_file}
 
     def check(self, group: str | None, splits_with_file: set[str]) -> None:
-        """Raise InputError, which names the keys, where they do not fit each other, `data.group` or the files."""
+        """Raise InputError if the options contradict each other.
+
+        The options are also compared with `data.group` and with the names of the splits that have a file.
+        """
         shares = self.shares(splits_with_file)
         if self.by == "time" and self.column is None:
             raise InputError("data.split.by=time", "needs data.split.column=COLUMN")

@@ -1,7 +1,9 @@
-"""Split policy: the options of `data.split`, applied to the rows that were read.
+"""Split policy, which applies the options of `data.split` to the rows that passed the checks.
 
-Rows of the training source are assigned to train, validation and test. Files named for validation or test keep all
-their rows. Afterwards rows that two splits share are counted, and dropped or refused where `on_leak` asks for it.
+Rows of the training source are divided among train, validation and test. Rows of a validation or test file stay in the
+validation or test split. After the assignment, the policy counts the rows that leak: the same sequence, id or group is
+also in another split, or the times of two splits overlap. Depending on `on_leak`, rows that leak are kept, are dropped
+or raise an error.
 """
 
 from __future__ import annotations
@@ -27,17 +29,19 @@ if TYPE_CHECKING:
 
 
 SPLITS = ("train", "validation", "test")
-DROPPED = -1  # instead of a position in SPLITS
+DROPPED = -1  # marks a dropped row; any other row has the position of its split in SPLITS
 
 
 @dataclass(frozen=True)
 class SplitInputs:
-    """Attributes of the (N,) accepted rows of one source that decide on splits and leaks.
+    """Properties of N rows of one source, by which the rows are assigned to splits and leaks are found.
 
-    `labels`: text. `ids`: text, null where a row has none, or None. `ids_count_rows`: they only count the rows.
-    `content_keys`: (N,) uint64, equal where sequences are equal. `times`: (N,) values of `data.split.column`, NaN where
-    missing. `time_ends`: the same of the last events, where a sequence may have others than its first. `groups`: (N,)
-    int64 hashes of the values of `data.group`, NO_KEY where missing. None where the option is.
+    `labels`: (N,) labels as text. `ids`: (N,) ids as text, null for a row without an id. `ids` is None if the source
+    has no ids. `ids_count_rows`: True if each id is just a row number. `content_keys`: (N,) uint64 keys of the
+    sequences; equal sequences have equal keys. `times`: (N,) values of `data.split.column`, NaN for missing values. In
+    an event table, the time of a sequence is the time of its first event. `time_ends`: (N,) latest time in each
+    sequence of an event table. `groups`: (N,) int64 hashes of the values of `data.group`, NO_KEY for missing values.
+    `times` is None unless rows are split by time, and `groups` is None if `data.group` is not set.
     """
 
     labels: pa.ChunkedArray
@@ -53,7 +57,11 @@ class SplitInputs:
 
 
 class LeakCheck(NamedTuple):
-    """`report`: counts of what splits share. `splits`: by source, (N,) position in SPLITS or DROPPED."""
+    """Result of `SplitPolicy.check_leaks`.
+
+    `report`: counts of the rows that leak between splits. `splits`: dict source → (N,) position of each row's split in
+    SPLITS, or DROPPED for a dropped row.
+    """
 
     report: LeakReport
     splits: dict[str, np.ndarray]
@@ -61,10 +69,11 @@ class LeakCheck(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitPolicy:
-    """Checked options of `data.split`, and `data.group`.
+    """Validated options of `data.split`, together with `data.group`.
 
-    `column`: of times. `group`: column of what rows belong to. `shares`: fractions of the training source for
-    validation and test, without those that have a file. `fold`: (fold, number of folds) for `by=fold`, else None.
+    `column`: name of the time column. `group`: name of the group column. `shares`: dict split → fraction of the rows of
+    the training source, for validation and test. A split that has a file of its own is not in `shares`. `fold`: (number
+    of the chosen fold, number of folds) if `by` is `fold`, otherwise None.
 
     >>> policy = SplitPolicy("random", None, None, {"validation": 0.25, "test": 0.25}, 0, fold=None, on_leak="warn")
     >>> rows = SplitInputs(pa.chunked_array([["a", "b"] * 4]), None, np.arange(8, dtype=np.uint64))
@@ -82,30 +91,31 @@ class SplitPolicy:
 
     @classmethod
     def from_options(cls, options: SplitOptions, group: str | None, splits_with_file: Collection[str]) -> SplitPolicy:
-        """Policy of checked options. `splits_with_file`: those of SPLITS that the user gave a file for."""
+        """Return a policy with validated options. `splits_with_file`: names of the splits that have a file."""
         shares = options.shares(set(splits_with_file))
         fold = (options.fold, options.folds) if options.by == "fold" else None
         return cls(options.by, options.column, group, shares, options.seed, fold, options.on_leak)
 
     @property
     def divides_train(self) -> bool:
-        """True if some rows of the training source are for validation or test."""
+        """True if the validation split or the test split gets rows of the training source."""
         return self.fold is not None or any(self.shares.values())
 
     @property
     def row_keys(self) -> list[RowKey]:
-        """The columns of times, if they split, and of groups."""
+        """The time column if rows are split by time, and the group column if `data.group` is set."""
         times = [] if self.column is None or self.by != "time" else [RowKey(TIME, "data.split.column", self.column)]
         return times + ([] if self.group is None else [RowKey(GROUP, "data.group", self.group)])
 
     def assign(self, rows: SplitInputs, source: str) -> np.ndarray:
-        """(N,) position in SPLITS of each row of the training source.
+        """Assign the rows of the training source, and return the (N,) position of each row's split in SPLITS.
 
-        `source` names the file in errors. Raises InputError if keys are unusable or a split with a share stays empty.
+        `source`: name of the training source, used in error messages. Raises InputError if a time is missing, or if a
+        split with a fraction above 0 gets no rows.
         """
         keys = self._keys(rows, source)
         shares = self._fractions()
-        # With keys the splits must not depend on the order of rows, and neither may the codes of labels.
+        # If rows have keys, neither their splits nor their class codes may depend on the order of the rows.
         codes = codes_by_appearance(rows.labels) if keys is None else codes_by_rank(rows.labels)
         splits = assignment.assign(codes, shares, self.by, keys, self.seed, self.fold)
         column = self.column if self.by == "time" else self.group
@@ -117,9 +127,10 @@ class SplitPolicy:
         return splits
 
     def groups(self, rows: SplitInputs) -> np.ndarray | None:
-        """(N,) int64, equal for rows of one group, or of equal sequences where these must stay in one split.
+        """Return the (N,) int64 group number of each row, or None if rows are independent.
 
-        A row without a group is a group of its own. None where each row stands alone.
+        Rows with the same value of `data.group` have the same number. Without `data.group` and with `by` = `distinct`,
+        equal sequences have the same number. A row without a value of `data.group` gets a unique number.
         """
         if rows.groups is not None:
             return assignment.fill_missing_keys(rows.groups, rows.content_keys)
@@ -128,10 +139,10 @@ class SplitPolicy:
     def check_leaks(
         self, sources: Mapping[str, SplitInputs], splits: Mapping[str, np.ndarray], *, compare_ids: bool
     ) -> LeakCheck:
-        """Count rows that a later split shares with an earlier one, and treat them as `on_leak` says.
+        """Count the rows that leak between splits, then warn, raise an error or drop rows as `on_leak` says.
 
-        `splits`: by source, (N,) position in SPLITS. Raises InputError for `on_leak=error`, or if dropping leaves a
-        split without rows.
+        `splits`: dict source → (N,) position of each row's split in SPLITS. Raises InputError if `on_leak` is `error`
+        and rows leak, or if a split has no rows after leaking rows are dropped.
         """
         joined = np.concatenate(list(splits.values()))
         ids = _joined_id_codes(list(sources.values())) if compare_ids else None
@@ -165,7 +176,10 @@ class SplitPolicy:
         )
 
     def _keys(self, rows: SplitInputs, source: str) -> np.ndarray | None:
-        """(N,) keys for `assignment.assign`: contents, times or groups, or None."""
+        """Return the (N,) keys for `assignment.assign`: the content keys, the times or the groups of the rows.
+
+        Return None if rows are independent.
+        """
         if self.by == "random":
             return None
         if self.by == "distinct":
@@ -182,8 +196,8 @@ class SplitPolicy:
         return rows.times
 
     def _fractions(self) -> dict[str, float]:
-        """The fraction of the training source for each of SPLITS. Their sum is 1."""
-        # With folds, the test split is one fold, and the share of validation is taken from the rest.
+        """Return dict split → fraction of the rows of the training source. The fractions sum to 1."""
+        # With folds, the test split is one fold, and validation gets its fraction of the rows in the other folds.
         held_out = {name: float(self.shares.get(name, 0.0)) for name in SPLITS[1:]}
         if self.fold is not None:
             held_out["test"] = 1 / self.fold[1]
@@ -192,27 +206,31 @@ class SplitPolicy:
 
 
 def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
-    """Return the values of all sources, None where they have none. All of them have some, or none has."""
+    """Concatenate the values of all sources. Return None if no source has values.
+
+    Either every source must have values, or none of them.
+    """
     present = [values for values in parts if values is not None]
     return np.concatenate(present) if present else None
 
 
 def _joined_id_codes(sources: list[SplitInputs]) -> np.ndarray | None:
-    """(N,) codes of the ids of all sources, -1 for rows without one. None where no source has ids.
+    """Return the (N,) id code of each row of all sources, -1 for a row without an id.
 
-    None too where the ids of all sources count their rows: two files that both count from 1 share none.
+    Return None if no source has usable ids. Ids that are just row numbers are not usable, because the number 1 in two
+    files does not stand for the same sequence.
     """
     if all(rows.ids is None or rows.ids_count_rows for rows in sources):
         return None
     chunks: list[pa.Array] = []
     for rows in sources:
         chunks += [pa.nulls(len(rows), pa.string())] if rows.ids is None else rows.ids.chunks
-    # Null has the code 0, which becomes -1: rows without an id share none.
+    # A null id has the code 0. Subtracting 1 gives a null id the code -1.
     return codes_by_appearance(pa.chunked_array(chunks)) - 1
 
 
 def _require_rows_left(before: np.ndarray, remaining: np.ndarray, on_leak: str) -> None:
-    """Raise InputError if a split had rows and has none left."""
+    """Raise InputError if a split has no rows left after rows are dropped."""
     other = "an earlier" if on_leak == "drop" else "a later"
     for split, name in enumerate(SPLITS):
         if (before == split).any() and not (remaining == split).any():
@@ -224,46 +242,53 @@ def _require_rows_left(before: np.ndarray, remaining: np.ndarray, on_leak: str) 
 
 
 def codes_by_appearance(texts: pa.ChunkedArray) -> np.ndarray:
-    """(N,) int64 codes, equal where texts are, numbered from 1 as they first appear. Null has the code 0."""
+    """Return the (N,) int64 code of each text. Codes are numbered from 1 in the order in which texts first appear.
+
+    A null text has the code 0.
+    """
     encoded = texts.combine_chunks().dictionary_encode()
     return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
 
 
 def codes_by_rank(texts: pa.ChunkedArray) -> np.ndarray:
-    """(N,) int64 rank of each text among the distinct texts, which does not depend on the order of rows."""
+    """Return the (N,) int64 rank of each text among the distinct texts in sorted order.
+
+    The order of the rows does not change the ranks.
+    """
     encoded = texts.combine_chunks().dictionary_encode()
     rank = pc.rank(encoded.dictionary).to_numpy().astype(np.int64) - 1
     return rank[encoded.indices.to_numpy(zero_copy_only=False)]
 
 
-# Keys of rows that hold equal sequences, to detect duplicates.
+# Keys of the rows. Equal sequences have equal keys, so that duplicate rows can be found.
 #
-# `split_leakage.find_leaks` compares and counts them, and `SplitPolicy` drops rows or refuses them (`data.on_leak`).
+# `split_leakage.find_leaks` compares the keys of all rows and counts the rows with equal keys. `SplitPolicy` drops
+# duplicate rows or raises an error, depending on `data.split.on_leak`.
 #
-# Sequences are compared as the model gets them, but before anything is learned from them:
+# A key is a hash of the inputs that the model gets from the row, before encoders are fit:
 #
-# - Both are truncated to `data.max_length`.
-# - Texts are compared by the tokens of their tokenizer, so case and repeated spaces count only where they change a
-#   token.
-# - Trees are compared by their nodes, times relative to the first kept token, numbers by ten digits (see
-#   `NumberEncoder.token_keys`).
-# - A word that is too rare for the vocabulary differs from another such word. The model reads both as unknown, but
-#   nothing was copied.
+# - A sequence is first truncated to `data.max_length`.
+# - Texts have equal keys if their tokens are equal. Case and repeated spaces matter only if they change a token.
+# - Trees have equal keys if their nodes are equal.
+# - Times are compared relative to the first kept token of the sequence.
+# - Numbers are compared by ten digits (see `NumberEncoder.token_keys`).
+# - Two different words have different keys even if both are too rare for the vocabulary. The model reads both words as
+#   unknown, but the texts are not copies of each other.
 #
 # Exception: with `tokenizer: bpe` and truncation, texts are compared by their first (or last) `max_length` words. The
-# model gets as many subwords, which are known only after the splits are. Texts that differ only in the words after
-# those
-# subwords are therefore not counted as duplicates.
+# model gets `max_length` subwords instead, but the subword vocabulary is fit only after the rows are split. A number of
+# subwords covers fewer words than the same number of words. Texts that differ only in the words after the kept subwords
+# are not counted as duplicates.
 
 
 def sequence_keys(staged: pa.RecordBatch, encoders: Mapping[str, FieldEncoder]) -> np.ndarray:
-    """(N,) uint64 keys of staged rows, equal if all tokens are equal. For collisions see `hashing`.
+    """Return the (N,) uint64 key of each staged row. Rows with equal tokens have equal keys.
 
-    A key depends on the content of its row alone, not on the rows before it.
+    Rows with different tokens rarely have equal keys (see `hashing`). The key of a row does not depend on other rows.
     """
     columns = [staged.column(name) for name in encoders]
     token_keys = [encoder.token_keys(column) for encoder, column in zip(encoders.values(), columns, strict=True)]
     if not pa.types.is_list(columns[0].type):
-        return token_keys[0]  # a text or tree stands alone, and its key is that of the row
+        return token_keys[0]  # a text field or a tree field is always the only field, and has one key for each row
     tokens = token_keys[0] if len(token_keys) == 1 else np.column_stack(token_keys)
     return hash_rows(tokens, list_offsets(list_lengths(columns[0])))

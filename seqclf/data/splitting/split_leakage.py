@@ -1,4 +1,7 @@
-"""Leakage between splits: equal sequences, shared ids, and sequences with contradicting labels."""
+"""Leakage between splits: equal sequences, equal ids, equal groups or overlapping times in two splits.
+
+Sequences with contradicting labels are also counted.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,17 @@ REMEDY = "data.split.on_leak=drop leaves them out"
 
 @dataclass(frozen=True, kw_only=True)
 class LeakReport(JsonResult):
-    """Counts of what splits share, kept with the dataset.
+    """Counts of the rows that leak between splits. The report is stored with the dataset.
 
-    `rows` in all splits, `distinct` sequences among them. `seen_before`: by later split, rows whose sequence an earlier
-    split holds too. `ids_seen_before`: the same by id, None if rows have none. `conflicting_sequences` stand under
-    several labels, in `conflicting_rows` rows. `without_group`: rows without a value in `data.group`. `dropped`: rows
-    by split that `on_leak=drop` or `drop_earlier` removed, empty otherwise. `groups_seen_before`: as by id, by
-    `data.group`, None without it. `reaching_into`: by later split, rows of earlier ones that end after it begins, None
-    unless splits are by time.
+    `rows`: number of rows in all splits. `distinct`: number of distinct sequences in all splits. `seen_before`: dict
+    split → number of rows in the split whose sequence also occurs in an earlier split. The splits have the order train,
+    validation, test. `ids_seen_before`: dict split → number of rows in the split whose id also occurs in an earlier
+    split; None if no row has an id. `conflicting_sequences`: number of distinct sequences that occur with several
+    labels. `conflicting_rows`: number of rows whose sequence occurs with several labels. `without_group`: number of
+    rows that have no value in the column `data.group`. `dropped`: dict split → number of rows that were dropped because
+    they leak; empty if no rows are dropped. `groups_seen_before`: dict split → number of rows in the split whose group
+    also occurs in an earlier split; None if `data.group` is not set. `reaching_into`: dict split → number of rows in
+    earlier splits that end after the first row of this split begins; None unless rows are split by time.
     """
 
     rows: int
@@ -37,16 +43,23 @@ class LeakReport(JsonResult):
 
     @property
     def repeated(self) -> int:
-        """Rows whose sequence an earlier row holds too, in any split."""
+        """Number of rows whose sequence also occurs in a row before them, in the same split or in another split."""
         return self.rows - self.distinct
 
     def is_apart(self, split: str) -> bool:
-        """Return True if a split shares no group and no time with those before it."""
+        """Return True if a split shares no group and no time span with an earlier split.
+
+        The splits have the order train, validation, test.
+        """
         shared = [(counts or {}).get(split, 0) for counts in (self.groups_seen_before, self.reaching_into)]
         return bool(self.dropped) or not any(shared)
 
     def leaks_between_splits(self) -> list[str]:
-        """Return a line for each split that shares sequences, ids, groups or times with an earlier one."""
+        """Return a line of text for each kind of leak and each split.
+
+        A split leaks if an earlier split holds the same sequences, ids or groups, or if the times of both splits
+        overlap.
+        """
         sequences = [(name, count) for name, count in self.seen_before.items() if count]
         ids = [(name, count) for name, count in (self.ids_seen_before or {}).items() if count]
         groups = [(name, count) for name, count in (self.groups_seen_before or {}).items() if count]
@@ -74,9 +87,9 @@ class LeakReport(JsonResult):
         ]
 
     def warnings(self) -> list[str]:
-        """Return a line for each problem: leaks between splits, rows without a group, repeats and contradictions."""
-        # Here and not where they are shown: the survey's JSON, the model card and the terminal have the same lines.
-        # Rows that were dropped leak no longer, and are reported as dropped.
+        """Return a line of text for each problem: leaks, rows without group, repeated rows, contradicting labels."""
+        # The lines are built here so that the survey's JSON, the model card and the terminal show the same text.
+        # Dropped rows can no longer leak, so only their number is reported.
         lines = [] if self.dropped else [f"{line}; {REMEDY}" for line in self.leaks_between_splits()]
         if self.without_group:
             rows = _counted(self.without_group, "row has", "rows have")
@@ -97,9 +110,10 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 class Leaks(NamedTuple):
-    """Leakage between splits. `leaking`, `leaked`: (N,) bool, rows that an earlier or a later split shares.
+    """Rows that leak between splits. The splits have the order train, validation, test.
 
-    A split shares a row that holds one of its sequences, ids, groups or times.
+    `leaking`: (N,) mask of rows that share a sequence, id or group with an earlier split or overlap its time span.
+    `leaked`: (N,) mask of rows that share a sequence, id or group with a later split or overlap its time span.
     """
 
     report: LeakReport
@@ -116,11 +130,12 @@ def find_leaks(
     groups: np.ndarray | None = None,
     spans: np.ndarray | None = None,
 ) -> Leaks:
-    """Compare the rows of all splits.
+    """Compare the rows of all splits, and find the rows that leak from one split to another.
 
-    `keys`: (N,), equal where sequences are (see `sequence_keys`). `labels`: (N,) class codes. `splits`: (N,) position
-    of each row's split in `names`, -1 for none. `ids`: (N,) codes, -1 for rows without an id, or None if no row has
-    one. `groups`: the same for groups. `spans`: (N, 2) first and last time of each row, NaN where unknown.
+    `keys`: (N,) keys of the sequences; equal sequences have equal keys (see `sequence_keys`). `labels`: (N,) class
+    codes. `splits`: (N,) position of each row's split in `names`, -1 for a row that is in no split. `ids`: (N,) id
+    codes, -1 for a row without an id; None if no row has an id. `groups`: (N,) group codes, -1 for a row without a
+    group; None if no row has a group. `spans`: (N, 2) first time and last time of each row, NaN for an unknown time.
 
     >>> keys, labels, splits = np.array([7, 8, 7]), np.array([0, 1, 1]), np.array([0, 0, 1])
     >>> leaks = find_leaks(keys, labels, splits, ("train", "validation"), ids=None)
@@ -128,7 +143,7 @@ def find_leaks(
     ({'validation': 1}, 1, [False, False, True], [True, False, False])
     """
     used = splits >= 0
-    # Rows in no split can neither leak nor be leaked to.
+    # A row that is in no split cannot leak.
     repeated, repeats = _shared_rows(keys, splits, used)
     shared, shares = _shared_codes(ids, splits, used)
     in_group, of_group = _shared_codes(groups, splits, used)
@@ -152,9 +167,11 @@ def find_leaks(
 
 
 def _overlaps(spans: np.ndarray | None, splits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Return masks of the rows that begin before an earlier split ends, and that end after a later split begins.
+    """Find the rows whose time span overlaps with the time span of another split.
 
-    The third is, for each of `count` splits, how many rows of earlier ones end after it begins.
+    Return two (N,) masks and a list of counts. The first mask is True for each row that begins before the end of an
+    earlier split. The second mask is True for each row that ends after the beginning of a later split. The list has one
+    number for each of the `count` splits: the rows of earlier splits that end after the beginning of this split.
     """
     late, early = np.zeros((2, len(splits)), bool)
     reaching = [0] * count
@@ -173,20 +190,31 @@ def _overlaps(spans: np.ndarray | None, splits: np.ndarray, count: int) -> tuple
 
 
 def _labels_per_sequence(sequence: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """(count,) number of different labels of each distinct sequence. `sequence`, `labels`: (N,) codes."""
-    # A pair as one number: `np.unique` sorts numbers much faster than rows of two columns.
+    """Return the (count,) number of different labels for each distinct sequence.
+
+    `sequence`: (N,) number of the distinct sequence that each row holds. `labels`: (N,) class codes.
+    """
+    # Each pair of a sequence and a label is coded as one number, because `np.unique` sorts numbers much faster than
+    # pairs.
     classes = int(labels.max(initial=0)) + 1
     pairs = np.unique(sequence.astype(np.int64) * classes + labels)
     return np.bincount(pairs // classes, minlength=count)
 
 
 def _shared_codes(codes: np.ndarray | None, splits: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`_shared_rows` of codes, of which -1 stands for none, or of no codes at all."""
+    """Call `_shared_rows` for id codes or group codes. Rows with the code -1 are ignored.
+
+    If `codes` is None, all rows are ignored.
+    """
     return _shared_rows(splits if codes is None else codes, splits, used & (False if codes is None else codes >= 0))
 
 
 def _shared_rows(values: np.ndarray, splits: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) masks of the rows whose value an earlier split holds too, and a later one. Only rows in `used` count."""
+    """Return two (N,) masks of rows that share their value with other splits.
+
+    The first mask is True if an earlier split holds the value, and the second mask is True if a later split holds the
+    value. Rows for which `used` is False are ignored.
+    """
     distinct, inverse = np.unique(values[used], return_inverse=True)
     first = np.full(len(distinct), np.iinfo(np.int64).max)
     last = np.full(len(distinct), -1)

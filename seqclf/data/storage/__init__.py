@@ -1,1 +1,1 @@
-"""Encoded datasets on disk: ragged, memory-mapped arrays."""
+"""Encoded datasets on disk, stored as ragged, memory-mapped arrays."""

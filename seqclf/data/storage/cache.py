@@ -1,4 +1,7 @@
-"""Entries of the cache: folders that are built once and appear under their name only when they are complete."""
+"""Entries of the cache folder. An entry is a folder that is built only once.
+
+The folder gets its final name when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,94 +25,65 @@ from seqclf.data.schema.rows import rebatch
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.checksums import DamagedError, verify, write_checksums
 from seqclf.data.storage.fingerprint import generator_code
+from seqclf.data.storage.store import FORMAT
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, scratch_folder
 from seqclf.system.file_locks import one_at_a_time
 
-CONTENT = "content"  # the folder inside a scratch folder that becomes the entry
+CONTENT = "content"  # sub-folder of a scratch folder that becomes the cache entry
 Opened = TypeVar("Opened")
 
 
 class CacheEntry:
-    """One folder of the cache at `cache`.
-
-    A damaged folder is replaced, unless another process has replaced it in the meantime.
-    """
+    """An entry of the cache folder `cache`. A damaged entry is built again."""
 
     def __init__(self, cache: Path, name: str):
         self.cache = cache
         self.folder = cache / name
-        self._damaged_inode: int | None = None
-
-    def reuse(self, open_folder: Callable[[Path], Opened]) -> Opened | None:
-        """Open the folder. Returns None if it does not exist, or if `open_folder` raises DamagedError.
-
-        Damage is reported on stderr.
-        """
-        if not self.folder.is_dir() or self._is_damaged():
-            return None
-        try:
-            return open_folder(self.folder)
-        except DamagedError as error:
-            print(f"{self.folder}: the cached data is damaged and is made again ({error})", file=sys.stderr)
-            with suppress(FileNotFoundError):
-                self._damaged_inode = self.folder.stat().st_ino
-            return None
 
     def reuse_or_build(self, open_folder: Callable[[Path], Opened], build: Callable[[Path], None]) -> Opened | None:
-        """Return `reuse(open_folder)`, or None after `build(scratch)` has made the entry.
+        """Reuse the entry or build it. If the entry exists, return the result of `open_folder(folder)`.
 
-        One process builds an entry at a time, and those that waited for it reuse what it built: the ranks of a training
-        and the runs of a multirun start together. `build` fills the sub-folder CONTENT of the folder `scratch`.
+        If the entry is missing or damaged, call `build(scratch)` and return None. `open_folder`: function that opens
+        the folder of the entry, or raises DamagedError if the folder is damaged. Damage is reported on stderr. `build`:
+        function that fills the sub-folder CONTENT of the temporary folder `scratch`. The folder `scratch` is deleted in
+        any case.
+
+        Only one process builds an entry, and other processes wait for this entry. A lock is needed, because several
+        ranks of one training, or several runs of one multirun, start at the same time. Raises InputError if the cache
+        folder cannot be written.
         """
-        opened = self.reuse(open_folder)
-        if opened is None:
-            with one_at_a_time(self.cache / f"{PREFIX}{self.folder.name}.lock"):
-                opened = self.reuse(open_folder)
-                if opened is None:
-                    with self.build() as scratch:
-                        build(scratch)
-        return opened
-
-    @contextmanager
-    def build(self) -> Iterator[Path]:
-        """Yield a scratch folder, and make its sub-folder CONTENT the entry if the block ends without an error.
-
-        The scratch folder is deleted in any case. Raises InputError if the cache cannot be written.
-        """
-        try:
-            with scratch_folder(self.cache, ".preparing-") as scratch:
-                self._discard_damaged(scratch)
-                yield scratch
-                self._publish(scratch / CONTENT)
-        except OSError as error:
-            self._explain(error)
-            raise
-
-    def _is_damaged(self) -> bool:
-        # The inode tells the damaged folder from a good one that another process has put there meanwhile.
-        with suppress(FileNotFoundError):
-            return self._damaged_inode is not None and self.folder.stat().st_ino == self._damaged_inode
-        return False
-
-    def _discard_damaged(self, scratch: Path) -> None:
-        with suppress(FileNotFoundError):
-            if self._is_damaged():
-                self.folder.replace(scratch / "damaged")
-                shutil.rmtree(scratch / "damaged")
+        with suppress(DamagedError):  # the folder is opened once more below, after this process has got the lock
+            if self.folder.is_dir():
+                return open_folder(self.folder)
+        with one_at_a_time(self.cache / f"{PREFIX}{self.folder.name}.lock"):
+            try:
+                if self.folder.is_dir():
+                    return open_folder(self.folder)
+            except DamagedError as error:
+                print(f"{self.folder}: the cached data is damaged and is made again ({error})", file=sys.stderr)
+                shutil.rmtree(self.folder, ignore_errors=True)
+            try:
+                with scratch_folder(self.cache, ".preparing-") as scratch:
+                    build(scratch)
+                    self._publish(scratch / CONTENT)
+            except OSError as error:
+                self._explain(error)
+                raise
+        return None
 
     def _publish(self, content: Path) -> None:
         try:
             content.replace(self.folder)
         except OSError:
-            # The folder exists if another process has built the same entry in the meantime. Either copy will do.
+            # If another process has published the same entry in the meantime, that entry is used.
             if not self.folder.is_dir():
                 raise
 
     def _explain(self, error: OSError) -> None:
-        """Raise InputError if `error` is the disk's, or the name's, of a path in the cache."""
+        """Raise InputError if `error` is a disk error in the cache folder, or if a file blocks the path of a folder."""
         path = Path(str(error.filename or self.cache))
-        is_file = isinstance(error, (FileExistsError, NotADirectoryError))  # where a folder is needed
+        is_file = isinstance(error, (FileExistsError, NotADirectoryError))  # a file exists where a folder is needed
         if (error.errno in DISK or is_file) and self.cache in (path, *path.parents):
             raise InputError(
                 f"data.cache_dir={self.cache}",
@@ -118,19 +92,21 @@ class CacheEntry:
             ) from None
 
 
-# Files of `data.generator`: written once per set of arguments and version of the generator's code.
+# Files that `data.generator` writes. The files are written only once, as long as neither the generator's arguments nor
+# its code change.
 
 
 def with_generated(options: DataOptions) -> DataOptions:
-    """Run `data.generator`, if one is set, and return options that name its files as the sources of all splits.
+    """Run `data.generator`, if set. Return options in which the generated files are the sources of the splits.
 
-    A source that the options name already stays.
+    A split that already has a file keeps this file.
     """
     generator = options.generator
     if generator is None:
         return options
-    # NumPy's version counts, because it may change what a generator draws from the same seed.
-    parts = [dict(generator), generator_code(generator), np.__version__]
+    # The cache key includes the NumPy version, because another version may draw other random numbers from the same
+    # seed.
+    parts = [FORMAT, dict(generator), generator_code(generator), np.__version__]
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
     entry = CacheEntry(Path(options.cache_dir).expanduser(), f"generated-{options.name}-{key}")
 
@@ -142,27 +118,27 @@ def with_generated(options: DataOptions) -> DataOptions:
         content = scratch / CONTENT
         content.mkdir()
         generate(generator, content)
-        write_checksums(content, {})  # the generator has written its files by itself, so they are read to be hashed
+        write_checksums(content, {})  # the generator computes no hashes, so all files are read and hashed here
 
     entry.reuse_or_build(is_intact, build)
     files = {name: str(entry.folder / f"{name}.parquet") for name in SPLITS if getattr(options, name) is None}
     return options.model_copy(update={"generator": None, **files})
 
 
-# Tables in memory written to the cache, so that training reads them as it reads any file.
+# In-memory tables are written to files in the cache folder, so that training reads them like other files.
 #
-# The name of a file is the hash of its content. So the same table is prepared once, and the path in a run's config.yaml
-# names exactly the rows that trained it. Only the user may read the files, as the prepared data next to them is encoded
-# and these are not.
+# The name of a table file is the hash of its content. Equal tables therefore share one table file and one prepared
+# dataset. The path of the table file in a run's config.yaml identifies the training rows. Only the user can read a
+# table file, because it holds raw data and not encoded data.
 
 FOLDER = "tables"
-ROW_GROUP = 122_880  # rows: one row group of DuckDB
+ROW_GROUP = 122_880  # rows per row group of a Parquet file, as in DuckDB
 
 
 def store_table(table: Table, cache: Path, where: str) -> Path:
-    """Write a table of `to_arrow` to a Parquet file in the cache, unless it is there. Returns the path.
+    """Write a table to a Parquet file in the cache folder, unless the file exists. Returns the path of the file.
 
-    `where`: name of the table, for errors.
+    `table`: table that `tables.to_arrow` has returned. `where`: name of the table in error messages.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -177,7 +153,7 @@ def store_table(table: Table, cache: Path, where: str) -> Path:
         with unfinished.open("rb") as file:
             name = hashlib.file_digest(file, "sha256").hexdigest()[:32]
         path = folder / f"{name}.parquet"
-        # A file that is there keeps its times, which the fingerprint of the prepared data holds.
+        # An existing file is not replaced, because the fingerprint of the prepared data includes the times of the file.
         if not path.is_file() or path.stat().st_size != unfinished.stat().st_size:
             unfinished.chmod(0o600)
             unfinished.replace(path)
@@ -185,7 +161,10 @@ def store_table(table: Table, cache: Path, where: str) -> Path:
 
 
 def _write(table: Table, path: Path, where: str) -> None:
-    """Write row groups of a fixed size: the same rows give the same file, however they are cut."""
+    """Write a table in row groups of a fixed size.
+
+    The file then does not depend on the size of the table's record batches.
+    """
     record_batches = table.to_batches() if isinstance(table, pa.Table) else table
     rows = 0
     try:

@@ -1,4 +1,4 @@
-"""An encoded dataset on disk: splits, encoders, schema and the counts of its preparation."""
+"""An encoded dataset on disk: its splits, encoders and schema, and the counts of its rows."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ READER = {
     "encoding": str,
     "quote": (str, None),
     "delimiter": (str, None),
-    # The config takes the name of a file too, which a bundle from elsewhere must not choose.
+    # In a config, `query` may also be the path of a .sql file. In a bundle, `query` must not be a path, because bundles
+    # may be untrusted.
     "query": (Where(str, lambda text: not is_sql_file(text), "a query, not a file"), None),
 }
-SHAPE_KEYS = ("name", "kind", "size", "width", "node_classes")  # of an encoder's spec; they decide the shape of a model
+SHAPE_KEYS = ("name", "kind", "size", "width", "node_classes")  # keys of a spec that decide the model's shape
 
 
 class DatasetDescription(TypedDict):
-    """Plain values by which a checkpoint or a bundle reads new data as it was read in training.
+    """Description of a dataset in plain values.
 
-    `fields`: what the model must know of its inputs. `encoders`: their states by field. `class_counts`: training rows
-    by class. `rows`: by split.
+    A checkpoint or bundle stores the description to encode new data in the same way. `fields`: specs of the inputs of
+    the model. `encoders`: dict field → state of the field's encoder. `class_counts`: list with the number of training
+    rows of each class. `rows`: dict split → number of rows.
     """
 
     schema: JsonObject
@@ -58,11 +60,11 @@ class DatasetDescription(TypedDict):
 class Dataset:
     """An encoded dataset.
 
-    `positive`: the label whose recall matters. Unless set, it is the rarer of two classes in train, else None;
-    `positive_is_guessed` then.
-    `report`: counts of rows, refusals and tokens by split. `leaks`: counts of what splits share. `digest`: hash of the
-    encoded content. `reader`: options with which text files were read. `reused`: the dataset was prepared by an earlier
-    run.
+    `positive`: label of the positive class. If `data.positive` is not set, the rarer of two classes in train is
+    positive. With three or more classes, `positive` is None. `positive_is_guessed`: True if `data.positive` is not set
+    and the rarer class is used. `report`: dict split → counts of its rows, rejected rows and tokens. `leaks`: counts of
+    rows that leak between splits. `digest`: hash of the encoded data. `reader`: options with which the source files
+    were read. `reused`: True if an earlier run prepared the dataset.
     """
 
     folder: Path
@@ -92,14 +94,17 @@ class Dataset:
         }
 
     def vectors(self) -> dict[str, np.ndarray]:
-        """Return the pretrained vectors of the fields that have them: name → (size, D) float32."""
+        """Return dict field → (size, D) float32 pretrained vectors.
+
+        The dict has only the fields with pretrained vectors.
+        """
         return {name: encoder.vectors for name, encoder in self.encoders.items() if encoder.vectors is not None}
 
 
 def described_encoders(description: Mapping[str, Any]) -> dict[str, FieldEncoder]:
-    """Return the encoders of a `Dataset.description()`, which may come from an untrusted checkpoint.
+    """Return the encoders that a `Dataset.description()` holds. The description may be part of an untrusted checkpoint.
 
-    Raises InputError unless schema, encoders and the model's inputs (`fields`) agree with one another.
+    Raises InputError if the schema, the encoders and the specs of the model inputs (`fields`) contradict each other.
     """
     require(description, {"schema": dict, "encoders": dict, "reader": READER, "digest": str, "rows": Each(COUNT)})
     schema, states = stored_schema(description["schema"]), description["encoders"]
@@ -107,7 +112,8 @@ def described_encoders(description: Mapping[str, Any]) -> dict[str, FieldEncoder
         raise InputError("encoders", f"not those of the fields: {', '.join(map(repr, states))}")
     encoders = load_encoders(schema.fields, states.__getitem__)
     classes = description["classes"]
-    # A checkpoint could name other sizes than its encoders give; indices beyond an embedding would fail much later.
+    # In a checkpoint, the sizes in the specs may differ from the sizes of the encoders. Without this check, an index
+    # that is too large for an embedding would fail much later.
     if [_shape(spec) for spec in description["fields"]] != [_shape(spec) for spec in input_specs(encoders, classes)]:
         raise InputError("fields", "not what the encoders give")
     return encoders
@@ -118,23 +124,24 @@ def _shape(spec: Mapping[str, object]) -> list[object]:
 
 
 def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: bool) -> Dataset:
-    """Map a prepared dataset into memory.
+    """Open a prepared dataset with memory-mapped arrays.
 
-    `positive`: label set by the user. `verify_all`: read all files and compare their checksums. Raises DamagedError if
-    the folder is not as it was written.
+    `positive`: label that the user has set as positive, or None. `reused`: True if an earlier run prepared the dataset.
+    `verify_all`: True to read all files and compare their hashes with the checksums. Raises DamagedError if a file in
+    the folder has changed since it was written.
     """
     with progress.stage("checking the cached data", unit="MB"):
-        verify(folder, verify_all, ("lengths.bin", "labels.bin"))
+        verify(folder, verify_all)
     try:
         state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         schema = stored_schema(state["schema"])
-        # Mapped and not read: a dataset may be larger than memory.
+        # The files are memory-mapped instead of read, because a dataset may be larger than memory.
         splits = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")
         report = {name: SplitCounts.from_dict(counts) for name, counts in state["report"].items()}
         leaks = LeakReport.from_dict(state["leaks"])
         stored = {key: state[key] for key in ("classes", "digest", "reader")}
-        # Checked here, as an index beyond the classes would fail deep inside training.
+        # Labels are checked here, because a label code that is too large would fail deep inside training.
         if max(split.labels.max(initial=0) for split in splits.values()) >= len(stored["classes"]):
             raise ValueError("a label is of no class")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -155,7 +162,10 @@ def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: b
 
 
 def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str | None:
-    """The positive label: as set, else the rarer of two classes in `labels` (N,), else None."""
+    """Return `label` if it is set.
+
+    If `label` is not set, return the rarer of two classes, or None if there are more classes.
+    """
     if label is None:
         return classes[int(np.bincount(labels, minlength=2).argmin())] if len(classes) == 2 else None
     check_positive(label, classes)
@@ -163,26 +173,26 @@ def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str 
 
 
 def check_positive(label: str, classes: list[str]) -> None:
-    """Raise InputError unless `label` is one of two classes."""
+    """Raise InputError unless there are two classes and `label` is one of them."""
     if label not in classes:
         raise InputError(f"data.positive={label}", "no such label", f"the labels are {', '.join(classes)}")
     if len(classes) != 2:
         raise InputError(f"data.positive={label}", "needs two classes", f"the data has {len(classes)}")
 
 
-# Title of a data set on pages.
+# Title of a dataset on the pages of reports.
 
-UNNAMED = "files"  # data.name of conf/data/files.yaml
+UNNAMED = "files"  # default of the option data.name in conf/data/files.yaml
 
 
 def data_title(name: str, train: str | None) -> str:
-    """Return the name of the data, or that of the training file where the name is the default one of `data=files`.
+    """Return the name of the data. If the data has the default name, return the name of the training file instead.
 
     >>> data_title("files", "data/cards.csv.gz"), data_title("fraud", "cards.csv")
     ('cards', 'fraud')
     """
     if name != UNNAMED or train is None:
         return name
-    # A query is no path, and a pattern has no name of its own.
+    # A query or a glob has no usable file name, so the default name is returned.
     stem = Path(train).name.split(".")[0] if len(train.splitlines()) == 1 else ""
     return stem if re.fullmatch(r"[\w -]+", stem) else UNNAMED

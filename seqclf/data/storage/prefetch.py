@@ -1,4 +1,4 @@
-"""Prefetching of an iterator in a thread, so that reading and computing overlap."""
+"""Prefetch items in a thread, so that the next items are computed while the current item is used."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
-AHEAD = 2  # items; each may be a record batch of many megabytes
+AHEAD = 2  # maximum number of prefetched items; it is small because an item may be a record batch of many megabytes
 END = object()
 
 
 def prefetched(items: Iterable[Item]) -> Generator[Item, None, None]:
-    """Yield the same items, of which up to `AHEAD` are made ahead of time in a thread.
+    """Yield the items of `items` in order. A thread computes up to `AHEAD` items in advance.
 
-    An exception is raised where its item would have come. A consumer that stops early should close the iterator. The
-    thread then ends after the item it is making.
+    If `items` raises an exception, the consumer gets the exception after the items before it. A consumer that does not
+    need all items should close the iterator. The thread then ends after it has computed its current item.
 
     >>> list(prefetched(n * n for n in range(4)))
     [0, 1, 4, 9]
     """
-    ready: queue.Queue[Any] = queue.Queue(AHEAD)  # (item, None), or (END, exception or None)
+    ready: queue.Queue[Any] = queue.Queue(AHEAD)  # entries: (item, None); at the end (END, None), or (END, exception)
     stopped = threading.Event()
 
     def put(entry: Any) -> bool:
-        # A plain put would block forever if the consumer stopped while the queue is full.
+        # Without a timeout, `put` would block forever if the queue is full when the consumer stops.
         while not stopped.is_set():
             try:
                 ready.put(entry, timeout=0.1)
@@ -45,7 +45,7 @@ def prefetched(items: Iterable[Item]) -> Generator[Item, None, None]:
         except BaseException as error:
             put((END, error))
         finally:
-            # Generators hold files open; they must be closed in the thread that runs them.
+            # A generator must be closed in the thread that runs it, because it may hold open files.
             if hasattr(source, "close"):
                 source.close()
 

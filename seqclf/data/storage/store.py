@@ -1,4 +1,4 @@
-"""Ragged store: a split on disk, memory-mapped, with the tokens of all sequences end to end."""
+"""Ragged store, which holds the tokens of all sequences of a split end to end in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -13,50 +13,62 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.ragged import Ragged, take
-from seqclf.data.storage.checksums import Blocks, ChecksumFile
+from seqclf.data.storage.checksums import ChecksumFile
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
     from seqclf.data.encoding.encoder import FieldEncoder
 
 
-# Original texts of evaluation rows, stored beside their tokens for reports.
+# Version of the format of stored data. Increase FORMAT if a change in seqclf.data causes other data to be stored for
+# the same files and options. Without a new FORMAT, old data in the cache would be reused.
+# tests/data/storage/test_format.py fails if FORMAT must be increased.
+FORMAT = 1
+
+# Original texts of evaluation rows, which are stored with the tokens of the rows so that reports can show the texts.
 #
-# Tokens do not tell what a text looked like: spaces, capitals and unknown words are lost. Training rows have no texts
-# in the store, as reports show none of them. The texts of the other splits stay on disk until a row is shown.
+# A text cannot be restored from its tokens, because spaces, capitals and unknown words are lost. The texts of training
+# rows are not stored, because reports do not show training rows. The texts of evaluation rows stay on disk until a
+# report shows the row.
 
 IDS, TEXTS, GROUP_NAMES = "ids.arrow", "texts.arrow", "group_names.arrow"
 
 
 class StoredTexts(NamedTuple):
-    """Texts of the rows of a split, by field. `rows`: (N,) positions in the file, None for all of its rows in order."""
+    """Original texts of the rows of a split. The texts are in a file with one column for each field.
+
+    `rows`: (N,) positions of the selected rows in the file, or None if all rows are selected.
+    """
 
     path: Path
     rows: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> StoredTexts:
-        """Return the texts of some rows: (M,) positions. Nothing is read."""
+        """Select the rows at the (M,) positions `rows`. The file is not read."""
         return StoredTexts(self.path, rows if self.rows is None else self.rows[rows])
 
     def of_row(self, row: int) -> dict[str, str]:
-        """Read the text of each field of one row."""
+        """Read the texts of one row. Return dict field → text."""
         position = row if self.rows is None else int(self.rows[row])
-        with pa.memory_map(str(self.path)) as source:  # only the pages of this row are read
+        with pa.memory_map(str(self.path)) as source:  # only the memory pages with this row are read
             table = pa.ipc.open_file(source).read_all()
             return {name: table.column(name)[position].as_py() for name in table.column_names}
 
 
 def staged_text(name: str) -> str:
-    """Return the staged column of the texts of a field. With a space, so that no field can have its name."""
+    """Return the name of the staged column that holds the texts of a field.
+
+    The space in the name prevents a clash with the name of a field.
+    """
     return f"text of {name}"
 
 
 def text_columns(
     columns: pa.RecordBatch, staged: Mapping[str, pa.Array], encoders: Mapping[str, FieldEncoder]
 ) -> dict[str, pa.Array]:
-    """Return the columns to stage next to `staged`, so that `original_texts` has the text of each field of texts.
+    """Return dict column name → original texts, for the text fields whose original texts are not in `staged`.
 
-    `columns`: the canonical columns. A field that is staged as its text needs no further column.
+    `columns`: canonical columns of the source rows. A field that is already staged as text needs no additional column.
     """
     return {
         staged_text(name): columns.column(name)
@@ -66,7 +78,10 @@ def text_columns(
 
 
 def original_texts(staged: pa.RecordBatch, encoders: Mapping[str, FieldEncoder]) -> pa.RecordBatch | None:
-    """Return the texts of staged rows by field, None for a dataset without texts."""
+    """Return the original texts of staged rows, with one column for each text field.
+
+    Return None if there are no text fields.
+    """
     names = [name for name, encoder in encoders.items() if encoder.holds_text]
     if not names:
         return None
@@ -77,14 +92,15 @@ def original_texts(staged: pa.RecordBatch, encoders: Mapping[str, FieldEncoder])
 
 
 class Split(NamedTuple):
-    """N labelled sequences.
+    """N labelled sequences of one split.
 
-    `labels`: (N,) int64 class codes. `ids`: (N,) strings. `row_numbers`: (N,) int64, those of the source
-    file, from 1. `original_lengths`: (N,) int64 lengths before truncation, None without a limit. `groups`: (N,) int64,
-    equal for rows of one group (`data.group`); a row without a group is one of its own. Without that option, equal for
-    equal sequences if `data.split.by` is distinct, else None. `texts`: the original texts of evaluation rows, None for
-    fields that hold none. `group_names`: (N,) strings, the values of `data.group`, null where a row has none. None
-    without that option.
+    `labels`: (N,) int64 class codes. `ids`: (N,) ids as strings. `row_numbers`: (N,) int64 row numbers in the source
+    file, counted from 1. `original_lengths`: (N,) int64 lengths before truncation; None if `data.max_length` is not
+    set. `groups`: (N,) int64 group numbers; None if rows are independent. Rows with the same value of `data.group` have
+    the same group number, and a row without a group has a unique number. Without `data.group` and with
+    `data.split.by=distinct`, equal sequences have the same group number. `texts`: original texts; None for the training
+    split, and for data without text fields. `group_names`: (N,) values of `data.group` as strings, null for a row
+    without a group; None if `data.group` is not set.
     """
 
     sequences: Ragged
@@ -98,31 +114,37 @@ class Split(NamedTuple):
 
     @property
     def lengths_before_truncation(self) -> np.ndarray:
-        """(N,) lengths, those before truncation if there is a limit."""
+        """(N,) number of tokens in each row before truncation."""
         return self.sequences.lengths if self.original_lengths is None else self.original_lengths
 
 
 def release_pages(sequences: Ragged) -> None:
-    """Return the memory of memory-mapped tokens to the system. They are read again at the next use."""
+    """Release the memory pages that hold memory-mapped tokens.
+
+    Released tokens are read from disk again when they are used.
+    """
     for tokens in sequences.fields.values():
-        mapped = getattr(tokens, "_mmap", None)  # numpy has no public way to the mapping
+        mapped = getattr(tokens, "_mmap", None)  # NumPy has no public attribute for the memory map of an array
         if mapped is not None and hasattr(mapped, "madvise"):
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def size_in_bytes(sequences: Ragged) -> int:
-    """Return the size of all tokens."""
+    """Return the number of bytes that the tokens of all fields take."""
     return sum(tokens.nbytes for tokens in sequences.fields.values())
 
 
 def sample_split(split: Split, max_tokens: int, seed: int) -> Split:
-    """Return random rows of about `max_tokens` tokens in total, in their order, or the split if it has no more."""
+    """Return a random sample of the rows with about `max_tokens` tokens in total.
+
+    The sampled rows stay in the order of the split. A split with at most `max_tokens` tokens is returned unchanged.
+    """
     rows = sampled_rows(split.sequences, max_tokens, seed)
     return split if len(rows) == len(split.sequences) else subset(split, rows)
 
 
 def sampled_rows(sequences: Ragged, max_tokens: int, seed: int) -> np.ndarray:
-    """Return the positions (M,) of the rows that `sample_split` takes, ascending."""
+    """Return the ascending (M,) positions of the rows that are sampled in `sample_split`."""
     if sequences.offsets[-1] <= max_tokens:
         return np.arange(len(sequences))
     lengths = sequences.lengths
@@ -132,7 +154,7 @@ def sampled_rows(sequences: Ragged, max_tokens: int, seed: int) -> np.ndarray:
 
 
 def subset(split: Split, rows: np.ndarray) -> Split:
-    """Copy some rows of a split into memory. `rows`: (M,) positions."""
+    """Copy the rows at the (M,) positions `rows` into memory."""
     original_lengths, groups = (
         None if values is None else values[rows] for values in (split.original_lengths, split.groups)
     )
@@ -149,25 +171,30 @@ def subset(split: Split, rows: np.ndarray) -> Split:
 
 
 class ArrayFormat(TypedDict):
-    """Format of an array in a file of raw bytes: NumPy's name of its type, its shape without the first dimension."""
+    """Data type and shape of an array that is stored in a file of raw bytes.
+
+    `dtype`: name of the data type in NumPy. `shape`: shape of the array, except the size of the first axis.
+    """
 
     dtype: str
     shape: list[int]
 
 
 class SplitWriter:
-    """Appends encoded rows to a new folder, with one batch in memory at a time.
+    """Writes the encoded rows of a split to a new folder, one batch of rows at a time.
 
-    Use it in a `with` block, which closes the files. Afterwards `checksums` holds those of the files by name.
+    Use a `SplitWriter` in a `with` statement, because the files are closed at its end. After the `with` statement,
+    `checksums` holds the hash of each file.
     """
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True)
         self.folder = folder
         self.files: dict[str, ChecksumFile] = {}
-        self.formats: dict[str, ArrayFormat] = {}  # by the name of the array
-        # Arrow has a layout for strings; all other arrays are raw bytes that can be mapped.
-        self.tables: dict[str, pa.RecordBatchFileWriter] = {}  # by the name of the file
+        self.formats: dict[str, ArrayFormat] = {}  # array name → data type and shape
+        # Arrays of strings are written to Arrow files. Other arrays are written as raw bytes, so that they can be
+        # memory-mapped.
+        self.tables: dict[str, pa.RecordBatchFileWriter] = {}  # file name → writer of an Arrow file
         self._open_table(IDS, pa.schema([("id", pa.string())]))
 
     def __enter__(self) -> SplitWriter:
@@ -178,7 +205,7 @@ class SplitWriter:
             table.close()
         for file in self.files.values():
             file.close()
-        if error[0] is None:  # split.json marks a complete split
+        if error[0] is None:  # the file split.json shows that the split is complete
             (self.folder / "split.json").write_text(json.dumps(self.formats))
 
     def append(
@@ -192,9 +219,10 @@ class SplitWriter:
         texts: pa.RecordBatch | None = None,
         group_names: pa.Array | None = None,
     ) -> None:
-        """Append N rows. The arguments are those of `Split`. The optional ones must be passed always or never.
+        """Append N rows to the split. The arguments are arrays, as in a `Split`.
 
-        `texts`: a column of original texts for each field that has them.
+        If one call passes an optional array, every call must pass it. `texts`: original texts, with one column for each
+        text field.
         """
         for name, tokens in sequences.fields.items():
             self._write(f"field.{name}", tokens)
@@ -227,14 +255,14 @@ class SplitWriter:
         self.files[file].write(np.ascontiguousarray(values).view(np.uint8).data)
 
     @property
-    def checksums(self) -> dict[str, Blocks]:
-        return {name: file.blocks() for name, file in self.files.items()}
+    def checksums(self) -> dict[str, str]:
+        return {name: file.hash.hexdigest() for name, file in self.files.items()}
 
 
 def open_split(folder: Path) -> Split:
-    """Map the files of a split into memory. Tokens are not read until they are used.
+    """Open a split whose files are memory-mapped. The tokens are read only when they are used.
 
-    Raises ValueError if the files contradict each other.
+    Raises ValueError if the files hold different numbers of rows or tokens.
     """
     formats = json.loads((folder / "split.json").read_text())
     arrays = {name: _mapped(folder / f"{name}.bin", **array_format) for name, array_format in formats.items()}
@@ -245,7 +273,7 @@ def open_split(folder: Path) -> Split:
     labels, row_numbers = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     optional = {name: np.asarray(arrays[name]) for name in ("original_lengths", "groups") if name in arrays}
-    # Everything downstream relies on these two checks: lengths of at least 1, and arrays that fit them.
+    # Later code assumes that each row has a token and that all arrays have matching lengths.
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
     strings = [ids] if group_names is None else [ids, group_names]
@@ -263,24 +291,26 @@ def _mapped_strings(path: Path) -> pa.Array:
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
     size = path.stat().st_size // (np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)))
-    if size == 0:  # an empty file cannot be mapped
+    if size == 0:  # an empty file cannot be memory-mapped
         return np.empty((0, *shape), dtype)
     return np.memmap(path, dtype=dtype, mode="r", shape=(size, *shape))
 
 
-# Counts of one split: its rows, tokens and refusals.
+# Counts of the rows, tokens and rejected rows of one split.
 
 
 @dataclass(kw_only=True)
 class SplitCounts(JsonResult):
-    """Counts of one split, which grow while it is written and are kept with the dataset.
+    """Counts of one split. The counts are updated while the split is written, and then stored with the dataset.
 
-    `used` rows, of which `truncated` were cut. `tokens`, and `unknown_tokens` with a value outside the vocabulary.
-    `refused` rows. Event tables only: `events`, the rows of the source, and `refused_events`, those lost with a refused
-    sequence or on a malformed line. Folders only: `hidden_files`, which were not read.
+    `used`: number of rows in the split. `truncated`: number of truncated rows. `tokens`: number of tokens.
+    `unknown_tokens`: number of tokens that have a value outside the vocabulary. `refused`: number of rejected rows.
+    `events`: number of events in the source; None unless the source is an event table. `refused_events`: number of
+    events in rejected sequences or on malformed lines; None unless the source is an event table. `hidden_files`: number
+    of hidden files in the source folder, which are not read; None if there are none.
     """
 
-    # Absent where the source can have no such rows, while a 0 is written: nothing was lost.
+    # If the value of a key in OMIT_NONE is None, the key is left out of the JSON. A count of 0 is not left out.
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"events", "refused_events", "hidden_files"})
 
     used: int = 0

@@ -1,7 +1,8 @@
-"""One form of an ONNX graph for all exports of one network, so that their files are equal byte for byte.
+"""Canonical form of an exported ONNX graph. Two exports of the same network result in identical files.
 
-PyTorch's exporter writes facts of the process into the file: paths of the installation, lines of the source, and
-counters that go on from one export to the next. onnxscript orders what a loop carries by the hash of its names.
+PyTorch's exporter writes data into the graph that differs between exports: installation paths, source lines, and
+counters that continue from one export to the next. The library onnxscript writes the values that a loop passes to its
+next iteration in an order that differs between processes.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
     import onnx_ir
 
 NUMBER = re.compile(r"(_*\d+)+$")
-LOOP_COUNTERS = 2  # inputs of a Loop and of its body that are no carried values: iteration and condition
+LOOP_COUNTERS = 2  # the first two inputs of a Loop are its iteration number and its condition
 
 
 def make_canonical(model: onnx_ir.Model, weights: Collection[str]) -> None:
-    """Drop records of the export from a model, and order and name what is in it by what it computes.
+    """Remove the exporter's metadata from a model, and put nodes, values and names in a canonical form.
 
-    Names of inputs and outputs stay. All others begin with a slash, because a field may have any name: initializers
-    in `weights` keep theirs behind it, and all others keep theirs without the exporter's number.
+    The canonical order and the canonical names depend only on what the graph computes. Inputs and outputs of the graph
+    keep their names. All other names get a slash as their first character, so that they differ from any field name.
+    `weights`: names of the initializers whose names do not change except for the slash. In all other names, the number
+    that the exporter appended is removed.
     """
     _drop_records(model)
     _sort_nodes(model.graph)
@@ -31,9 +34,11 @@ def make_canonical(model: onnx_ir.Model, weights: Collection[str]) -> None:
 
 
 def sort_carried_values(nodes: Any) -> None:
-    """Order what each loop carries by name. `nodes`: those of a function or graph, as protobuf messages.
+    """Sort the carried values of each loop by name.
 
-    onnxscript takes it from a set, whose order differs between processes.
+    A carried value is a value that a loop passes to its next iteration. `nodes`: protobuf nodes of a function or graph.
+
+    The library onnxscript collects carried values in a set, and the order of a set differs between processes.
     """
     for node in nodes:
         for attribute in node.attribute:
@@ -49,7 +54,7 @@ def _sort_carried(loop: onnx.NodeProto, body: onnx.GraphProto) -> None:
     for values, begin in ((loop.input, LOOP_COUNTERS), (body.input, LOOP_COUNTERS), (body.output, 1), (loop.output, 0)):
         end = begin + len(order)
         sorted_values = [*values[:begin], *(values[begin + place] for place in order), *values[end:]]
-        del values[:]  # protobuf lists can't be assigned to
+        del values[:]  # a protobuf list does not support assignment
         values.extend(sorted_values)
 
 
@@ -66,7 +71,7 @@ def _drop_records(model: onnx_ir.Model) -> None:
 
 
 def _bodies(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
-    """Return the graphs that a node runs, such as the body of a loop."""
+    """Return the subgraphs of a node, such as the body of a loop."""
     bodies: list[onnx_ir.Graph] = []
     for attribute in node.attributes.values():
         if attribute.type.name == "GRAPH":
@@ -77,7 +82,7 @@ def _bodies(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
 
 
 def _all_nodes(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
-    """Yield the nodes of a graph, each before those of its bodies."""
+    """Yield the nodes of a graph. The nodes in the subgraphs of a node follow the node."""
     for node in graph:
         yield node
         for body in _bodies(node):
@@ -85,7 +90,7 @@ def _all_nodes(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
 
 
 def _read_values(node: onnx_ir.Node) -> list[Any]:
-    """Return the inputs of a node and all that its bodies read, values of the bodies themselves included."""
+    """Return all values that a node and its subgraphs read, including values that the subgraphs compute."""
     read = list(node.inputs)
     for body in _bodies(node):
         for inner in _all_nodes(body):
@@ -95,11 +100,11 @@ def _read_values(node: onnx_ir.Node) -> list[Any]:
 
 
 def _sort_nodes(graph: onnx_ir.Graph) -> None:
-    """Put the nodes in the order in which the outputs need them, whatever order they were in."""
+    """Sort the nodes topologically. The new order does not depend on the previous order."""
     for node in graph:
         for body in _bodies(node):
             _sort_nodes(body)
-    # Nodes that no output needs come last.
+    # Search from the outputs of the graph. Nodes that no output depends on come last.
     roots = [*(value.producer() for value in graph.outputs), *graph]
     done: dict[onnx_ir.Node, None] = {}
     stack = [(node, False) for node in reversed(roots) if node is not None]
@@ -120,7 +125,7 @@ def _rename(graph: onnx_ir.Graph, weights: Collection[str]) -> None:
     node_names: set[str] = set()
     _order_initializers(graph)
     initializers: list[Any] = list(graph.initializers.values())
-    # Out of the graph, in which a new name could be the former name of another one.
+    # Remove all initializers before the renaming, because a new name may equal the old name of another initializer.
     graph.initializers.clear()
     for value in initializers:
         if value not in outer:
@@ -136,7 +141,7 @@ def _rename(graph: onnx_ir.Graph, weights: Collection[str]) -> None:
 
 
 def _order_initializers(graph: onnx_ir.Graph) -> None:
-    """Put the initializers in the order of their first use."""
+    """Sort the initializers in the order in which the nodes first use them."""
     read = (value for node in graph for value in _read_values(node) if value.is_initializer())
     ordered = dict.fromkeys([*(value for value in read if value.graph is graph), *graph.initializers.values()])
     graph.initializers.clear()
@@ -145,7 +150,11 @@ def _order_initializers(graph: onnx_ir.Graph) -> None:
 
 
 def _new_name(name: Any, used: set[Any]) -> str:
-    """Return a name like `name`, with the first number that makes it unlike all that are `used`, and add it to them."""
+    """Return a new name for a node or value, and add the new name to `used`.
+
+    The new name is a slash followed by `name` without the exporter's number. If this name is in `used`, the lowest
+    number that makes the name unique is appended.
+    """
     base = f"/{NUMBER.sub('', name.removeprefix('/')) or 'value'}"
     new = next(new for new in itertools.chain([base], (f"{base}_{n}" for n in itertools.count(1))) if new not in used)
     used.add(new)

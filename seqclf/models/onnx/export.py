@@ -1,12 +1,14 @@
-"""Export of a trained classifier to `model.onnx`, with free batch and time axes and lengths as an input.
+"""Export of a trained classifier to an ONNX file.
 
-Modules that PyTorch's exporter cannot read are replaced first: those that bring a form of their own by `onnx_form`
-(see `SequenceEncoder`), and plain recurrent ones (see `OnnxStack`).
+The exported graph accepts any batch size and any number of tokens. Before the export, modules that PyTorch's exporter
+cannot convert are replaced. A module with a method `onnx_form` is replaced by the module that this method returns (see
+`SequenceEncoder`). PyTorch's recurrent modules are replaced by ONNX operators (see `OnnxStack`).
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import logging
 import warnings
@@ -28,7 +30,8 @@ from seqclf.models.onnx.canonical import make_canonical, sort_carried_values
 from seqclf.models.onnx.layers import OPSET, is_stack, use_operators
 from seqclf.models.onnx.obstacles import WRAPPER, explain_failure, explain_fixed_axis
 
-# Not 1, which the exporter would take for a fixed size. Time is long enough for encoders that shorten it.
+# Sizes of the example inputs. No size is 1, because the exporter treats an axis of size 1 as fixed. EXAMPLE_TIME is
+# large enough for encoders that shorten the time axis.
 EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 33, 4
 
 
@@ -42,7 +45,7 @@ class _Exported(nn.Module):
 
 
 class _ExportedStep(nn.Module):
-    """A `ChunkStep` with its outputs in the order of `_step_outputs`."""
+    """A `ChunkStep` that returns a tuple: the logits, then the outputs in `more_outputs`, then the states."""
 
     def __init__(self, step: Any):
         super().__init__()
@@ -56,9 +59,9 @@ class _ExportedStep(nn.Module):
 def example_inputs(
     fields: Sequence[FieldSpec], lengths: np.ndarray, time: int, generator: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Return random inputs of every field for `lengths` (B,) in a batch padded to `time` tokens.
+    """Return random inputs for every field, for a batch with `lengths` (B,) that is padded to `time` tokens.
 
-    Padding holds random values too, so that a model that reads it gives itself away.
+    The padding also has random values, so that a test detects a model whose outputs depend on padding.
     """
     inputs: dict[str, np.ndarray] = {}
     for field in fields:
@@ -75,23 +78,28 @@ def example_inputs(
 
 
 def _random_parents(lengths: np.ndarray, time: int, generator: np.random.Generator) -> np.ndarray:
-    """(B, T) parents of random trees: some deep, some flat, some binary. See `ParentsSpec`."""
-    # Padding points anywhere, so that a model that reads it gives itself away.
+    """Return the parents (B, T) of the nodes of random trees (see `ParentsSpec`).
+
+    Some trees are deep and some trees are flat.
+    """
+    # Padding has random parents, so that a test detects a model whose outputs depend on padding.
     parents = generator.integers(-1, time, (len(lengths), time))
     for row, length in enumerate(lengths.tolist()):
         nodes = np.arange(length - 1)
-        reach = (1, 3, length)[row % 3]  # 1: a chain
+        reach = (1, 3, length)[row % 3]  # maximum distance from a node to its parent; 1 results in a chain
         parents[row, : length - 1] = np.minimum(nodes + generator.integers(1, reach + 1, length - 1), length - 1)
         parents[row, length - 1] = -1
     return parents
 
 
 def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, key: str = "model") -> None:
-    """Write a classifier or an ensemble to `path`, in evaluation mode and float32. The classifier itself is unchanged.
+    """Export a classifier or an ensemble to the ONNX file `path`, in evaluation mode and in float32.
 
-    Inputs: one per field (see `FieldSpec`), and `lengths` (batch,) int64.
-    Output: `logits` (batch, classes). Raises InputError, which begins with `key` and names the module at fault, if the
-    classifier cannot be exported.
+    The classifier itself is not changed.
+
+    The graph has one input for each field (see `FieldSpec`), and an input `lengths` (batch,) int64. The graph has the
+    output `logits` (batch, classes). Raises InputError if a module cannot be exported. The error message begins with
+    `key` and names the module.
     """
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
@@ -101,7 +109,7 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
         try:
             replace_modules(exported)
             program = _export(exported, tensors)
-        except Exception as error:  # the code of a module may raise anything
+        except Exception as error:  # third-party code may raise any exception
             obstacle: InputError | None = explain_failure(exported, error)
         else:
             obstacle = _fixed_axis(exported, tensors, program)
@@ -112,13 +120,13 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
 
 
 def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) -> ChunkStep | None:
-    """Write the form of a classifier that reads chunk by chunk to `path`, and return that form.
+    """Export the streaming form of a classifier to the ONNX file `path`, and return the exported `ChunkStep`.
 
-    Returns None, and writes nothing, if there is none.
+    If the classifier has no streaming form, no file is written and the result is `None`.
 
-    Inputs: those of `export_onnx` for the tokens of a chunk, `state/<name>` (batch, *shape) for each state, and what
-    the step names in `more_inputs`. Outputs: `logits` (batch, classes) after the chunk, what the step names in
-    `more_outputs`, and `next/<name>` for each state.
+    The exported graph has the same inputs as a graph from `export_onnx`, for the tokens of one chunk. Further inputs
+    are `state/<name>` (batch, *shape) for each state, and the names in `more_inputs` of the `ChunkStep`. The outputs
+    are `logits` (batch, classes) after the chunk, the names in `more_outputs`, and `next/<name>` for each state.
     """
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
@@ -136,7 +144,7 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
             replace_modules(exported)
             program: Any = torch.onnx.export(
                 exported,
-                (*_arguments(tensors), more, states),  # a mapping at the end would be read as keywords
+                (*_arguments(tensors), more, states),  # a dict as last argument would become keyword arguments
                 dynamo=True,
                 input_names=[*tensors, *more, *(STATE_INPUT + state.name for state in step.states)],
                 output_names=["logits", *step.more_outputs, *(STATE_OUTPUT + state.name for state in step.states)],
@@ -144,7 +152,7 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
                 opset_version=OPSET,
                 verbose=False,
             )
-        except Exception as error:  # an encoder of another package may raise anything
+        except Exception as error:  # a third-party encoder may raise any exception
             raise InputError(
                 "model.encoder",
                 f"its step_form cannot be exported to ONNX ({type(error).__name__}: {first_line(error)})",
@@ -164,13 +172,14 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
 
 
 def _copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any:
-    """Return a deep copy of a network. Raises InputError, which begins with `key`, if it cannot be copied."""
+    """Return a deep copy of a network. Raises an InputError that begins with `key` if the network cannot be copied."""
     try:
         try:
             return copy.deepcopy(classifier)
         except RuntimeError:
-            # Modules such as PyTorch's weight_norm keep a weight that the last forward computed. With a gradient it
-            # cannot be copied, so it is computed once more without.
+            # Some modules, such as PyTorch's weight_norm, store a weight that was computed in the last forward pass.
+            # PyTorch cannot copy a stored weight that has an autograd graph. A forward pass without autograd computes
+            # the stored weight again, without an autograd graph.
             modes = {module: module.training for module in classifier.modules()}
             device = next(classifier.parameters()).device
             with torch.no_grad():
@@ -179,7 +188,7 @@ def _copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any
             for module, mode in modes.items():
                 module.training = mode
             return copy.deepcopy(classifier)
-    except Exception as error:  # the code of a module may raise anything
+    except Exception as error:  # third-party code may raise any exception
         raise InputError(
             key,
             f"cannot be exported to ONNX: the network cannot be copied ({type(error).__name__}: {error})",
@@ -188,13 +197,14 @@ def _copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any
 
 
 def replace_modules(network: nn.Module) -> None:
-    """Replace all modules inside of `network` by those that are exported in their place."""
-    # A module that is used in two places gets one form, with one copy of its weights.
+    """Replace the modules inside `network` by modules that PyTorch's exporter can convert, in place."""
+    # dict module → module that replaces it. A module that is used in two places is replaced by one module, so that its
+    # weights are stored only once.
     forms: dict[nn.Module, nn.Module] = {}
 
     def visit(module: nn.Module, path: str, originals: frozenset[nn.Module]) -> None:
         for name, child in list(module.named_children()):
-            if child in originals:  # a form may hold the module that it stands for
+            if child in originals:  # the replacement may contain the original module
                 continue
             child_path = f"{path}{name}"
             if child not in forms:
@@ -215,7 +225,7 @@ def _free_axes(tensors: Mapping[str, Tensor]) -> Any:
     batch, time = Dim("batch"), Dim("time")
     axes: dict[str, dict[int, Any]] = {name: {0: batch, 1: time} for name in tensors if name != "lengths"}
     for name in axes:
-        if tensors[name].dim() == 3 and not tensors[name].is_floating_point():  # several ids per token
+        if tensors[name].dim() == 3 and not tensors[name].is_floating_point():  # a field with several ids per token
             axes[name][2] = Dim(f"{name}_values")
     return axes, {0: batch}
 
@@ -238,9 +248,10 @@ def _export(exported: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def _fixed_axis(exported: nn.Module, tensors: Mapping[str, Tensor], program: Any) -> InputError | None:
-    """Return the module that fixed an axis, None if all are free.
+    """Return an error that names the module which made an axis constant. Return `None` if all axes are dynamic.
 
-    The exporter itself drops a free axis silently, and the model would then take sequences of one length only.
+    The exporter may make an axis constant without raising an error. The exported model would then accept only sequences
+    of one length, or batches of one size.
     """
     shapes = [list(value.shape)[:2] for value in program.model.graph.inputs if value.name != "lengths"]
     for axis, name in enumerate(("sequences", "tokens")):
@@ -251,7 +262,10 @@ def _fixed_axis(exported: nn.Module, tensors: Mapping[str, Tensor], program: Any
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporter, which logs and prints pages about graphs that it then manages to export."""
+    """Suppress the messages of the exporter while the `with` block runs.
+
+    The exporter prints long messages even if the export succeeds.
+    """
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -264,14 +278,35 @@ def _quiet() -> Iterator[None]:
 
 def _finish(model: Any, exported: nn.Module) -> None:
     _inline_functions(model, exported)
-    # With all names of a weight that modules share, because the exporter keeps one of them.
+    # Collect all names of a shared weight, because the exporter keeps only one of these names.
     parameters = exported.named_parameters(remove_duplicate=False)
     buffers = exported.named_buffers(remove_duplicate=False)
-    make_canonical(model, {name for name, _ in (*parameters, *buffers)})
+    tensors = dict((*parameters, *buffers))
+    _name_by_first(model.graph.initializers, tensors)
+    make_canonical(model, tensors.keys())
+
+
+def _name_by_first(initializers: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Give an initializer the first name of the weights that hold the same values.
+
+    The library onnxscript keeps one of several equal weights, another one in each process.
+    """
+    first: dict[Any, str] = {}
+    for name, tensor in tensors.items():
+        content = tensor.detach().flatten().contiguous().view(torch.uint8).numpy()
+        key = (tensor.dtype, tensor.shape, hashlib.sha256(content.tobytes()).digest())
+        other = first.setdefault(key, name)
+        if other not in initializers and name in initializers:
+            value = initializers.pop(name)
+            value.name = other
+            initializers[other] = value
 
 
 def _inline_functions(model: Any, exported: nn.Module) -> None:
-    """Put the ONNX functions that modules call (attribute `onnx_function`) in the place of the calls."""
+    """Inline the ONNX functions that modules call.
+
+    A module stores the ONNX function that it calls in the attribute `onnx_function`.
+    """
     functions: dict[Any, None] = dict.fromkeys(
         module.onnx_function for module in exported.modules() if hasattr(module, "onnx_function")
     )
@@ -290,15 +325,16 @@ def _inline_functions(model: Any, exported: nn.Module) -> None:
         model.opset_imports.setdefault(stored.domain, 1)
     InlinePass()(model)
     for identifier in identifiers:
-        model.functions.pop(identifier, None)  # one that no node calls is still there
+        model.functions.pop(identifier, None)  # InlinePass does not remove a function that no node calls
     for function in functions:
         model.opset_imports.pop(function.opset.domain, None)
 
 
 def _name_axes(graph: Any, fields: Collection[str]) -> None:
-    """Name the free axes of inputs and outputs as `export_onnx` does. With a list of states, the exporter numbers them.
+    """Name the dynamic axes of all inputs and outputs "batch" and "time", as in `export_onnx`.
 
-    `fields`: inputs with an axis of time.
+    If an input is a list, such as the list of states, the exporter numbers the axes instead of naming them. `fields`:
+    names of the inputs that have a time axis.
     """
     for value in (*graph.inputs, *graph.outputs):
         for axis, name in enumerate(["batch", "time"] if value.name in fields else ["batch"]):

@@ -1,8 +1,9 @@
-"""Recurrent layers as ONNX operators.
+"""Export of recurrent layers as ONNX operators.
 
-PyTorch's exporter refuses packed sequences and unrolls `nn.RNN` over the tokens of its example. So a layer is exported
-as the one ONNX operator that means the same: LSTM, GRU or RNN, in both directions at once. Its weights are reordered
-before tracing, else some 40 Split and Concat nodes would stay in the graph.
+PyTorch's exporter does not support packed sequences, and writes separate nodes for each token of the example input of
+an `nn.RNN`. Each recurrent layer is therefore replaced by one equivalent ONNX operator: LSTM, GRU or RNN. The operator
+computes both directions of the layer. ONNX needs another order of the weights. The weights are reordered before the
+export, because reordering during the export would add some 40 Split and Concat nodes to the graph.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from torch import Tensor, nn
 
 from seqclf.errors import InputError
 
-# Gate blocks of PyTorch's weights in the order of ONNX: ifgo → iofc, rzn → zrh.
+# For each block of gate weights in the order of ONNX, the index of the block in PyTorch: ifgo → iofc, rzn → zrh.
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 STATE_NAMES = {"LSTM": ("hidden", "cell"), "GRU": ("hidden",), "RNN": ("hidden",)}
 OPSET = 18
-# Inputs of the operators, and PyTorch's weights that they join.
+# dict input of an ONNX operator → PyTorch weights that are concatenated to this input
 PARTS = {"weight": ["weight_ih"], "recurrence": ["weight_hh"], "bias": ["bias_ih", "bias_hh"]}
-RECURRENT = "seqclf.models.recurrent.Recurrent"  # packs by itself and skips the padding in ONNX too
+RECURRENT = "seqclf.models.recurrent.Recurrent"  # an encoder that can be exported and skips padding
 PROJECTION = "set it to 0 and project the outputs by an nn.Linear, or set export=false"
 FORWARDS = (nn.LSTM.forward, nn.GRU.forward, nn.RNN.forward)
 
 
 def reorder_gates(operator: str, weight: Tensor) -> Tensor:
-    """Return a weight matrix or bias of PyTorch, (gates * hidden, …), with its gates in the order of ONNX."""
+    """Return a PyTorch weight or bias (gates * hidden, …) with the blocks of the gates in the order of ONNX."""
     blocks = weight.detach().chunk(len(GATES[operator]))
     return torch.cat([blocks[gate] for gate in GATES[operator]])
 
 
 class OnnxLayer(nn.Module):
-    """Layer number `layer` of PyTorch's modules as one ONNX operator. Runs only inside the exporter.
+    """A recurrent layer as one ONNX operator. The method `forward` runs only inside the ONNX exporter.
 
-    `directions`: the module and the suffix of its weights, of one or both directions.
+    `directions`: one or two directions. Each direction is a PyTorch module and the suffix of the names of its weights.
     """
 
     weight: Tensor
@@ -45,7 +46,7 @@ class OnnxLayer(nn.Module):
     def __init__(self, directions: Sequence[tuple[nn.RNNBase, str]]):
         super().__init__()
         module = directions[0][0]
-        # Of an RNN the mode names its activation too: RNN_TANH or RNN_RELU.
+        # The mode of an nn.RNN includes the activation: RNN_TANH or RNN_RELU.
         self.operator, _, activation = module.mode.partition("_")
         count = len(directions)
         self.attributes: dict[str, Any] = {
@@ -53,7 +54,7 @@ class OnnxLayer(nn.Module):
             "hidden_size": module.hidden_size,
         }
         if self.operator == "GRU":
-            self.attributes["linear_before_reset"] = 1  # as PyTorch applies the reset gate
+            self.attributes["linear_before_reset"] = 1  # PyTorch applies the reset gate after the linear layer
         if activation == "RELU":
             self.attributes["activations"] = ["Relu"] * count
         self.state_shape = (count, module.hidden_size)
@@ -63,21 +64,26 @@ class OnnxLayer(nn.Module):
 
     @classmethod
     def of_modules(cls, modules: Sequence[nn.RNNBase]) -> OnnxLayer:
-        """Return the layer of two modules of one layer and one direction each, or of the first alone."""
+        """Return one operator for the module of the forward direction and an optional module of the backward direction.
+
+        Each module has a single layer.
+        """
         return cls([(module, "l0") for module in modules])
 
     def _join(self, module: nn.RNNBase, suffix: str, parts: Sequence[str]) -> Tensor:
         hidden = module.hidden_size * len(GATES[self.operator])
-        # Looked up by name, because a parametrized weight is computed when it is read.
+        # Get each weight as an attribute of the module, because a parametrized weight is computed when the attribute is
+        # read.
         weights = [getattr(module, f"{part}_{suffix}", torch.zeros(hidden)) for part in parts]
         return torch.cat([reorder_gates(self.operator, weight) for weight in weights])
 
     def forward(
         self, tokens: Tensor, lengths: Tensor | None, states: Sequence[Tensor] = ()
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return outputs (T, B, directions * hidden) and the last states, each (directions, B, hidden).
+        """Return outputs (T, B, directions * hidden) and the final states, each of shape (directions, B, hidden).
 
-        `tokens`: (T, B, input). `lengths`: (B,), None to read all tokens. `states`: initial ones, () for zeros.
+        `tokens`: (T, B, input). `lengths`: (B,), or `None` to also read the padding. `states`: initial states, or () to
+        start from zeros.
         """
         time, batch = tokens.shape[0], tokens.shape[1]
         count, hidden = self.state_shape
@@ -95,9 +101,10 @@ class OnnxLayer(nn.Module):
 
 
 class OnnxStack(nn.Module):
-    """Forward of an `nn.LSTM`, `nn.GRU` or `nn.RNN` in ONNX operators, see `use_operators`.
+    """Class with a method `forward` that computes an `nn.LSTM`, `nn.GRU` or `nn.RNN` by ONNX operators.
 
-    Like PyTorch's it reads the padding too, and returns the outputs and the last states.
+    The function `use_operators` makes a recurrent module an instance of this class. As in PyTorch, `forward` also reads
+    the padding, and returns the outputs and the last states.
     """
 
     onnx_layers: nn.ModuleList
@@ -109,8 +116,8 @@ class OnnxStack(nn.Module):
         if not isinstance(input, Tensor):
             raise InputError(self.onnx_name, "gets a PackedSequence", f"give it the padded tokens, or use {RECURRENT}")
         if self.proj_size:
-            # The state is narrower than the gates. PyTorch's exporter writes an LSTM all the same, which no runtime
-            # loads, so it is refused by name. Not before it runs, because the module may bring an `onnx_form`.
+            # With proj_size, a state has fewer channels than a gate. The ONNX operators do not support such states. The
+            # check is in this method, because the method does not run for a module that has its own `onnx_form`.
             raise InputError(self.onnx_name, "has a proj_size, which ONNX lacks", PROJECTION)
         if input.dim() != 3:
             raise InputError(self.onnx_name, "gets tokens without a batch axis", "add it by unsqueeze")
@@ -128,14 +135,18 @@ class OnnxStack(nn.Module):
 
 
 def is_stack(module: nn.Module) -> bool:
-    """Return True for a module that `use_operators` takes: a recurrent one with PyTorch's forward."""
+    """Return True if `use_operators` can replace the method `forward` of a module.
+
+    The module must be an `nn.LSTM`, `nn.GRU` or `nn.RNN` with PyTorch's own method `forward`.
+    """
     return isinstance(module, nn.RNNBase) and type(module).forward in FORWARDS
 
 
 def use_operators(module: nn.RNNBase, path: str) -> None:
-    """Let a module compute by ONNX operators from now on. `path`: its name in its network, for errors.
+    """Make a recurrent module compute its outputs by ONNX operators, in place (see `OnnxStack`).
 
-    It stays of its class, because the code around it may ask for that, read its settings, or flatten its weights.
+    The module remains an instance of its original class, because other code may check the class of the module. `path`:
+    name of the module in the network, which error messages contain.
     """
     suffixes = ("", "_reverse") if module.bidirectional else ("",)
     module.onnx_layers = nn.ModuleList(

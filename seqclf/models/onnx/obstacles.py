@@ -1,6 +1,7 @@
-"""Names of modules that cannot be exported, for errors of one line.
+"""Error messages for a failed ONNX export. A message names the module that cannot be exported.
 
-PyTorch's exporter reports pages of its own stack. The user needs the innermost module of the network at fault.
+PyTorch's exporter reports its own long stack trace. The message of this module has one line, with the innermost module
+of the network that failed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from torch import Tensor, nn
 from seqclf.errors import InputError
 
 REMEDY = "give that module an onnx_form (see docs/extending.md), or set export=false"
-WRAPPER = "classifier."  # prefix of module names in the exported network
+WRAPPER = "classifier."  # prefix of all module names in the exported network
 
 
 def explain_failure(network: nn.Module, error: BaseException) -> InputError:
-    """Return the module of `network` in which the exporter failed, the reason, and the remedy."""
+    """Return an error with the module that the exporter failed to convert, the reason and a remedy."""
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, InputError):
@@ -43,7 +44,8 @@ def _innermost_module(network: nn.Module, causes: list[BaseException]) -> str | 
             if isinstance(module, nn.Module) and names.get(id(module)):
                 location = describe(names[id(module)], module)
             node = frame.f_locals.get("node")
-            # Translating to ONNX starts from a graph, whose nodes remember the modules they came from.
+            # The exporter converts the nodes of a graph to ONNX. The metadata of a graph node names the module that
+            # created the node.
             if isinstance(node, torch.fx.Node) and (stack := node.meta.get("nn_module_stack")):
                 path, kind = list(stack.values())[-1]
                 location = describe(path, kind)
@@ -51,9 +53,9 @@ def _innermost_module(network: nn.Module, causes: list[BaseException]) -> str | 
 
 
 def describe(path: str, kind: Any) -> str:
-    """Return the path of a module and its class.
+    """Return the path and the class name of a module as text, such as `encoder.blocks.0 (Block)`.
 
-    `path`: in the exported network. `kind`: the module, its class, or the dotted name of that.
+    `path`: path of the module in the exported network. `kind`: the module, its class, or the dotted name of its class.
     """
     name = kind if isinstance(kind, str) else (kind if isinstance(kind, type) else type(kind)).__name__
     inner_path = f"{path}.".removeprefix(WRAPPER).removesuffix(".")
@@ -70,7 +72,12 @@ def _reason(error: BaseException) -> str:
 
 
 class _FixedAxisFinder:
-    """Finds the innermost module that runs when a free axis becomes a fixed one. `sizes`: returns the free sizes."""
+    """Finds the module that makes a dynamic axis constant during the export.
+
+    The result is the innermost module that is running when the size of the axis becomes a constant.
+
+    `sizes`: symbolic sizes of the batch axis and the time axis of the example input.
+    """
 
     def __init__(self, network: nn.Module):
         self.names = {module: name for name, module in network.named_modules()}
@@ -95,7 +102,10 @@ class _FixedAxisFinder:
 def explain_fixed_axis(
     network: nn.Module, fields: Mapping[str, Tensor], lengths: Tensor, shapes: Any, axis: str
 ) -> InputError:
-    """Return the module of `network` that fixes an axis of its input to the size of the example."""
+    """Return an error that names the module which makes an input axis constant.
+
+    The constant is the size of the axis in the example input. `axis`: name of the axis, "sequences" or "tokens".
+    """
     finder = _FixedAxisFinder(network)
 
     def start(module: nn.Module, arguments: Any) -> None:
@@ -107,7 +117,7 @@ def explain_fixed_axis(
         hooks += [part.register_forward_pre_hook(finder.enter), part.register_forward_hook(finder.leave)]
     try:
         torch.export.export(network, (dict(fields), lengths), dynamic_shapes=shapes, strict=False)
-    except Exception:  # that it fixes an axis, which is what the hooks have seen
+    except Exception:  # the export fails because of the constant axis, but the hooks have found the module
         pass
     finally:
         for hook in hooks:

@@ -1,6 +1,6 @@
-"""The running maximum, which ONNX lacks, as an ONNX function."""
+"""Running maximum over tokens as an ONNX function. ONNX has no operator for a running maximum."""
 # mypy: ignore-errors
-# onnxscript reads the source of `RunningMaximum` and turns it into a graph. Python never runs it.
+# onnxscript converts the source code of `RunningMaximum` to an ONNX graph. Python never runs `RunningMaximum`.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def RunningMaximum(values):  # noqa: N802 # pragma: no cover
 
 
 class OnnxRunningMax(nn.Module):
-    """Forward of a `RunningMax` in operations that ONNX has. Runs only inside the exporter."""
+    """A `RunningMax` in operations that ONNX has. The method `forward` runs only inside the ONNX exporter."""
 
     onnx_function = RunningMaximum
 

@@ -1,7 +1,7 @@
-"""The Tree-LSTM as an ONNX graph: one `Loop` over the levels of all trees of a batch.
+"""Export of a Tree-LSTM as an ONNX graph. The graph has one `Loop` over the levels of the trees of a batch.
 
-PyTorch's exporter has no loop over tensors that change their size, so the loop is written as an ONNX function, which
-the graph calls and the export puts in its place.
+The loop is written as an ONNX function, because PyTorch's exporter does not support loops whose tensors change their
+size. The exported graph calls this function, and the call is then inlined.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from seqclf.models.tree_levels import DOUBLINGS, sort_nodes
 
 
 class OnnxTreeLSTM(nn.Module):
-    """Forward of a `TreeLSTM` in operations that ONNX has. Runs only inside the exporter."""
+    """A `TreeLSTM` in operations that ONNX has. The method `forward` runs only inside the ONNX exporter."""
 
     structure = ("parents",)
     weight: Tensor
     bias: Tensor
 
     def __init__(self, encoder: Any):
-        """`encoder`: the `TreeLSTM`, whose module needs this one only to export."""
+        """Copy the weights of a `TreeLSTM` encoder. The weight matrices are transposed for ONNX."""
         super().__init__()
         self.size = encoder.size
         self.in_rows = encoder.in_rows

@@ -1,13 +1,16 @@
-"""Levels of a Tree-LSTM as ONNX functions: a `Loop` from the deepest nodes to the roots, whose states they return.
+"""Tree-LSTM cells as ONNX functions. Each function has a `Loop` over the levels of the trees of a batch.
 
-Arguments: `tokens` (N, D) sorted by depth; weights and biases of the gates; `begins`, the place of the first node of
-each depth; `inner`, the number of inner nodes of each depth; `levels`; `slots`, see `ChildSumCell`.
+The loop starts at the deepest level, and the function returns the states of the roots. The arguments are the weights
+and biases of the gates, and the following arrays. `tokens`: (N, D) tokens sorted by depth. `begins`: index of the first
+node of each depth. `inner`: number of inner nodes of each depth. `levels`: number of levels. `slots`: see
+`ChildSumCell`.
 
-Numbers are constants of their type: a literal would become a `CastLike`, of which ONNX Runtime warns.
+Numbers are written as `Constant` nodes. A Python number would become a `CastLike` node, and ONNX Runtime prints
+warnings about `CastLike` nodes.
 """
 # mypy: ignore-errors
-# onnxscript reads the source of these functions and turns it into a graph. Python never runs it.
-# Both loops repeat what they share: a function that they call would need a place in the graph of its own.
+# onnxscript converts the source code of these functions to ONNX graphs. Python never runs the functions.
+# The two functions repeat some code, because a common helper function would become another ONNX function in the graph.
 
 from typing import Any
 

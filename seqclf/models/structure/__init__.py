@@ -1,1 +1,1 @@
-"""Changes of the structure of a network that is being trained."""
+"""Changes to the structure of a network during training, such as more layers or wider layers."""

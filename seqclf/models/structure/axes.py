@@ -1,8 +1,9 @@
-"""Axes of weights by the old units that the new ones continue, and the new weights that follow from them.
+"""Computation of the weights of a widened layer from the weights of the old layer.
 
-A network is widened by copies of its units, as in Net2Net (Chen et al. 2016). Copies compute the same value, and the
-weights that read them share the old weight between them. So the network computes the same function, and since the
-shares are unequal the copies do not stay the same.
+A layer is widened by copying its units, as in Net2Net (Chen et al. 2016). The word "continue" is used for copies: a new
+unit continues the old unit that it copies. All copies of a unit compute the same value. If the next layer multiplies a
+unit by a weight, the weight is divided among the copies of the unit, so that the network computes the same function as
+before. The parts of a divided weight are unequal, so that training makes the copies different.
 """
 
 from __future__ import annotations
@@ -12,31 +13,37 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-NEW = -1  # a unit that continues none
-UNEVENNESS = 0.5  # shares of two copies are between 1/4 and 3/4
+NEW = -1  # marks a new unit that continues no old unit
+UNEVENNESS = 0.5  # spread of the parts of a divided weight; each of two copies gets between 1/4 and 3/4
 
 
 class Axis(NamedTuple):
-    """An axis of a weight. `units`: (N,) int64 old unit that each unit continues, or `NEW`.
+    """Mapping of new units to old units along one axis of a weight tensor.
 
-    `summed`: the layer sums over this axis, so that the weights of copies share the weight of their unit. The units of
-    other axes are outputs of the layer, and those of copies are equal.
+    `units`: (N,) int64 index of the old unit that each new unit continues, or `NEW`. `summed`: True if the units are
+    inputs of the layer, because the layer sums over its inputs. The weight of an old input is divided among the copies
+    of the input. `summed` is False if the units are outputs of the layer. All copies of an output have the same
+    weights.
     """
 
     units: Tensor
     summed: bool = False
 
     def is_kept(self, size: int) -> bool:
-        """Return True if all `size` old units are left as they were."""
+        """Return True if the new units are the `size` old units in the same order."""
         return len(self.units) == size and bool((self.units == torch.arange(size)).all())
 
     def copies(self) -> Tensor:
-        """Return the number of copies (N,) of the old unit of each unit."""
+        """Return, for each new unit (N,), the number of new units that continue the same old unit."""
         known = self.units.clamp(min=0)
         return torch.bincount(known[self.units >= 0], minlength=int(known.max()) + 1)[known].clamp(min=1)
 
     def is_new(self, dimension: int, dimensions: int) -> Tensor:
-        """Return a mask of the new units that broadcasts over a weight with this axis as its `dimension`."""
+        """Return a mask that is True for the `NEW` units.
+
+        `dimension`: position of this axis in the weight tensor. The mask has `dimensions` axes, so it broadcasts over
+        the weight tensor.
+        """
         shape = [1] * dimensions
         shape[dimension] = len(self.units)
         return (self.units == NEW).view(shape)
@@ -46,12 +53,12 @@ Axes = tuple[Axis, ...]
 
 
 def kept(size: int) -> Tensor:
-    """Return the units of an axis that stays as it is."""
+    """Return the `units` of an unchanged axis (see `Axis`)."""
     return torch.arange(size)
 
 
 def widened(old: int, new: int) -> Tensor:
-    """Return the units of an axis that grows from `old` to `new` units by copies.
+    """Return the `units` of an axis that is widened from `old` to `new` units (see `Axis`).
 
     >>> widened(3, 5).tolist()
     [0, 1, 2, 0, 1]
@@ -60,7 +67,10 @@ def widened(old: int, new: int) -> Tensor:
 
 
 def blocks(units: Tensor, size: int, count: int) -> Tensor:
-    """Return the units of an axis of `count` blocks, such as gates, of which each had `size` units.
+    """Return the `units` of an axis that concatenates several blocks, such as the gates of an LSTM (see `Axis`).
+
+    `units`: old unit that each new unit of one block continues. `size`: number of old units of each block. `count`:
+    number of blocks.
 
     >>> blocks(torch.tensor([0, 1, 0]), size=2, count=2).tolist()
     [0, 1, 0, 2, 3, 2]
@@ -69,12 +79,14 @@ def blocks(units: Tensor, size: int, count: int) -> Tensor:
 
 
 def offset(units: Tensor, by: int) -> Tensor:
-    """Return units whose numbers begin at `by`, those that are new left out."""
+    """Return `units` with `by` added to each index of an old unit. Entries that are `NEW` stay unchanged."""
     return torch.where(units == NEW, NEW, units + by)
 
 
 def is_even(units: Tensor) -> bool:
-    """Return True if all units have the same number of copies, which leaves their mean and variance as they were.
+    """Return True if every old unit has the same number of copies, and no unit is `NEW`.
+
+    The mean and the variance over the new units then equal the mean and the variance over the old units.
 
     >>> is_even(widened(3, 6)), is_even(widened(3, 5))
     (True, False)
@@ -83,9 +95,13 @@ def is_even(units: Tensor) -> bool:
 
 
 def continued_weight(old: Tensor, initial: Tensor, axes: Axes) -> Tensor:
-    """Return a weight that continues `old`. New outputs are those of `initial`. New inputs have the weight 0.
+    """Return the weight of a changed layer.
 
-    The shares of copies are drawn from the default generator.
+    `old`: weight of the old layer. `initial`: random initial weight of the changed layer. Units that continue an old
+    unit get their weights from `old`. Outputs that are `NEW` get their weights from `initial`. Inputs that are `NEW`
+    get the weight 0.
+
+    The weight of an input is divided among its copies at random, with PyTorch's default random generator.
 
     >>> old = torch.tensor([[2.0, 4.0]])
     >>> axes = (Axis(kept(1)), Axis(widened(2, 4), summed=True))
@@ -97,7 +113,7 @@ def continued_weight(old: Tensor, initial: Tensor, axes: Axes) -> Tensor:
     for dimension, axis in enumerate(axes):
         if axis.summed and bool((axis.copies() > 1).any()):
             weight = _shared(weight, axis, dimension)
-    # Outputs last: a new one keeps all of its initial weights.
+    # Set the new outputs last, so that all weights of a new output are initial weights.
     for dimension, axis in sorted(enumerate(axes), key=lambda entry: not entry[1].summed):
         if bool((axis.units == NEW).any()):
             new = axis.is_new(dimension, weight.dim()).to(weight.device)
@@ -112,21 +128,23 @@ def _selected(values: Tensor, axes: Axes) -> Tensor:
 
 
 def _shared(weight: Tensor, axis: Axis, dimension: int) -> Tensor:
-    """Return a weight with its copies along an axis divided into random shares, whose sum is exactly the weight.
+    """Divide the weight of each old unit among the copies of the unit, into random parts.
 
-    A share is rounded to a multiple of the last digit of its weight, so that no sum of shares is rounded.
+    Each part of the weight is rounded to a multiple of the last binary digit of the old weight, so that the sum of the
+    parts equals the old weight exactly.
     """
     if weight.is_meta:
         return weight
     units = axis.units.clamp(min=0)
-    # Drawn and computed on the CPU: a seed gives the same weights on every device, and not all have float64.
+    # Compute on the CPU, because not all devices support float64, and because a seed then results in the same weights
+    # on every device.
     exact = weight.detach().to("cpu", torch.float64)
     raw = 1 + UNEVENNESS * (2 * torch.rand(weight.shape, dtype=torch.float64) - 1)
     raw = raw.masked_fill(axis.is_new(dimension, weight.dim()), 0.0)
     digit = torch.exp2(torch.frexp(exact).exponent.double()) * (torch.finfo(weight.dtype).eps / 2)
     shares = torch.round(exact * raw / _totals(raw, units, dimension).index_select(dimension, units) / digit) * digit
     shares = torch.where(axis.is_new(dimension, weight.dim()), exact, shares)
-    # What rounding left over goes to the last copy.
+    # Add the remainder of the rounding to the part of the last copy.
     positions = torch.arange(len(units)).masked_fill(axis.units == NEW, NEW)
     last = torch.full([int(units.max()) + 1], NEW).scatter_reduce(0, units, positions, "amax")
     known = last[last != NEW]
@@ -137,17 +155,19 @@ def _shared(weight: Tensor, axis: Axis, dimension: int) -> Tensor:
 
 
 def _totals(values: Tensor, units: Tensor, dimension: int) -> Tensor:
-    """Return the sums of the values of the copies of each unit."""
+    """Return the sum of `values` over the copies of each old unit."""
     sizes = list(values.shape)
     sizes[dimension] = int(units.max()) + 1
     return values.new_zeros(sizes).index_add(dimension, units, values)
 
 
 def continued_moment(old: Tensor, axes: Axes, power: int) -> Tensor:
-    """Return a running mean of gradients (`power` 1) or of their squares (2) of a weight with these axes.
+    """Return an optimizer's running mean of the gradients of a changed weight.
 
-    The gradient of a unit is shared by its copies. New entries start at 0, or at the mean square of the others, since
-    an optimizer divides by its root.
+    `old`: running mean for the old weight. `power`: 1 for a mean of gradients, 2 for a mean of squared gradients. The
+    gradient of an old output is divided among the copies of the output. If `power` is 1, the entries of `NEW` units
+    start at 0. If `power` is 2, the entries of `NEW` units start at the mean of `old`, because an optimizer divides by
+    the square root of the entries.
     """
     moment = _selected(old, axes)
     for dimension, axis in enumerate(axes):

@@ -1,4 +1,4 @@
-"""An optimizer goes on with the weights of a changed network, and with their state."""
+"""Transfer of an optimizer and its state to a network whose structure was changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from seqclf.errors import InputError
 from seqclf.models.structure.axes import Axes, continued_moment
 
-# States of torch.optim by weight that are means of gradients (1) or of their squares (2), or behave like them.
+# dict name of a state in torch.optim → power. The power is 1 for a state that scales with the gradient, and 2 for a
+# state that scales with the squared gradient.
 POWERS = {
     **dict.fromkeys(("momentum_buffer", "exp_avg", "grad_avg", "exp_inf"), 1),
     **dict.fromkeys(("exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum"), 2),
@@ -22,12 +23,16 @@ POWERS = {
 def carry_optimizer(
     optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Parameter], network: nn.Module, axes: Mapping[str, Axes]
 ) -> None:
-    """Replace the weights `before` of a changed network in its optimizer by the weights that it has now.
+    """Make an optimizer of the old network train the changed network.
 
-    A weight stays in its group. A new one joins the group of the weight with the most similar name, among groups with
-    weights of its kind: matrices, or vectors. State of a weight that stays as it is is not touched, that of a weight
-    that changes its size changes with it, and a new weight starts without state. Raises InputError for an optimizer
-    that holds other weights, or keeps one state for all of them.
+    `before`: dict name → weight of the old network. `network`: the changed network. `axes`: dict weight name → axes,
+    for each weight of the changed network that continues an old weight.
+
+    A weight that continues an old weight stays in the parameter group of the old weight. A weight that continues no old
+    weight is added to the group with the most similar weight name. Groups with a weight of the same kind, a matrix or a
+    vector, are preferred. The optimizer state of an unchanged weight is kept. The optimizer state of a resized weight
+    is resized. A weight that continues no old weight starts without a state. Raises InputError if the optimizer does
+    not train the old network, or if the optimizer keeps one state for all weights together.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InputError(
@@ -43,14 +48,14 @@ def carry_optimizer(
             groups[_nearest(name, weight, groups, before)].append(name)
     order = {name: index for index, name in enumerate(weights)}
     for group, names in zip(optimizer.param_groups, groups, strict=True):
-        # In the order of the network, so that a new optimizer takes the state from a checkpoint.
+        # Sort the weights in the order of the network, so that the optimizer of a resumed run can load the state.
         ordered = sorted((name for name in names if name in weights), key=order.__getitem__)
         _replace_weights(group, before, {name: weights[name] for name in ordered})
     for name, old in before.items():
         if name in known and weights.get(name) is not old:
             state = optimizer.state.pop(old, None)
             continued = _continued_state(state, old, axes[name]) if state and name in axes else {}
-            if continued:  # an empty state would look like a damaged one, where the weight is frozen
+            if continued:  # a frozen weight gets no entry, because an empty state would look damaged
                 optimizer.state[weights[name]] = continued
     _start_missing_state(optimizer, {id(weight) for weight in before.values()})
 
@@ -58,9 +63,12 @@ def carry_optimizer(
 def _replace_weights(
     group: dict[str, Any], before: Mapping[str, nn.Parameter], weights: Mapping[str, nn.Parameter]
 ) -> None:
-    """Let a group hold `weights` in the place of those it has of the network `before`."""
+    """Replace the weights of the old network in a parameter group by `weights`.
+
+    `before`: dict name → weight of the old network.
+    """
     old_names = {id(weight): name for name, weight in before.items()}
-    if "param_names" in group:  # of an optimizer that was made from named parameters
+    if "param_names" in group:  # the optimizer was created from named parameters
         pairs = list(zip(group["params"], group["param_names"], strict=True))
         prefix = next((name.removesuffix(old_names[id(old)]) for old, name in pairs if id(old) in old_names), "")
         others = [name for old, name in pairs if id(old) not in old_names]
@@ -69,19 +77,19 @@ def _replace_weights(
 
 
 def _start_missing_state(optimizer: torch.optim.Optimizer, old_ids: set[int]) -> None:
-    """Start the state of new weights where an optimizer does so when it is made, as Adagrad, and not at a step."""
+    """Create the state of new weights, if the optimizer creates states in its constructor (as Adagrad does)."""
     for group in optimizer.param_groups:
         new = [weight for weight in group["params"] if id(weight) not in old_ids and not optimizer.state.get(weight)]
         options = {name: value for name, value in group.items() if name not in ("params", "param_names")}
         try:
             started = type(optimizer)([{"params": new, **options}]).state if new else {}  # type: ignore[call-arg]
-        except TypeError:  # of another package, with arguments that are not in its groups
+        except TypeError:  # a third-party optimizer may need other constructor arguments
             started = {}
         optimizer.state.update(started)
 
 
 def _groups(optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Parameter]) -> list[list[str]]:
-    """Return the names of the weights of each group."""
+    """Return the names of the weights in each parameter group."""
     names = {id(weight): name for name, weight in before.items()}
     return [
         [names[id(weight)] for weight in group["params"] if id(weight) in names] for group in optimizer.param_groups
@@ -89,7 +97,7 @@ def _groups(optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Parameter]
 
 
 def _nearest(name: str, weight: Tensor, groups: list[list[str]], before: Mapping[str, nn.Parameter]) -> int:
-    """Return the index of the group that a new weight joins."""
+    """Return the index of the parameter group to which a new weight is added."""
 
     def likeness(index: int) -> tuple[bool, int]:
         alike = [other for other in groups[index] if other in before and (before[other].ndim > 1) == (weight.ndim > 1)]
@@ -99,7 +107,7 @@ def _nearest(name: str, weight: Tensor, groups: list[list[str]], before: Mapping
 
 
 def _common(name: str, other: str) -> int:
-    """Return the number of parts that two dotted names begin with in common.
+    """Return the number of parts at the start of two dotted names that are the same in both names.
 
     >>> _common("encoder.layers.0.weight", "encoder.layers.1.weight")
     2
@@ -109,7 +117,7 @@ def _common(name: str, other: str) -> int:
 
 
 def _continued_state(state: Mapping[str, Any], old: Tensor, axes: Axes) -> dict[str, Any]:
-    """Return the state of a weight that changed its size. Empty, for a new start, if it cannot be continued."""
+    """Return the optimizer state of a resized weight, or an empty dict if the state cannot be resized."""
     continued: dict[str, Any] = {}
     for name, value in state.items():
         if not isinstance(value, Tensor) or value.ndim == 0:

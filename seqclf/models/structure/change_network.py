@@ -1,4 +1,4 @@
-"""A network after a change of its config: its weights continue those of the old network as far as they can."""
+"""Construction of a changed network, whose weights are computed from the weights of the old network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 import torch
 from torch import nn
 
-from seqclf.config.suggestions import did_you_mean
+from seqclf.config.hints import did_you_mean
 from seqclf.config.targets import Config, is_foreign, targets
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
@@ -19,9 +19,10 @@ from seqclf.models.structure.network_axes import continue_classifier, start_as_i
 
 
 class ChangedNetwork(NamedTuple):
-    """A new network, and the axes of its weights that continue old ones.
+    """A network after a change of its model config.
 
-    `preserves`: its logits are those of the old network, but for rounding.
+    `axes`: dict weight name → axes, for each weight that continues an old weight (see `Axis`). `preserves`: True if the
+    changed network computes the same logits as the old network, except for rounding errors.
     """
 
     network: Any
@@ -32,10 +33,11 @@ class ChangedNetwork(NamedTuple):
 def change_network(
     network: Any, config: Config, fields: Sequence[FieldSpec], num_classes: int, seed: int
 ) -> ChangedNetwork:
-    """Return the network of `config` with the weights of `network`, an earlier one of the same data.
+    """Build the network of a new config, with weights that continue the weights of the old network.
 
-    Weights that keep their size stay the same parameters, frozen or not. `seed`: of the new weights. The old network
-    must not be used any more. A network without memory, on the device `meta`, becomes another one.
+    `network`: the old network, which must read the same fields. The caller must not use the old network afterwards,
+    because the new network takes over its unchanged weights as the same parameters. `config`: the new model config.
+    `seed`: random seed for the new weights. The new network is on the same device as the old network.
     """
     weight = next(network.parameters())
     with torch.random.fork_rng(devices=[]):
@@ -53,16 +55,16 @@ def change_network(
             preserves &= continued.preserves
     for module in changed.modules():
         if isinstance(module, nn.RNNBase):
-            module.flatten_parameters()  # cuDNN wants the weights of a layer in one block of memory
+            module.flatten_parameters()  # cuDNN needs all weights of a layer in one block of memory
     changed.train(network.training)
     return ChangedNetwork(changed, axes, preserves)
 
 
 def require_memory(config: Config, fields: Sequence[FieldSpec], num_classes: int) -> None:
-    """Raise InputError if the weights of a network and their gradients need more memory than there is.
+    """Raise InputError if the weights and gradients of a network need more memory than the machine has.
 
-    They are counted on a network without memory. One with code of another package, which may need its weights when it
-    is made, is not counted.
+    To count its weights, the network is built on the device `meta`, which allocates no memory. A network with
+    third-party code is not checked, because its constructor may not work on the device `meta`.
     """
     if any(is_foreign(target) for _, target in targets(config, "model")):
         return
@@ -81,7 +83,10 @@ def require_memory(config: Config, fields: Sequence[FieldSpec], num_classes: int
 
 @torch.no_grad()
 def _hand_over(old: nn.Module, new: nn.Module, axes: Mapping[str, Axes]) -> None:
-    """Give `new` the weights of `old`, those that keep their size as they are."""
+    """Set the weights and buffers of `new` to values from `old`.
+
+    A weight whose axes are all unchanged is not copied: `new` gets the parameter of `old`.
+    """
     for name, initial in list(new.named_parameters()):
         if name not in axes:
             continue
@@ -97,12 +102,15 @@ def _hand_over(old: nn.Module, new: nn.Module, axes: Mapping[str, Axes]) -> None
 
 
 def is_kept(axes: Axes, weight: torch.Tensor) -> bool:
-    """Return True if a weight stays as it is."""
+    """Return True if no axis of a weight is changed."""
     return all(axis.is_kept(size) for axis, size in zip(axes, weight.shape, strict=True))
 
 
 def members(network: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each classifier of an ensemble, or the network itself, with the beginning of the names of its weights."""
+    """Yield a prefix and a classifier for each member of an ensemble, or for the network itself.
+
+    The prefix is the start of the classifier's weight names in `network`.
+    """
     if isinstance(network, Ensemble):
         yield from ((f"members.{index}.", member) for index, member in enumerate(network.members))
     else:
@@ -110,10 +118,11 @@ def members(network: Any) -> Iterator[tuple[str, Any]]:
 
 
 def set_trainable(network: Any, modules: Sequence[str], trainable: bool, key: str) -> None:
-    """Freeze the weights of modules, or let them learn again. In an ensemble, those of every member.
+    """Freeze or unfreeze the weights of modules. In an ensemble, the modules of all members are frozen or unfrozen.
 
-    `modules`: dotted names in the network, such as `embedding` or `encoder.forward_layers.0`. A frozen weight has no
-    gradient, so no optimizer changes it. Raises InputError, which begins with `key`, for a name without such weights.
+    `modules`: dotted names of modules, such as `embedding` or `encoder.forward_layers.0`. `trainable`: False to freeze,
+    True to unfreeze. A frozen weight gets no gradient, so an optimizer does not change the weight. Raises an InputError
+    that begins with `key` if a module does not exist, or if its weights are already frozen or unfrozen as requested.
     """
     for name in modules:
         found = False
@@ -138,12 +147,12 @@ def _module(network: nn.Module, name: str, key: str) -> nn.Module:
 
 
 def frozen_weights(network: nn.Module) -> list[str]:
-    """Return the names of the weights that do not learn."""
+    """Return the names of the frozen weights of a network."""
     return [name for name, weight in network.named_parameters() if not weight.requires_grad]
 
 
 def freeze_weights(network: nn.Module, names: Sequence[str]) -> None:
-    """Freeze weights by name, as `frozen_weights` lists them."""
+    """Freeze the weights in `names`, a list of weight names that `frozen_weights` returned."""
     weights = dict(network.named_parameters())
     for name in names:
         if name not in weights:

@@ -1,4 +1,4 @@
-"""Axes of the weights of two networks, the second of which is the first one after a change of its config."""
+"""Mapping of the weights of a changed network to the weights of the old network."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from seqclf.models.structure.axes import NEW, Axes, Axis, blocks, is_even, kept,
 from seqclf.models.transformer import Transformer
 from seqclf.models.tree_lstm import BinaryCell, TreeLSTM
 
-# The rules below take parts of modules, which PyTorch types as Module or Tensor; hence Any.
+# The functions in this file annotate modules as Any, because PyTorch annotates every submodule as Module or Tensor.
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 
 class Continued(NamedTuple):
-    """The weights of a module that continue those of an older one, by name, and the units of its outputs.
+    """Mapping of the weights and outputs of a changed module to the weights and outputs of the old module.
 
-    `preserves`: the new module computes the function of the old one, with copies of its outputs.
+    `axes`: dict weight name → axes, for each weight that continues an old weight (see `Axis`). `outputs`: (N,) int64
+    index of the old output that each new output continues, or `NEW`. `preserves`: True if each new output always equals
+    the old output that it continues.
     """
 
     axes: dict[str, Axes]
@@ -33,12 +35,15 @@ class Continued(NamedTuple):
 
 
 def unchanged(module: nn.Module) -> dict[str, Axes]:
-    """Return the axes of the weights of a module that stays as it is."""
+    """Return a dict weight name → axes, for a module without changes. Each unit continues itself."""
     return {name: tuple(Axis(kept(size)) for size in weight.shape) for name, weight in module.named_parameters()}
 
 
 def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Continued:
-    """Return the weights of `new` that continue those of `old`, a classifier of the same data."""
+    """Return the mapping from a changed classifier to the old classifier.
+
+    Both classifiers must read the same fields.
+    """
     embedding = _embedding(old.embedding, new.embedding)
     encoder = _encoder(old.encoder, new.encoder, embedding.outputs)
     pooling = _pooling(old, new, encoder.outputs)
@@ -58,7 +63,8 @@ def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Con
             "halting.outputs.bias": (Axis(kept(1)),),
             "halting.certainty": (),
         }
-    # The norm of the pooled vector sees copies in its mean and variance, unless all units have as many.
+    # The pooled vector is normalized. If some units have more copies than others, the mean and variance of the pooled
+    # vector change, and the logits change too.
     preserves = encoder.preserves and pooling.preserves and is_even(pooled)
     return Continued(axes, pooled, preserves)
 
@@ -88,7 +94,8 @@ def _encoder(old: Any, new: Any, inputs: Tensor) -> Continued:
     for kind, rule in ENCODERS.items():
         if type(old) is kind:
             return rule(old, new, inputs)
-    # Of an encoder that is not known here, what stays as it is: all of it, unless a caller changed its arguments.
+    # For any other encoder, keep the weights whose shapes are unchanged. All shapes are unchanged, unless the caller
+    # changed arguments of the encoder.
     shapes = {name: weight.shape for name, weight in new.named_parameters()}
     same = {name for name, weight in old.named_parameters() if shapes.get(name) == weight.shape}
     axes = {name: of_weight for name, of_weight in unchanged(old).items() if name in same}
@@ -114,7 +121,7 @@ def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
             axes[f"{direction}.{index}.weight_ih_l0"] = (rows, read)
             axes[f"{direction}.{index}.weight_hh_l0"] = (rows, Axis(hidden, summed=True))
             axes |= {f"{direction}.{index}.{name}_l0": (rows,) for name in ("bias_ih", "bias_hh")}
-    # The first residual layer stays the first, as layers are added and removed at the top.
+    # Layers are added and removed at the end of the stack, so the index of the first residual layer does not change.
     axes |= {f"scales.{index}": (Axis(kept(1)),) for index in range(min(len(old.scales), len(new.scales)))}
     return Continued(axes, outputs, preserves)
 
@@ -135,7 +142,7 @@ def _conv_recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
 
 
 def _transformer(old: Any, new: Any, inputs: Tensor) -> Continued:
-    stream = widened(old.size, new.size)  # heads too, as they keep their channels
+    stream = widened(old.size, new.size)  # copies whole heads, because a head always has the same number of channels
     axes: dict[str, Axes] = {"input.weight": (Axis(stream), Axis(inputs, summed=True)), "input.bias": (Axis(stream),)}
     axes |= {f"norm.{name}": (Axis(stream),) for name in ("weight", "bias")}
     for index in range(min(len(old.blocks), len(new.blocks))):
@@ -184,7 +191,11 @@ ENCODERS: dict[type, Callable[[Any, Any, Tensor], Continued]] = {
 
 
 def _pooling(old: SequenceClassifier, new: SequenceClassifier, outputs: Tensor) -> Continued:
-    """Return the pooled units. A kind that is new continues one that is left out, if there is one."""
+    """Return the mapping of the new pooled units to the old pooled units.
+
+    If one pooling kind is replaced by another, such as "mean" by "max", the units of the new kind continue the units of
+    the removed kind.
+    """
     before, after = old.pooling.kinds, new.pooling.kinds
     free = [kind for kind in before if kind not in after]
     sources = [kind if kind in before else (free.pop(0) if free else None) for kind in after]
@@ -199,7 +210,11 @@ def _pooling(old: SequenceClassifier, new: SequenceClassifier, outputs: Tensor) 
 
 
 def start_as_identity(old: Any, new: Any) -> None:
-    """Let the blocks that a transformer has more than before add nothing. Other new layers do so from the start."""
+    """Zero the output weights of the blocks that are added to a transformer.
+
+    With zero output weights, an added block is the identity. In other encoders, an added layer is the identity from the
+    start, so this function changes nothing.
+    """
     if type(old) is not Transformer:
         return
     for block in new.blocks[len(old.blocks) :]:

@@ -1,4 +1,7 @@
-"""The key `structure` of a training config: changes of the model at epochs, checked without PyTorch."""
+"""The key `structure` of a training config, which schedules changes of the model during training.
+
+This module does not import PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,23 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, Field
 
+from seqclf.config.hints import did_you_mean
 from seqclf.config.options import Count, NonNegative, Options, Texts, parse_options
 from seqclf.config.override_text import is_plain, label_text, quoted
-from seqclf.config.suggestions import did_you_mean
 from seqclf.config.targets import Config
 from seqclf.errors import InputError
 from seqclf.models.options import CellName, DropoutShare, Layout, PoolingNames
 
 NOT_OF_MODEL = {"epoch", "freeze", "unfreeze"}
-MAX_LAYERS = 1000  # each is a module, so that more take minutes to make, and no network learns with so many
-LEFT_OUT: Any = None  # of a key without a new value; it cannot be written
+MAX_LAYERS = 1000  # a network with more layers takes minutes to build, and does not learn
+LEFT_OUT: Any = None  # default for a key that is missing from the config; a config cannot set a key to None
 
 
 class ModelChange(Options):
-    """New values of keys of `model`, and modules to freeze or unfreeze. A key that is left out stays as it is."""
+    """A change of the model: new values for keys of the model config, and modules to freeze or unfreeze.
+
+    A key that is missing from the change keeps its value in the model config.
+    """
 
     layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = LEFT_OUT
     hidden_size: Count = LEFT_OUT
@@ -40,7 +46,7 @@ class ModelChange(Options):
     unfreeze: Texts = ()
 
     def of_model(self) -> dict[str, Any]:
-        """Return the new values by key of `model`."""
+        """Return a dict key of the model config → new value."""
         return {name: getattr(self, name) for name in CHANGEABLE if name in self.model_fields_set}
 
 
@@ -49,7 +55,10 @@ KEYS = f"freeze, unfreeze, or a key of model: {', '.join(CHANGEABLE)}"
 
 
 class ScheduleEntry(ModelChange):
-    """An entry of `structure`. `epoch`: counts from 1."""
+    """One entry of the list `structure` in a training config.
+
+    `epoch`: the model changes at the start of this epoch. Epochs are counted from 1.
+    """
 
     epoch: Count
 
@@ -58,7 +67,10 @@ Change = TypeVar("Change", bound=ModelChange)
 
 
 class ScheduledChange(NamedTuple):
-    """A change at the start of the epoch `epoch`, which counts from 1. `key`: its place in the config, for errors."""
+    """A validated change of the model, which is made at the start of an epoch.
+
+    `key`: config key of the change, which error messages contain. `epoch`: number of the epoch, counted from 1.
+    """
 
     key: str
     epoch: int
@@ -66,7 +78,7 @@ class ScheduledChange(NamedTuple):
 
 
 def read_schedule(entries: Any) -> list[ScheduledChange]:
-    """Return the changes of a schedule in the order in which they are made.
+    """Validate the entries of a schedule, and return the changes sorted by epoch.
 
     >>> [change.epoch for change in read_schedule([{"epoch": 5, "hidden_size": 192}, {"epoch": 3, "layers": 2}])]
     [3, 5]
@@ -95,7 +107,10 @@ def read_schedule(entries: Any) -> list[ScheduledChange]:
 
 
 def read_change(kind: type[Change], values: Mapping[str, Any], key: str) -> Change:
-    """Return a checked change. `key`: where it stands, for errors. Raises InputError for one that changes nothing.
+    """Validate a change, and return the change as an instance of `kind`.
+
+    `key`: config key of the change, which error messages contain. Raises InputError if a value is invalid or the change
+    is empty.
 
     >>> read_change(ModelChange, {"freeze": "embedding"}, "change_structure").freeze
     ('embedding',)
@@ -111,7 +126,7 @@ def read_change(kind: type[Change], values: Mapping[str, Any], key: str) -> Chan
 
 
 def _written(value: Any) -> str:
-    """Return a value as Hydra reads it.
+    """Return a value as text that Hydra can parse.
 
     >>> print(_written({"epoch": 3, "freeze": ["embedding"], "bidirectional": True}))
     {epoch: 3, freeze: [embedding], bidirectional: true}
@@ -124,7 +139,7 @@ def _written(value: Any) -> str:
 
 
 def check_schedule(entries: Any) -> Any:
-    """Refuse a schedule that `read_schedule` refuses."""
+    """Return the entries of a schedule unchanged. Raises InputError if an entry is invalid (see `read_schedule`)."""
     read_schedule(entries)
     return entries
 
@@ -132,7 +147,8 @@ def check_schedule(entries: Any) -> Any:
 Schedule = Annotated[list[dict[str, Any]], BeforeValidator(check_schedule)]
 
 
-# New values for keys of a model's config: which keys can change, and to what.
+# The keys of a model config whose values can change during training. The classes of the classifier and the encoder
+# determine these keys.
 
 CLASSIFIERS = (
     "seqclf.models.classifier.SequenceClassifier",
@@ -141,20 +157,20 @@ CLASSIFIERS = (
 )
 OF_CLASSIFIER = ("pooling", "dropout", "variational", "token_dropout", "number_noise")
 OF_RECURRENT = ("layers", "hidden_size", "embedding_size", "cell", "bidirectional", "layout")
-# Keys of an encoder that can change, beside those of the classifier.
+# dict encoder class → keys that can change. The keys in OF_CLASSIFIER can change with any encoder.
 OF_ENCODER = {
     "seqclf.models.recurrent.Recurrent": OF_RECURRENT,
     "seqclf.models.conv_recurrent.ConvRecurrent": (*OF_RECURRENT, "channels"),
     "seqclf.models.transformer.Transformer": ("layers", "hidden_size", "embedding_size", "heads", "expansion"),
     "seqclf.models.tree_lstm.TreeLSTM": ("hidden_size", "embedding_size"),
 }
-# Keys with one possible value in a network, whatever its encoder.
-FIXED = {"seqclf.models.adaptive.AdaptiveClassifier": ("bidirectional",)}  # it reads a sequence once, from its start
+# dict classifier class → keys that cannot change with any encoder
+FIXED = {"seqclf.models.adaptive.AdaptiveClassifier": ("bidirectional",)}  # an adaptive model is always unidirectional
 WIDTHS = ("hidden_size", "embedding_size", "channels", "heads", "expansion")
 
 
 def changeable_keys(model: Config) -> tuple[str, ...]:
-    """Return the keys of a model's config that can change in training.
+    """Return the keys of a model config whose values can change during training.
 
     >>> changeable_keys({"_target_": "acme.Net"})
     ()
@@ -167,9 +183,10 @@ def changeable_keys(model: Config) -> tuple[str, ...]:
 
 
 def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Config:
-    """Return the config of a model with new values. Raises InputError, which begins with `key`, for one that cannot be.
+    """Return a copy of a model config with new values.
 
-    Layers that are added to a recurrent stack are residual ones, so that they start as the identity.
+    If a recurrent stack gets more layers, the added layers are residual, because a residual layer is initially the
+    identity. `key`: config key of the change. Raises an InputError that begins with `key` if a value is not possible.
 
     >>> model = {"_target_": "seqclf.models.classifier.SequenceClassifier", "layers": 1, "pooling": "max"}
     >>> model["encoder"] = {"_target_": "seqclf.models.recurrent.Recurrent"}
@@ -196,7 +213,7 @@ def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Confi
 
 
 def _block(model: Config, name: str, entry: str) -> Config:
-    """Return the part of a model's config that holds a key: its block `encoder`, or itself."""
+    """Return the dict that contains the key `name`: the entry `encoder` of a model config, or the config itself."""
     known = changeable_keys(model)
     blocks = [block for block in (model.get("encoder"), model) if isinstance(block, dict) and name in block]
     if name not in known or not blocks:
@@ -208,7 +225,10 @@ def _block(model: Config, name: str, entry: str) -> Config:
 
 
 def _check_head_size(model: Config, changed: Config, key: str) -> None:
-    """Raise InputError unless heads keep their channels. Others would rotate and scale them in another way."""
+    """Raise InputError if a change of the model changes the number of channels per attention head.
+
+    The rotary position embedding and the scale of the attention scores depend on the number of channels per head.
+    """
     before, after = ({**config, **config["encoder"]} for config in (model, changed))
     if "heads" not in after:
         return

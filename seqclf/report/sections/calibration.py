@@ -1,12 +1,15 @@
-"""Calibration of a report: expected and observed counts by probability, and the effect of temperature scaling."""
+"""The calibration section: predicted probabilities compared with observed frequencies.
+
+The section also shows the effect of temperature scaling.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
+from seqclf.documents.blocks import Picture, Section, Table, Text
 from seqclf.documents.formatting import number, percent, shortened
-from seqclf.documents.html import Section, Table
 from seqclf.evaluation.calibration import calibration_error_by_chance
 from seqclf.evaluation.intervals import interval_text
 from seqclf.report.figures import CURVE_IN, reliability
@@ -19,32 +22,63 @@ BIAS = {1: "too high", -1: "too low", 0: "right"}
 
 
 class CalibrationSection(ReportSection):
-    """Calibration error, reliability diagram, and counts by probability."""
+    """Calibration error, reliability diagram, and a table of expected and observed counts."""
 
     position: ClassVar[float] = 70
 
     def build(self, report: Report) -> Section:
-        """Return the bins of the positive label, or of the most probable class where no label is positive."""
+        """Compare the predicted probability of the positive label with its observed frequency.
+
+        Without a positive label, compare the probability of the most probable class with the accuracy.
+        """
         index, probabilities = report.positive_index, report.evaluation.probabilities
         if index is None:
             happened, probability = report.labels == probabilities.argmax(axis=1), probabilities.max(axis=1)
         else:
             happened, probability = report.labels == index, probabilities[:, index]
         bins = reliability_bins(happened, probability)
-        calibration = report.result.calibration
         event = "right" if report.positive is None else shortened(report.positive, 20)
-        context = {
-            "positive": report.positive,
-            "ece": report.metrics.ece,
-            "by_chance": calibration_error_by_chance(probabilities),
-            "calibration": calibration,
-            "errors": None if calibration is None else calibration.ece[report.split],
-            "diagram": reliability(bins, CURVE_IN),
-            "table": _table(bins, event, report.split),
-            "biased": sum(part.bias != 0 for part in bins),
-            "bins": len(bins),
-        }
-        return Section("run/calibration.html", context)
+        biased = sum(part.bias != 0 for part in bins)
+        off = "In no range are the probabilities off by more than chance."
+        if biased:
+            off = f"In {biased} of {len(bins)} ranges the probabilities are off by more than chance."
+        description = "Reliability diagram: share of rows by predicted probability. The table below has its numbers."
+        return Section(
+            "Calibration",
+            [
+                Text(_explanation(report.positive), soft=True),
+                Text(f"{_errors(report)} {off}"),
+                Picture(None, reliability(bins, CURVE_IN), description),
+                _table(bins, event, report.split),
+            ],
+        )
+
+
+def _explanation(positive: str | None) -> str:
+    event = "the most probable class is right" if positive is None else f"a sequence is {shortened(positive, 40)}"
+    return (
+        f"How often {event}, by its predicted probability. On the diagonal the probabilities can be trusted. The bars "
+        "are confidence intervals that hold with 95% confidence all together: one that crosses the diagonal differs "
+        "from it by no more than chance."
+    )
+
+
+def _errors(report: Report) -> str:
+    calibration = report.result.calibration
+    if calibration is None:
+        by_chance = calibration_error_by_chance(report.evaluation.probabilities)
+        return f"Calibration error {percent(report.metrics.ece)}{_by_chance(by_chance)}."
+    errors = calibration.ece[report.split]
+    applied = "is applied" if calibration.applied else "would be applied by decision.calibrate=true"
+    return (
+        f"Calibration error {percent(errors.before)}{_by_chance(errors.before_by_chance)}. With the temperature "
+        f"{calibration.temperature:.2f}, fit on validation, which {applied}: {percent(errors.after)}"
+        f"{_by_chance(errors.after_by_chance)}."
+    )
+
+
+def _by_chance(error: float | None) -> str:
+    return "" if error is None else f" (right probabilities would show {percent(error)} on as many rows)"
 
 
 def _table(bins: Sequence[ReliabilityBin], event: str, split: str) -> Table:
@@ -60,7 +94,7 @@ def _table(bins: Sequence[ReliabilityBin], event: str, split: str) -> Table:
         ]
         for part in bins
     ]
-    # Most important first: on a phone the last ones are out of sight.
+    # The most important columns come first, because a phone cuts off the last columns.
     columns = score_columns(["observed share", "between", "rows", f"expected {event}", f"observed {event}"])
     caption = f"Rows of {split} by predicted probability"
     return Table({"probability": "text", "it is": "text", **columns}, rows, caption=caption)

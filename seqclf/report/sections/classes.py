@@ -1,31 +1,31 @@
-"""Classes of a report: recall, precision and F1 of each."""
+"""The section of classes in a report: recall, precision and F1 of each class."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from seqclf.documents.blocks import Section, Table, bar
 from seqclf.documents.formatting import number, score, shortened
-from seqclf.documents.html import Section, Table, bar, limited_rows
-from seqclf.report.report import MAX_ROWS, Report
+from seqclf.report.report import Report
 from seqclf.report.score_table import interval_cell, score_columns
 from seqclf.report.section import ReportSection
 
-FEW_ROWS = 8  # shown where the table of all classes is folded
+FEW_ROWS = 8  # rows of the short table, which is shown if the table of all classes is folded
 
 
 class ClassesSection(ReportSection):
-    """Scores of each class."""
+    """Table of the scores of each class."""
 
     position: ClassVar[float] = 50
 
     def build(self, report: Report) -> Section:
-        """Return a row for each class, the lowest recall first."""
+        """Return a table with one row for each class. The class with the lowest recall comes first."""
         metrics = report.metrics
         intervals = {} if metrics.intervals is None else metrics.intervals.recall_by_class
         recall = metrics.recall_by_class
         by_recall = sorted(
             report.classes, key=lambda label: (recall[label] is None, recall[label])
-        )  # unknown ones last
+        )  # classes without a recall come last
         rows = [
             [
                 shortened(label, 40),
@@ -38,14 +38,13 @@ class ClassesSection(ReportSection):
             ]
             for label in by_recall
         ]
-        # Most important first: on a phone the last ones are out of sight.
+        # The most important columns come first, because a phone cuts off the last columns.
         numbers = score_columns(["recall", "between", "rows", "precision", "F1"])
         caption = f"Scores of each class on {report.split}, the lowest recall first"
         columns = {"class": "text", " ": "bar", **numbers}
         title = f"All {len(rows):,} classes"
-        table = Table(columns, limited_rows(rows, MAX_ROWS), folded=title, caption=caption)
+        table = Table(columns, rows, folded=title, caption=caption)
         lowest = Table(
             columns, rows[:FEW_ROWS], caption=f"The {FEW_ROWS} classes of the lowest recall on {report.split}"
         )
-        context = {"table": table, "lowest": lowest if table.is_folded else None}
-        return Section("run/classes.html", context)
+        return Section("Recall by class", [lowest if table.is_folded else None, table])

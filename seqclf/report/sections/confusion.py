@@ -1,47 +1,48 @@
-"""Confusion matrix of a report, or a list of the largest errors where there are many classes."""
+"""The confusion section: the confusion matrix, or the most frequent confusions if there are many classes."""
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
-from seqclf.documents.formatting import percent, shortened
-from seqclf.documents.html import Section, Table
+from seqclf.documents.blocks import HeatCell, HeatMap, HeatMaps, Section, Table, Text
+from seqclf.documents.formatting import number, percent, shortened
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 
-MAX_CLASSES = 12  # of a matrix that fits a phone
+MAX_CLASSES = 12  # maximum number of classes; a larger matrix does not fit a phone
 MAX_ERRORS = 25
 
 
-class MatrixRow(NamedTuple):
-    """Rows of one true class by predicted class: a count, and its share of the class in percent."""
-
-    label: str
-    cells: list[tuple[int, int]]
-
-
 class ConfusionSection(ReportSection):
-    """Confusion matrix."""
+    """Confusion matrix, or the most frequent confusions of many classes."""
 
     position: ClassVar[float] = 40
 
     def build(self, report: Report) -> Section:
-        """Return the matrix, or the largest errors of more than `MAX_CLASSES` classes."""
+        """Return the confusion matrix, or the most frequent confusions if there are more than `MAX_CLASSES` classes."""
         matrix = np.array(report.metrics.confusion)
         if len(report.classes) > MAX_CLASSES:
             table = _largest_errors(matrix, report.classes, report.split)
-            return Section("run/table.html", {"heading": "Largest confusions", "text": None, "table": table})
-        rows = [MatrixRow(label, _cells(counts.tolist())) for label, counts in zip(report.classes, matrix, strict=True)]
-        context = {"classes": report.classes, "rows": rows, "split": report.split}
-        return Section("run/confusion.html", context)
+            return Section("Largest confusions", [table])
+        labels = [shortened(label, 24) for label in report.classes]
+        rows = [(label, _cells(counts)) for label, counts in zip(labels, matrix.tolist(), strict=True)]
+        text = (
+            f"Rows of {report.split}: true classes by row, predicted ones by column. A stronger colour is a larger "
+            "share of the row."
+        )
+        return Section("Confusion", [Text(text, soft=True), HeatMaps([HeatMap("", rows, labels, "true class")])])
 
 
-def _cells(counts: list[int]) -> list[tuple[int, int]]:
-    """Return counts with shares of their row. Shares of all rows would hide the errors of rare classes."""
+def _cells(counts: list[int]) -> list[HeatCell]:
+    """Return one cell for each count of a true class.
+
+    The colour of a cell shows the count as a fraction of all rows of the class. A fraction of the rows of all classes
+    would hide the errors of rare classes.
+    """
     total = max(1, sum(counts))
-    return [(count, round(100 * count / total)) for count in counts]
+    return [HeatCell(number(count), count / total, "count") for count in counts]
 
 
 def _largest_errors(matrix: np.ndarray, classes: list[str], split: str) -> Table:

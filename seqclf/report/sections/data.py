@@ -1,4 +1,4 @@
-"""Data of a report: sizes and classes of the splits, and warnings."""
+"""The data section of a report: sizes and classes of the splits, and warnings about the data."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from seqclf.documents.blocks import Alerts, Section, Table, Text
 from seqclf.documents.formatting import NO_VALUE, number, percent, shortened, warning_lines
-from seqclf.documents.html import Section, Table
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 
 MAX_WARNINGS = 50
-MAX_CLASSES = 5  # with a column each
+MAX_CLASSES = 5  # maximum number of classes that each have their own column
 
 
 class DataSection(ReportSection):
@@ -22,13 +22,21 @@ class DataSection(ReportSection):
     position: ClassVar[float] = 90
 
     def build(self, report: Report) -> Section:
-        """Return a row for each split, and the warnings of the survey, or the refused rows of an evaluation."""
-        context = {
-            "warnings": warning_lines(report.warnings, MAX_WARNINGS),
-            "splits": _split_table(report),
-            "holdout_rows": report.result.holdout_rows,
-        }
-        return Section("run/data.html", context)
+        """Return a table with one row for each split, and the warnings about the data."""
+        warnings = warning_lines(report.warnings, MAX_WARNINGS)
+        holdout_rows = report.result.holdout_rows
+        text = (
+            f"The {number(holdout_rows)} validation rows for the threshold set it and did nothing else. No score "
+            "counts them."
+        )
+        return Section(
+            "Data",
+            [
+                _split_table(report),
+                Text(text, soft=True) if holdout_rows else None,
+                Alerts(warnings) if warnings else Text("Nothing about the data stood out."),
+            ],
+        )
 
 
 def _split_table(report: Report) -> Table:
@@ -51,7 +59,10 @@ def _split_table(report: Report) -> Table:
 
 
 def _lengths(outputs: SplitOutputs) -> list[str]:
-    """Truncated rows, all tokens, and the smallest, median and largest number of tokens."""
+    """Return three table cells: truncated rows, all tokens, and row lengths.
+
+    The last cell has the smallest, the median and the largest length.
+    """
     lengths = outputs.lengths
     if not len(lengths):
         return ["0", "0", NO_VALUE]
@@ -60,7 +71,10 @@ def _lengths(outputs: SplitOutputs) -> list[str]:
 
 
 def _classes(counts: np.ndarray, report: Report, shown: list[str]) -> list[str]:
-    """Rows of each class with their share, or of the smallest and the largest class."""
+    """Return the row count and the fraction of each class in `shown`.
+
+    If `shown` is empty, return the numbers of the smallest and the largest class.
+    """
     total = max(1, int(counts.sum()))
     if shown:
         return [f"{number(int(count))} ({percent(count / total)})" for count in counts]

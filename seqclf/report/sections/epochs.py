@@ -1,19 +1,20 @@
-"""Epochs of a report: learning curves and a table with a row for each epoch."""
+"""The section of epochs in a report: learning curves and a table with one row for each epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from seqclf.documents.figures import picture
-from seqclf.documents.formatting import head_and_tail, score, shortened
-from seqclf.documents.html import Section, Table
+from seqclf.documents.blocks import Section, Table, Text, picture
+from seqclf.documents.formatting import score, shortened
 from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.smoothed_choice import window_length
 from seqclf.report.figures import learning_curves
-from seqclf.report.report import MAX_ROWS, Report
+from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 
-MAX_OPEN_ROWS = 10  # rows; a table of more epochs is folded
+MAX_OPEN_ROWS = 10  # a longer table of epochs is folded
 
 
 class EpochsSection(ReportSection):
@@ -22,12 +23,15 @@ class EpochsSection(ReportSection):
     position: ClassVar[float] = 30
 
     def build(self, report: Report) -> Section | None:
-        """Return curves of loss, macro recall and the monitored metric. None for an evaluation, which has no epochs."""
+        """Return learning curves of loss, macro recall and the monitored metric, and a table of the epochs.
+
+        Return `None` for the report on an evaluation, which has no epochs.
+        """
         if not report.history:
             return None
         assert report.config is not None, "a report with epochs is of a training run"
         monitor = report.config["monitor"]
-        # Without duplicates, as loss or recall may be the monitored metric.
+        # Remove duplicates, because loss or recall may be the monitored metric.
         curves = list(dict.fromkeys(["loss", "recall", monitor]))
         figure = picture(
             lambda width_in: learning_curves(report.history, curves, report.best_epoch, width_in),
@@ -35,19 +39,30 @@ class EpochsSection(ReportSection):
         )
         metrics = list(dict.fromkeys(["loss", "accuracy", "recall", monitor]))
         table = _epoch_table(report, metrics)
+        tie = "; of epochs that are equal in it, the one with the lowest loss" if _has_tie(report, monitor) else ""
+        text = (
+            f"Validation in colour, training in grey. The dashed line is the epoch that was {_choice(report)}, the "
+            f"best by {metric_title(monitor)} on validation{_mean(report)}{tie}. Epochs count from 1 here, "
+            "and from 0 in metrics.csv and in the names of checkpoints."
+        )
         notable = _notable_epochs(report, metrics) if table.is_folded else None
-        context = {
-            "picture": figure,
-            "table": table,
-            "notable": notable,
-            "monitor": metric_title(monitor),
-            "has_tie": _has_tie(report, monitor),
-        }
-        return Section("run/epochs.html", context)
+        return Section("Epochs", [Text(text, soft=True), figure, notable, table])
+
+
+def _choice(report: Report) -> str:
+    """Return what became of the best epoch. A refit trains its model anew, for as many epochs."""
+    return "exported" if report.result.refit is None else "chosen"
+
+
+def _mean(report: Report) -> str:
+    """Return how many validations were averaged to choose the epoch, or no text if there was one."""
+    trainer = (report.config or {}).get("trainer", {})
+    window = window_length(trainer.get("max_epochs"), trainer.get("check_val_every_n_epoch"))
+    return f", in the mean of {window} validations up to it" if window > 1 else ""
 
 
 def _has_tie(report: Report, monitor: str) -> bool:
-    """Return True if another epoch reached the monitored score of the exported one."""
+    """Return True if another epoch has the same value of the monitored metric as the exported epoch."""
     scores = {row["epoch"]: row.get(f"validation/{monitor}") for row in report.history}
     best = scores.get(report.best_epoch)
     return best is not None and list(scores.values()).count(best) > 1
@@ -58,37 +73,28 @@ def _columns(metrics: Sequence[str]) -> dict[str, str]:
     return {"epoch": "number", **numbers, "observation": "text"}
 
 
-def _row(row: Mapping[str, Any], best: int | None, metrics: Sequence[str]) -> list[object]:
-    """Cells of one epoch, which counts from 1 here."""
+def _row(report: Report, row: Mapping[str, Any], metrics: Sequence[str]) -> list[object]:
+    """Return the table cells of one epoch. The table counts epochs from 1."""
     observation = shortened(row.get("observation", ""), 160)
-    if row["epoch"] == best:
-        observation = "; ".join(filter(None, ["exported", observation]))
+    if row["epoch"] == report.best_epoch:
+        observation = "; ".join(filter(None, [_choice(report), observation]))
     scores = (score(row.get(f"validation/{name}")) for name in metrics)
     return [row["epoch"] + 1, *scores, observation]
 
 
 def _notable_epochs(report: Report, metrics: Sequence[str]) -> Table:
-    """Table of the first, the exported and the last epoch."""
+    """Return a table of the first, the exported and the last epoch."""
     notable = {report.history[0]["epoch"], report.best_epoch, report.history[-1]["epoch"]}
     shown = [row for row in report.history if row["epoch"] in notable]
-    best = next((index for index, row in enumerate(shown) if row["epoch"] == report.best_epoch), None)
-    rows = [_row(row, report.best_epoch, metrics) for row in shown]
-    return Table(
-        _columns(metrics), rows, strong=best, caption="Scores on validation after the first, best and last epoch"
-    )
+    return _table(report, shown, metrics, "Scores on validation after the first, best and last epoch")
 
 
 def _epoch_table(report: Report, metrics: Sequence[str]) -> Table:
-    history = report.history
-    first, omitted, last = head_and_tail(range(len(history)), MAX_ROWS)
-    shown = [*first, *last]
-    rows = [_row(history[index], report.best_epoch, metrics) for index in shown]
-    # The exported epoch may be among the omitted rows.
-    best = next((row for row, index in enumerate(shown) if history[index]["epoch"] == report.best_epoch), None)
-    if omitted:
-        # The first column is narrow, so the line for the omitted epochs stands in the last one.
-        rows.insert(len(first), ["", *("" for _ in metrics), f"… {omitted:,} more epochs"])
-        best = None if best is None else best + (best >= len(first))
-    title = f"Every epoch ({len(history):,})"
-    caption = "Scores on validation after each epoch"
-    return Table(_columns(metrics), rows, strong=best, folded=title, caption=caption, longest=MAX_OPEN_ROWS)
+    table = _table(report, report.history, metrics, "Scores on validation after each epoch")
+    return replace(table, folded=f"Every epoch ({len(report.history):,})", longest=MAX_OPEN_ROWS)
+
+
+def _table(report: Report, shown: Sequence[Mapping[str, Any]], metrics: Sequence[str], caption: str) -> Table:
+    rows = [_row(report, row, metrics) for row in shown]
+    best = next((index for index, row in enumerate(shown) if row["epoch"] == report.best_epoch), None)
+    return Table(_columns(metrics), rows, strong=best, caption=caption)

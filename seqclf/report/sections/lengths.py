@@ -1,44 +1,45 @@
-"""Metrics of a report by the length of the sequences."""
+"""The section of lengths in a report: scores by number of tokens."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from seqclf.documents.blocks import Section, Table, bar
 from seqclf.documents.formatting import number, score, shortened
-from seqclf.documents.html import Section, Table, bar
 from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.slices import SliceMetrics
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 
 
 class LengthsSection(ReportSection):
-    """Scores by the length of the sequences."""
+    """Table of scores by sequence length."""
 
     position: ClassVar[float] = 60
 
     def build(self, report: Report) -> Section:
-        """Return a row for each range of lengths, and one for the truncated rows."""
-        metrics = report.metrics
-        slices: list[tuple[str, SliceMetrics]] = [
-            (f"{part.low:,}" if part.low == part.high else f"{part.low:,} to {part.high:,}", part)
-            for part in metrics.by_length
-        ]
-        if metrics.truncated is not None:
-            slices.append(("truncated", metrics.truncated))
-        if report.positive is None:
-            names, counts = ["recall", "accuracy", "f1"], ["rows"]
-        else:
-            names, counts = (
-                ["recall", "precision", "average_precision"],
-                ["rows", f"rows of {shortened(report.positive, 20)}"],
-            )
-        rows = [[title, *_cells(part, names)] for title, part in slices]
-        label = None if report.positive is None else shortened(report.positive, 20)
-        headings = [metric_title(name, label) for name in names] + counts
-        columns = {"tokens": "text", " ": "bar", **dict.fromkeys(headings, "number")}
-        table = Table(columns, rows, caption=f"Scores on {report.split} by number of tokens, before truncation")
-        return Section("run/table.html", {"heading": "By length", "text": None, "table": table})
+        """Return a table with one row for each range of lengths, and one row for truncated sequences."""
+        return Section("By length", [length_table(report.result)])
+
+
+def length_table(result: RunResult) -> Table:
+    """Return a table of the scores on the last split, with one row for each range of sequence lengths."""
+    metrics, positive = result.metrics, result.positive
+    slices: list[tuple[str, SliceMetrics]] = [
+        (f"{part.low:,}" if part.low == part.high else f"{part.low:,} to {part.high:,}", part)
+        for part in metrics.by_length
+    ]
+    if metrics.truncated is not None:
+        slices.append(("truncated", metrics.truncated))
+    label = None if positive is None else shortened(positive, 20)
+    names, counts = ["recall", "accuracy", "f1"], ["rows"]
+    if positive is not None:
+        names, counts = ["recall", "precision", "average_precision"], ["rows", f"rows of {label}"]
+    rows = [[title, *_cells(part, names)] for title, part in slices]
+    headings = [metric_title(name, label) for name in names] + counts
+    columns = {"tokens": "text", " ": "bar", **dict.fromkeys(headings, "number")}
+    return Table(columns, rows, caption=f"Scores on {result.split} by number of tokens, before truncation")
 
 
 def _cells(part: SliceMetrics, names: list[str]) -> list[object]:

@@ -1,4 +1,4 @@
-"""Worst mistakes of a report: wrong rows with the lowest probability of their true label."""
+"""The section of the worst mistakes: misclassified rows whose true label has the lowest predicted probability."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from seqclf.data.encoding.token_table import TokenTable
+from seqclf.documents.blocks import Section, Table, Template
 from seqclf.documents.formatting import head_and_tail_text, listed, number, percent, printable, shortened
-from seqclf.documents.html import Section, Table
 from seqclf.report.mistakes import Mistake
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 from seqclf.system.run_folder import PREDICTIONS
 
-SHORT_TEXT = 600  # characters shown at once
-LONG_TEXT = 8000  # characters behind a click
-LONG_LINE = 2000  # characters of tokens behind a click
-MAX_TOKEN_CHARACTERS = 120  # characters of a token in a line
+SHORT_TEXT = 600  # characters of a text that are visible without a click
+LONG_TEXT = 8000  # characters of a text that a click reveals
+LONG_LINE = 2000  # characters of the tokens in one line
+MAX_TOKEN_CHARACTERS = 120  # characters of one token in a line of tokens
 MAX_COLUMNS = 30
-NUMERIC = re.compile(r"[-+≤≥]?\d")  # numbers and durations
-CONTRIBUTION = "contribution"  # heading of the column
-NOT_READ = "not read"  # in place of a contribution
-BLANK = "␣"  # a token that is blank, of character tokenizers
-LINE_COLUMNS = 3  # tokens of more columns do not fit a line
+NUMERIC = re.compile(r"[-+≤≥]?\d")  # start of a number or a duration
+CONTRIBUTION = "contribution"  # heading of the column of contributions
+NOT_READ = "not read"  # text instead of a contribution, for a token that the model did not read
+BLANK = "␣"  # symbol for a blank token, which character tokenizers produce
+LINE_COLUMNS = 3  # maximum number of columns of a token table that can be shown in one line
 
 
 class LineToken(NamedTuple):
-    """A token in a line. `side`: "supports" or "opposes" the prediction, "unread" by the model, "" if not explained.
+    """A token in a line of tokens.
 
-    `share`: strength of the shade as a CSS length, `value`: the contribution as text.
+    `side`: effect of the token on the prediction. `side` is "supports", "opposes", "unread" if the model did not read
+    the token, or "" if no contributions were computed. `share`: strength of the token's background colour, as a CSS
+    percentage. `value`: contribution of the token, formatted as text.
     """
 
     text: str
@@ -40,7 +42,11 @@ class LineToken(NamedTuple):
 
 
 class ShownText(NamedTuple):
-    """An original text. `whole`: the complete text where `short` is not, or as much of it as fits the page."""
+    """An original text of a row.
+
+    `short`: the text, shortened to `SHORT_TEXT` characters. `whole`: the text, shortened to `LONG_TEXT` characters, or
+    `None` if `short` has the complete text. `length`: number of characters of the complete text.
+    """
 
     field: str
     short: str
@@ -49,10 +55,11 @@ class ShownText(NamedTuple):
 
 
 class ShownMistake(NamedTuple):
-    """A mistake as text. `line`: its tokens in one line, None where the table alone is readable.
+    """A misclassified row as text, for the template of the page.
 
-    `separator`: between the tokens of the line. `is_explained`: the line shows contributions. `are_numbers`: the line
-    shows the numbers of the tokens, whose fields the table has.
+    `line`: the tokens of the row in one line, or `None` if the page shows only the table of tokens. `separator`: text
+    between two tokens of the line. `is_explained`: True if the line shows contributions. `are_numbers`: True if the
+    line shows the number of each token instead of its text. The table shows the fields of each token in this case.
     """
 
     id: str
@@ -70,12 +77,12 @@ class ShownMistake(NamedTuple):
 
 
 class MistakesSection(ReportSection):
-    """Worst mistakes."""
+    """The misclassified rows whose true label has the lowest predicted probability."""
 
     position: ClassVar[float] = 80
 
     def build(self, report: Report) -> Section:
-        """Return a block for each mistake, the lowest probability first."""
+        """Return the misclassified rows. The row whose true label has the lowest probability comes first."""
         mistakes = list(map(_shown, report.mistakes))
         explained = sum(mistake.is_explained for mistake in mistakes)
         unread = any(None in (mistake.contributions or ()) for mistake in report.mistakes)
@@ -84,16 +91,16 @@ class MistakesSection(ReportSection):
             "mistakes": mistakes,
             "explained": explained,
             "unread": unread,
-            "all_rows": PREDICTIONS if report.bundle is None else None,  # a run has the file, an evaluated bundle not
+            "all_rows": PREDICTIONS if report.bundle is None else None,  # only a training run has this file
         }
-        return Section("run/mistakes.html", context)
+        return Section("Worst errors", [Template("run/mistakes.html", context)])
 
 
 def _shown(mistake: Mistake) -> ShownMistake:
     texts = [_shown_text(name, text) for name, text in mistake.texts.items()]
     is_explained = mistake.contributions is not None
     fits_line = len(mistake.table.columns) <= LINE_COLUMNS
-    # A text shows more than its tokens in a column do, unless the column has contributions.
+    # A text is easier to read than a table of its tokens, so the table appears only if it adds contributions.
     table = None if texts and not is_explained else _token_table(mistake.table, mistake.contributions)
     line = None
     if texts and not is_explained:
@@ -123,9 +130,10 @@ def _shown_text(field: str, text: str) -> ShownText:
 
 
 def _token_line(table: TokenTable, contributions: Sequence[float | None] | None, with_texts: bool) -> list[LineToken]:
-    """The first and last tokens in one line of at most `SHORT_TEXT` characters, or of one token at each end.
+    """Return the first and last tokens of a row as one line of at most `SHORT_TEXT` characters.
 
-    `with_texts`: their texts, which fit a line, else their numbers from 1.
+    The line has at least one token from each end of the row. `with_texts`: True to show the text of each token, False
+    to show its number, counted from 1.
     """
     tokens = [str(position + 1) for position in table.positions]
     if with_texts:
@@ -136,11 +144,12 @@ def _token_line(table: TokenTable, contributions: Sequence[float | None] | None,
     most = len(shown)
     while most > 2 and len(" | ".join(tokens[index] for index in _ends(shown, most))) > SHORT_TEXT:
         most -= 2
-    # Phrases, which the line omits, often contribute far more than any word.
+    # The word with the largest contribution gets the strongest shade. Phrases are ignored, because they are not in the
+    # line and often contribute far more.
     largest = max((abs(contributions[index] or 0.0) for index in shown), default=0.0) if contributions else 0.0
     phrases = sorted(table.phrases)
     line: list[LineToken] = []
-    done = 0  # tokens of a complete line
+    done = 0  # number of tokens of the row that the line covers so far
     for index in _ends(shown, most):
         place = table.positions[index] - bisect(phrases, table.positions[index])
         line += [_gap(place - done)] * (place > done)
@@ -173,7 +182,10 @@ def _contribution(value: float | None) -> str:
 
 
 def _token_table(table: TokenTable, contributions: Sequence[float | None] | None) -> Table:
-    """A row for each token, numbered from 1, with a line for those left out, and a column for each field."""
+    """Return a table with one row for each token and one column for each field.
+
+    Tokens are numbered from 1. A line such as "… 20 more" replaces the tokens that are omitted.
+    """
     columns = dict(list(table.columns.items())[:MAX_COLUMNS])
     kinds = {shortened(name, 30): "number" if _is_numeric(texts) else "text" for name, texts in columns.items()}
     rows: list[list[object]] = []
@@ -195,7 +207,7 @@ def _is_numeric(texts: list[str]) -> bool:
 
 
 def _note(table: TokenTable) -> str:
-    """Columns that the table leaves out."""
+    """Return a note that lists the columns omitted from the token table, and the empty columns."""
     more = list(table.columns)[MAX_COLUMNS:]
     notes = [f"more columns: {listed(more)}"] * bool(more)
     notes += [f"without a value in these tokens: {listed(table.empty)}"] * bool(table.empty)

@@ -1,4 +1,4 @@
-"""Provenance of a report: cost of the training, versions and configuration."""
+"""The provenance section of a report: training cost, package versions and configuration."""
 
 from __future__ import annotations
 
@@ -6,23 +6,33 @@ from typing import ClassVar
 
 import yaml
 
-from seqclf.documents.html import Section
+from seqclf.documents.blocks import Block, Code, Folded, Section, Text
+from seqclf.documents.formatting import NO_VALUE, number, percent
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 
 
 class ProvenanceSection(ReportSection):
-    """Cost, versions and configuration."""
+    """Training cost, package versions and configuration of a run."""
 
     position: ClassVar[float] = 100
 
     def build(self, report: Report) -> Section:
-        """Return the versions and, for a training run, its cost and configuration."""
-        config = report.config
-        context = {
-            "epochs": len(report.history),
-            "last_epoch": report.history[-1] if report.history else None,
-            "versions": report.versions,
-            "config": None if config is None else yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True),
-        }
-        return Section("run/provenance.html", context)
+        """Return the package versions. For a training run, also return its throughput, memory and configuration."""
+        blocks: list[Block] = []
+        if report.history:
+            last = report.history[-1]
+            blocks.append(
+                Text(
+                    f"{len(report.history)} epochs. The last: {number(last['tokens_per_s'])} tokens a second without "
+                    f"padding, padding efficiency {percent(last['padding_efficiency'])}, {number(last['memory_mb'])} "
+                    "MB of memory."
+                )
+            )
+        if report.versions:
+            versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+            blocks.append(Text(versions, soft=True))
+        if report.config is not None:
+            config = yaml.safe_dump(dict(report.config), sort_keys=False, allow_unicode=True)
+            blocks.append(Folded("Configuration", [Code(config)]))
+        return Section("Provenance", blocks or [Text(NO_VALUE)])

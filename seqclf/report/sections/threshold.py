@@ -1,4 +1,4 @@
-"""Threshold section of a report: the price of each target, and a slider over the thresholds of the positive label."""
+"""The threshold section: scores with and without thresholds, and a slider over thresholds of the positive label."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from seqclf.documents.blocks import Block, Section, Table, Template, Text
 from seqclf.documents.formatting import number, probability_text, shortened
 from seqclf.documents.formatting import score as score_text
-from seqclf.documents.html import Section, Table
 from seqclf.evaluation.metrics import PositiveMetrics, confusion_matrix, confusion_metrics, metric_title
 from seqclf.evaluation.results import threshold_labels
 from seqclf.report.figures import CURVE_IN, MARGIN, precision_recall, roc
@@ -17,8 +17,8 @@ from seqclf.report.report import Report
 from seqclf.report.score_table import score_columns
 from seqclf.report.section import ReportSection
 
-POINTS = 100  # quantiles of the scores, of the positive rows and of all rows
-# The box of the axes, in shares of the figure. The script places its dot in it as `_dot` does.
+POINTS = 100  # number of thresholds taken from the scores of positive rows, and again from the scores of all rows
+# Box of the axes in fractions of the figure. `threshold.js` and `_dot` compute the position of the dot from this box.
 BOX = {
     "left": MARGIN["left"],
     "width": MARGIN["right"] - MARGIN["left"],
@@ -28,9 +28,10 @@ BOX = {
 
 
 class OperatingPoint(NamedTuple):
-    """Metrics at a threshold. `precision` is None without alerts. `alerts` is their share of all rows.
+    """Metrics of the positive label at one threshold. An alert is a row that is predicted as positive.
 
-    `false_alarms`: the share of the rows of the other class that are alerts.
+    `precision`: precision, or `None` if no row is an alert. `alerts`: fraction of all rows that are alerts.
+    `false_alarms`: fraction of the rows with another label that are alerts.
     """
 
     threshold: float
@@ -41,21 +42,27 @@ class OperatingPoint(NamedTuple):
 
 
 class ThresholdSection(ReportSection):
-    """Price of the thresholds of the decision, and a slider over those of the positive label."""
+    """Scores with and without the thresholds of the decision, and a slider over thresholds of the positive label."""
 
     position: ClassVar[float] = 20
 
     def build(self, report: Report) -> Section | None:
-        """Return the section. None without targets and curves, which do not exist where a class has no row."""
+        """Return the table of scores and the slider, or `None` if neither applies.
+
+        The table needs a decision with targets or a threshold. The slider needs rows with the positive label and rows
+        with another label.
+        """
         targets = threshold_labels(report.result.decision, report.positive)
-        change = change_table(report, targets) if targets else None
+        blocks: list[Block] = []
+        if targets:
+            text = "What the decision gives up for its targets, or for its threshold."
+            blocks = [Text(text, soft=True), change_table(report, targets)]
         positive, index = report.metrics.positive, report.positive_index
         if positive is None or index is None or not 0 < positive.rows < report.metrics.rows:
-            return None if change is None else Section("run/threshold.html", {"change": change, "curves": ()})
+            return Section("Threshold", blocks) if blocks else None
         is_positive, score = report.labels == index, report.evaluation.probabilities[:, index]
         points, current = operating_points(is_positive, score, report.result.decision.threshold_of(index))
         context = {
-            "change": change,
             "positive": report.positive,
             "last": len(points) - 1,
             "current": current,
@@ -63,11 +70,15 @@ class ThresholdSection(ReportSection):
             "curves": _curves(is_positive, score, points[current], positive),
             "state": _script_state(points),
         }
-        return Section("run/threshold.html", context, script="run/threshold.js")
+        return Section("Threshold", [*blocks, Template("run/threshold.html", context, script="run/threshold.js")])
 
 
 def change_table(report: Report, targets: Sequence[str]) -> Table:
-    """Return accuracy, and recall and precision of the labels `targets`, at argmax and at the decision."""
+    """Compare the scores of argmax with the scores of the decision in a table.
+
+    The table has rows for accuracy, and for recall and precision of each label in `targets`. One column has the scores
+    of predicting the most probable label (argmax). The other column has the scores of predicting by the decision.
+    """
     confusion = confusion_matrix(report.labels, report.evaluation.probabilities.argmax(axis=1), len(report.classes))
     argmax, decision = confusion_metrics(confusion, report.classes), report.metrics
     both = (argmax, decision)
@@ -84,15 +95,15 @@ def change_table(report: Report, targets: Sequence[str]) -> Table:
 
 
 def operating_points(is_positive: np.ndarray, score: np.ndarray, threshold: float) -> tuple[list[OperatingPoint], int]:
-    """Return operating points by rising threshold, and the index of `threshold` among them.
+    """Return operating points sorted by rising threshold, and the index of the point at `threshold`.
 
     `is_positive`: (N,) bool. `score`: (N,) probabilities of the positive label.
     """
-    # Quantiles of all rows alone would skip the range where rare positives lie.
+    # Quantiles of all scores alone would miss the score range of rare positive rows.
     shares = np.linspace(0, 1, POINTS)
     all_rows = np.quantile(score, shares, method="nearest")
     positive_rows = np.quantile(score[is_positive], shares, method="nearest") if is_positive.any() else all_rows
-    # The last threshold is above every score, so that the slider ends without alerts.
+    # The last threshold is above every score, so that no row is an alert at the end of the slider.
     thresholds = np.unique([*all_rows, *positive_rows, threshold, np.nextafter(score.max(), 2)])
     points = []
     for value in thresholds.tolist():
@@ -108,9 +119,11 @@ def operating_points(is_positive: np.ndarray, score: np.ndarray, threshold: floa
 def _curves(
     is_positive: np.ndarray, score: np.ndarray, point: OperatingPoint, metrics: PositiveMetrics
 ) -> list[dict[str, Any]]:
-    """Return the precision-recall and the ROC curve, each with its caption and the place of its dot.
+    """Return a dict for the precision-recall curve and a dict for the ROC curve.
 
-    `name`: the script knows the axes of a curve by it. Without alerts there is no precision, and so no dot.
+    Each dict has a drawing, a caption, and the position of a dot that marks the operating point `point`. `threshold.js`
+    finds a curve by the name in the dict. At a threshold without alerts, precision is undefined, so the
+    precision-recall curve has no dot.
     """
     share = score_text(float(is_positive.mean()))
     average_precision = f"Average precision {score_text(metrics.average_precision)}; alerts at random have {share}."
@@ -134,12 +147,18 @@ def _curves(
 
 
 def _dot(x: float, y: float) -> dict[str, str]:
-    """Return where a point lies in a figure, as CSS lengths from its left and top. `x`, `y`: from 0 to 1."""
+    """Return the position of a point in a figure as CSS lengths from the left and from the top.
+
+    `x`, `y`: coordinates of the point on axes from 0 to 1.
+    """
     left = BOX["left"] + x * BOX["width"]
     up = BOX["bottom"] + y * BOX["height"]
     return {"left": f"{100 * left:.2f}%", "top": f"{100 * (1 - up):.2f}%"}
 
 
 def _script_state(points: list[OperatingPoint]) -> dict[str, Any]:
-    """Return what `threshold.js` reads. Thresholds are formatted here, so that page and terminal show the same text."""
+    """Return the data that `threshold.js` reads.
+
+    Thresholds are formatted in Python, so that the page and the terminal print them with the same digits.
+    """
     return {"points": points, "texts": [probability_text(point.threshold) for point in points], **BOX}

@@ -1,29 +1,28 @@
-"""Tokens read of a report: accuracy against the share of tokens that an adaptive network reads."""
+"""The section of tokens read: scores against the fraction of tokens that an adaptive network reads."""
 
 from __future__ import annotations
 
 import math
 from typing import ClassVar
 
-from seqclf.documents.figures import picture
+from seqclf.documents.blocks import Section, Table, Text, picture
 from seqclf.documents.formatting import percent, score
-from seqclf.documents.html import Section, Table
 from seqclf.evaluation.tokens_curve import TOLERATED_LOSS, TOLERATED_SHARE, TokensCurve
 from seqclf.report.figures import tokens_curves
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 from seqclf.report.verdict import halting_sentence
 
-BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the rows of the table
+BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # limits on the fraction of tokens read
 
 
 class TokensReadSection(ReportSection):
-    """Curve of macro recall against tokens read, with the operating point, and its numbers."""
+    """Curve and table of macro recall against the fraction of tokens read. The operating point is marked."""
 
     position: ClassVar[float] = 25
 
     def build(self, report: Report) -> Section | None:
-        """Return the curves. None for a network that always reads whole sequences."""
+        """Return a curve and a table of macro recall, or `None` if the network always reads whole sequences."""
         curve = report.result.halting
         if curve is None:
             return None
@@ -31,19 +30,20 @@ class TokensReadSection(ReportSection):
             lambda width_in: tokens_curves(curve, width_in),
             "macro recall by share of tokens read, numbers in the table below",
         )
-        context = {
-            "picture": figure,
-            "table": _table(curve),
-            "sentence": halting_sentence(curve, report.split),
-            "splits": list(curve.splits),
-            "tolerated": f"{100 * TOLERATED_LOSS:g}",
-            "kept": f"{1 - TOLERATED_SHARE:.0%}",
-        }
-        return Section("run/tokens_read.html", context)
+        *_, last = curve.splits
+        other = f" The curve of {last} has the same thresholds, and chose nothing." if len(curve.splits) > 1 else ""
+        text = (
+            "It decides for each sequence when to stop. The dot is the point that the bundle uses: the fewest tokens "
+            f"at which macro recall of validation is at most {100 * TOLERATED_LOSS:g} points lower than when "
+            f"everything is read, and {1 - TOLERATED_SHARE:.0%} of what reading removes from the log loss is kept. "
+            f"Another budget is set in predict, and its threshold comes from the curve of validation.{other}"
+        )
+        sentence = Text(f"The model {halting_sentence(curve, report.split)}.")
+        return Section("Tokens read", [sentence, Text(text, soft=True), figure, _table(curve)])
 
 
 def _budget(tokens: float) -> float:
-    """Return a budget of four digits that gives a point with this share of tokens.
+    """Round the fraction `tokens` up to four decimals, but not above 1.
 
     >>> _budget(0.86131)
     0.8614
@@ -52,7 +52,10 @@ def _budget(tokens: float) -> float:
 
 
 def _table(curve: TokensCurve) -> Table:
-    """A row for each budget, for the operating point and for reading everything."""
+    """Return a table with one row for each budget, one row for the operating point, and one row for reading all tokens.
+
+    A budget is a limit on the fraction of tokens read.
+    """
     validation = curve.splits["validation"]
     knee = validation.index(curve.point("validation"))
     within = {max((i for i, point in enumerate(validation) if point.tokens <= budget), default=0) for budget in BUDGETS}

@@ -1,1 +1,1 @@
-"""Debugging of a training: shapes, one batch, non-finite values, operations."""
+"""Tools to debug a training: module shapes, training on one batch, and detection of non-finite values."""

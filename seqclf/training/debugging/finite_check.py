@@ -1,38 +1,42 @@
-"""Callback that stops training at the first non-finite value, and names the module and the rows that hold it."""
+"""Callback that stops training at the first non-finite value, and names the module and the rows with that value."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
 import numpy as np
-from torch.utils.hooks import RemovableHandle
+import torch
+from torch import Tensor
 
 from seqclf.batching.datamodule import Batch
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
-from seqclf.training.debugging.module_checks import Finding, ForwardCheck, GradientCheck
-from seqclf.training.debugging.module_hooks import (
-    Debugger,
-    ModuleHooks,
-    affected_rows,
-    is_finite,
-    kinds,
-    longest_of,
-    row_names,
-)
+from seqclf.training.debugging.batch_rows import affected_rows, longest_of, row_names
+from seqclf.training.debugging.module_hooks import Debugger, Leaf, leaves, values_of
 
-LARGE = 1e4  # magnitudes of activations and weights that a training which does not diverge stays far below
-SCALED = "16-mixed"  # precision in which steps with infinite gradients are skipped, to find the scale of the loss
+LARGE = 1e4  # activations and weights stay far below this magnitude in a training that converges
+SCALED = "16-mixed"  # Lightning's precision with loss scaling; Lightning then skips steps with infinite gradients
+PLACES = {  # dict role → start of the error message; {} stands for the name of the module or field
+    "field": "the field {} holds",
+    "input": "the first non-finite value is made by an operation before {}:",
+    "output": "{} is the first module with a non-finite output:",
+    "input gradient": "{} is the first module in the backward pass with a non-finite gradient, of its input:",
+    "output gradient": "the first non-finite gradient is made by an operation after {}:",
+}
+DERIVATIVE = "look for a derivative that is infinite at 0: sqrt, a norm, log or a division (debug=anomaly names it)"
 
 
 class FiniteCheck(Debugger):
-    """Stops at the first NaN or infinity in inputs, weights, outputs or gradients. Steps take 1.7 times as long.
+    """Stops training at the first NaN or infinity in inputs, weights, outputs or gradients.
 
-    The InputError names the step, the module, the kind of value, and the rows of the batch. `splits`: by name, for the
-    numbers and ids of rows; without them, those of the trainer's data module. It works in any Trainer, and with batches
-    other than `Batch`, whose rows it does not know::
+    Training steps with this callback take 1.5 times as long. The InputError names the step, the module, the kind of
+    value (NaN, Inf or -Inf), and the rows of the batch. Non-finite values in padding are ignored. Two kinds of values
+    do not stop training: -Inf, which masks use, and non-finite values in a tensor whose row axis is unknown. If
+    training stops later, the error names such a value as the possible origin. `splits`: dict name → split; the error
+    takes the numbers and ids of rows from these splits. If `splits` is None, the splits of the trainer's data module
+    are used. The callback works in any Trainer. If a batch is not a `Batch`, the error does not name rows::
 
         trainer = pl.Trainer(max_epochs=5, callbacks=[FiniteCheck()])
         trainer.fit(task, datamodule=SequenceDataModule(dataset.splits))
@@ -41,22 +45,18 @@ class FiniteCheck(Debugger):
     'all values were finite in 0 batches'
     """
 
+    gradients = True
+
     def __init__(self, splits: Mapping[str, Split] | None = None):
         self.splits = splits
-        self.forward = ForwardCheck(self._run, self._fail)
-        self.gradients = GradientCheck()
         self.batches = 0
-        self.weight_hooks: list[RemovableHandle] = []
         self.trainer: Any = None
         self.task: Any = None
+        self._start("", None)
 
     def summary(self) -> str:
+        """Return a one-line summary of a training in which all values were finite."""
         return f"all values were finite in {self.batches:,} batches"
-
-    def make_hooks(self, task: pl.LightningModule) -> ModuleHooks:
-        hooks = ModuleHooks(task, self._before, self._after)
-        self.forward.hooks = self.gradients.hooks = hooks
-        return hooks
 
     def setup(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, task, stage)
@@ -65,30 +65,11 @@ class FiniteCheck(Debugger):
 
     def remove_hooks(self) -> None:
         super().remove_hooks()
-        for handle in self.weight_hooks:
-            handle.remove()
-        self.weight_hooks.clear()
-        self.forward.hooks = self.gradients.hooks = self.trainer = self.task = None
-        self.forward.start(None)
-        self.gradients.start(None)
-
-    def _run(self, batch: Batch) -> Any:
-        return self.task(batch)
-
-    def _before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.forward.check_inputs(name, (args, kwargs))
-        return None if self.forward.replayed is not None else self.gradients.watch_inputs(name, args, kwargs)
-
-    def _after(self, name: str, inputs: Any, output: Any) -> None:
-        self.forward.check_output(name, inputs, output)
-        if self.forward.replayed is None:
-            self.gradients.watch_output(name, output)
-
-    # Batches
+        self.trainer = self.task = None
+        self._start("", None)
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        self._check_weights("before the first step of this training: ", "choose another checkpoint, or other vectors")
-        self.weight_hooks = self.gradients.watch_weights(task)
+        self._check_weights("before the first step of this training", "choose another checkpoint, or other vectors")
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: Any, batch: Any, batch_idx: int) -> None:
         self._start("train", batch)
@@ -100,78 +81,86 @@ class FiniteCheck(Debugger):
         self._start("test", batch)
 
     def on_after_backward(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        finding = None if trainer.precision == SCALED else self.gradients.finding(task)
-        if finding is not None:
-            self._fail(finding)
+        # Only gradients of weights are checked, because other gradients do not affect training.
+        weights = [(name, weight.grad) for name, weight in task.named_parameters() if weight.grad is not None]
+        wrong = [(name, gradient) for name, gradient in weights if not is_finite(gradient)]
+        if wrong and trainer.precision != SCALED:
+            name, gradient = wrong[0]
+            unseen = f"the gradient of the weight {self._weight_title(name)} is the first: {kinds(gradient)}", None
+            self._fail(*(self.gradient_found or unseen), DERIVATIVE)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *arguments: Any) -> None:
-        self._check_weights(f"after step {trainer.global_step}, whose gradients were finite: ", self._lower_rate())
+        self._check_weights(f"after step {trainer.global_step}, whose gradients were finite", self._lower_rate())
 
     def _start(self, split: str, batch: Any) -> None:
+        """Clear the findings of the previous batch, and check the fields of a new batch."""
         self.split = split
-        known = batch if isinstance(batch, Batch) else None
-        self.forward.start(known)
-        self.gradients.start(known)
+        self.batch = batch if isinstance(batch, Batch) else None
+        self.origin = ""  # text about the first non-finite value that did not stop training
+        # Message about the first non-finite gradient, and the rows with this gradient.
+        self.gradient_found: tuple[str, np.ndarray | None] | None = None
         self.batches += batch is not None
-        if known is not None:
-            self._check_fields(known)
+        if self.batch is not None:
+            for name, values in self.batch.fields.items():
+                self.visit(name, "field", values, None)
 
-    # Checks of what is no module
+    def visit(self, name: str, role: str, value: Any, inputs: Any) -> None:
+        for leaf in leaves(value):
+            if not is_finite(leaf):
+                self._judge(name, role, leaf, inputs)
 
-    def _check_fields(self, batch: Batch) -> None:
-        for name, values in batch.fields.items():
-            if is_finite(values):
-                continue
-            rows = affected_rows(values, batch.host_lengths, longest_of(batch))
-            if rows is None or len(rows):
-                raise InputError(
-                    self._position(),
-                    f"the field {name} holds {_joined(kinds(values))} in {self._rows(rows)}",
-                    "correct these values in the data, or remove the rows",
-                )
+    def _judge(self, name: str, role: str, leaf: Leaf, inputs: Any) -> None:
+        assert self.hooks is not None
+        rows = None
+        if self.batch is not None:
+            rows = affected_rows(leaf, self.batch.host_lengths, longest_of(self.batch))
+            if rows is not None and not len(rows):
+                return  # only padding is not finite
+        title, found = name if role == "field" else self.hooks.title(name), kinds(leaf)
+        problem = f"{PLACES[role].format(title)} {found}"
+        is_scalar = values_of(leaf).dim() == 0  # a scalar is a loss and has no padding
+        is_unclear = found == "-Inf" or (rows is None and self.batch is not None)
+        if "gradient" in role:
+            self.gradient_found = self.gradient_found or (problem, rows)
+        elif is_unclear and not is_scalar and role != "field":
+            self.origin = self.origin or f"; it may come from {found} in the {role} of {title} before"
+        else:
+            self._fail(problem, rows, self._remedy(name, role, inputs))
 
     def _check_weights(self, when: str, remedy: str) -> None:
         for name, weight in self.task.named_parameters():
-            if not is_finite(weight.detach()):
-                owner = self.hooks.title(name.rpartition(".")[0]) if self.hooks is not None else ""
-                raise InputError(
-                    None, f"{when}the weight {name} of {owner} holds {_joined(kinds(weight.detach()))}", remedy
-                )
+            if not is_finite(weight):
+                raise InputError(when, f"the weight {self._weight_title(name)} holds {kinds(weight)}", remedy)
 
-    # The error line
+    def _fail(self, problem: str, rows: np.ndarray | None, remedy: str) -> NoReturn:
+        step = self.trainer.global_step
+        position = f"train, step {step + 1}" if self.split == "train" else f"{self.split}, after step {step}"
+        raise InputError(position, f"{problem}{self._rows_text(rows)}{self.origin}", remedy)
 
-    def _fail(self, finding: Finding) -> NoReturn:
+    def _rows_text(self, positions: np.ndarray | None) -> str:
+        """Return a text with the names of the rows at `positions` in the batch.
+
+        If `positions` is None, all rows of the batch are named.
+        """
+        if self.batch is None:
+            return ""
+        data = getattr(self.trainer, "datamodule", None)
+        splits = self.splits if self.splits is not None else getattr(data, "splits", {})
+        ids = self.batch.ids
+        count = "some" if positions is None else len(positions)
+        named = row_names(splits.get(self.split), np.sort(ids if positions is None else ids[positions]))
+        return f" in {count} of {len(ids)} rows of the batch: {named}"
+
+    def _remedy(self, name: str, role: str, inputs: Any) -> str:
+        if role == "field":
+            return "correct these values in the data, or remove the rows"
         assert self.hooks is not None
-        problem = f"{self._place(finding)} {_joined(finding.kinds)}"
-        if finding.rows is not None and len(finding.rows):
-            problem += f" in {self._rows(finding.rows)}"
-        raise InputError(self._position(), problem, self._remedy(finding))
-
-    def _place(self, finding: Finding) -> str:
-        assert self.hooks is not None
-        title = self.hooks.title(finding.module)
-        around = None if finding.around is None else self.hooks.title(finding.around)
-        if finding.role == "input":
-            return f"the first non-finite value is made by an operation of {around} before {title}:"
-        if finding.role == "gradient":
-            return f"{title} is the first module in the backward pass with a non-finite gradient, of its input:"
-        if finding.role == "weight":
-            return f"{title} is the first module in the backward pass with a non-finite gradient, of its weights:"
-        if finding.role == "output gradient":
-            return f"the first non-finite gradient is made by an operation of {around or 'the task'} after {title}:"
-        return f"{title} is the first module with a non-finite output:"
-
-    def _remedy(self, finding: Finding) -> str:
-        if finding.role in ("gradient", "weight", "output gradient"):
-            return (
-                "look for a derivative that is infinite at 0: sqrt, a norm, log or a division (debug=anomaly names it)"
-            )
-        if finding.largest_weight > LARGE:
-            return f"its weights reach {finding.largest_weight:.2g}: {self._lower_rate()}"
-        if finding.largest_input > LARGE:
-            return (
-                f"its inputs reach {finding.largest_input:.2g}: scale the numbers of the data, or {self._lower_rate()}"
-            )
+        largest_weight = _largest(self.hooks.modules[name].parameters(recurse=False))
+        largest_input = _largest(values_of(leaf) for leaf in leaves(inputs))
+        if largest_weight > LARGE:
+            return f"its weights reach {largest_weight:.2g}: {self._lower_rate()}"
+        if largest_input > LARGE:
+            return f"its inputs reach {largest_input:.2g}: scale the numbers of the data, or {self._lower_rate()}"
         reduced = "" if "32" in str(self.trainer.precision) else ", or set trainer.precision=32-true"
         return f"look for a division by 0, log or sqrt of 0 or less, or exp of a large number{reduced}"
 
@@ -180,20 +169,27 @@ class FiniteCheck(Debugger):
         rate = settings.get("lr") if isinstance(settings, Mapping) else None
         return f"lower optimizer.lr (now {rate:.3g})" if isinstance(rate, float) else "lower optimizer.lr"
 
-    def _position(self) -> str:
-        step = self.trainer.global_step
-        return f"train, step {step + 1}" if self.split == "train" else f"{self.split}, after step {step}"
-
-    def _rows(self, positions: np.ndarray | None) -> str:
-        """Return the rows at positions of the batch, by their names in the data."""
-        batch = self.forward.batch
-        if batch is None or positions is None:
-            return "rows that are not known"
-        data = getattr(self.trainer, "datamodule", None)
-        splits = self.splits if self.splits is not None else getattr(data, "splits", {})
-        named = row_names(splits.get(self.split), np.sort(batch.ids[positions]))
-        return f"{len(positions)} of {len(batch.ids)} rows of the batch: {named}"
+    def _weight_title(self, name: str) -> str:
+        return f"{name} of {self.hooks.title(name.rpartition('.')[0])}" if self.hooks is not None else name
 
 
-def _joined(names: list[str]) -> str:
-    return " and ".join(names)
+def is_finite(leaf: Leaf) -> bool:
+    """Return True if all values of a tensor are finite. Integers and booleans are always finite."""
+    return bool(torch.isfinite(values_of(leaf)).all())
+
+
+def kinds(leaf: Leaf) -> str:
+    """Return the kinds of non-finite values that a tensor contains: NaN, Inf and -Inf.
+
+    >>> kinds(torch.tensor([1.0, float("inf"), float("nan")]))
+    'NaN and Inf'
+    """
+    values = values_of(leaf)
+    present = {"NaN": values.isnan(), "Inf": values.isposinf(), "-Inf": values.isneginf()}
+    return " and ".join(kind for kind, where in present.items() if bool(where.any()))
+
+
+def _largest(tensors: Iterable[Tensor]) -> float:
+    """Return the largest finite absolute value in the floating-point tensors, or 0 if all tensors lack such a value."""
+    sizes = [values.detach().abs() for values in tensors if values.is_floating_point() and values.numel()]
+    return max((float(torch.where(size.isfinite(), size, 0.0).max()) for size in sizes), default=0.0)

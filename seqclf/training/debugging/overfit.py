@@ -1,61 +1,153 @@
-"""Training on one batch, again and again."""
+"""Training on a single batch again and again, to test whether the model can learn."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch import nn
+from torch.utils.data import DataLoader
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule, as_is
 from seqclf.config.targets import Config
-from seqclf.data.ragged import Ragged
+from seqclf.data.hashing import hash_rows
+from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
-from seqclf.training.debugging.module_hooks import row_name
-from seqclf.training.debugging.overfit_verdict import OverfitRecord
+from seqclf.training.debugging.batch_rows import first_few, row_name
 from seqclf.training.module import SequenceTask
 
-# A training without regularisation, in which nothing but its learning decides how far the loss falls.
+# Endings of the names of arguments that control regularisation; the value 0 turns such regularisation off.
+REGULARISATION = ("dropout", "noise", "smoothing", "weight_decay")
+CONSTANT = {"warmup": 0.0, "decay": "none", "floor": 0.0}  # settings of a constant learning rate
+# Number of consecutive low losses that end training; with a high learning rate, a single low loss may be chance.
+CONFIRMED = 3
+FALLING = 0.03  # the loss counts as falling if it decreases by at least this fraction in the last fifth of the steps
+STILL = 0.02  # the loss counts as constant if it changes by less than this fraction of the first loss
 
-NAMES = ("dropout", "noise", "smoothing")  # arguments that end so take a share or a size, and 0 turns them off
-CONSTANT = {"warmup": 0.0, "decay": "none", "floor": 0.0}
+
+@dataclass(frozen=True, kw_only=True)
+class OverfitRecord:
+    """Measurements of a training on one batch, which show whether the batch was learned.
+
+    Contradictory rows have the same tokens but different labels. `losses`: mean loss per row before each step. `floor`:
+    the lowest loss that is possible with contradictory rows. `goal`: for a learned batch, the last loss must be at most
+    `floor` + `goal`. `wrong`: descriptions of the misclassified rows; contradictory rows are left out. `rows`: number
+    of rows in the batch. `labels`: number of different labels. `unchanged`: names of the weight tensors that training
+    did not change. `weights`: number of weight tensors. `constant`: True if all rows have the same logits.
+    `contradictions`: one sentence per group of contradictory rows.
+    """
+
+    losses: Sequence[float]
+    goal: float
+    floor: float
+    rows: int
+    labels: int
+    wrong: list[str]
+    unchanged: list[str]
+    weights: int
+    constant: bool
+    learning_rate: float
+    contradictions: list[str]
+
+    @property
+    def learned(self) -> bool:
+        """True if the last loss is at most `floor` + `goal`, and no row is misclassified."""
+        return self.losses[-1] <= self.floor + self.goal and not self.wrong
+
+    @property
+    def accuracy(self) -> float:
+        """Fraction of the rows that are not listed in `wrong`."""
+        return 1 - len(self.wrong) / self.rows
+
+    def text(self) -> str:
+        """Return the verdict in one sentence.
+
+        >>> facts = {"goal": 0.02, "floor": 0.0, "rows": 8, "labels": 2, "wrong": [], "unchanged": [], "weights": 4}
+        >>> facts |= {"constant": False, "learning_rate": 0.1, "contradictions": []}
+        >>> OverfitRecord(losses=[0.7, 0.3, 0.01], **facts).text()
+        'LEARNED: the loss of 8 rows fell from 0.7 to 0.01 in 3 steps. The model and the path of the data can learn'
+        """
+        first, last = self.losses[0], self.losses[-1]
+        course = f"from {first:.3g} to {last:.3g} in {len(self.losses):,} steps"
+        if self.learned:
+            reached = f", near the {self.floor:.3g} that contradictory labels leave" if self.floor else ""
+            text = f"LEARNED: the loss of {self.rows} rows fell {course}{reached}. The model and the path of the data"
+            return f"{text} can learn"
+        moved = "fell only" if last < first else "did not fall:"
+        return f"NOT LEARNED: the loss of {self.rows} rows {moved} {course}, not to {self.floor + self.goal:.3g}"
+
+    def advice(self) -> list[str]:
+        """Return advice if the batch was not learned, with the most likely cause first."""
+        if self.learned:
+            return []
+        losses, rate, advice = np.array(self.losses), self.learning_rate, []
+        fifth = max(1, len(losses) // 5)
+        end, before = losses[-fifth:].mean(), losses[:-fifth][-fifth:].mean() if len(losses) > fifth else losses[0]
+        changes = np.diff(losses[len(losses) // 2 :])
+        jumps = len(changes) > 4 and changes.clip(min=0).sum() > 0.5 * -changes.clip(max=0).sum()
+        if len(self.unchanged) == self.weights:
+            return ["no weight changed: none requires a gradient, or the loss does not depend on any"]
+        if self.constant:
+            advice.append("all rows have the same logits: the network does not read its input, look at its forward")
+        if np.ptp(losses) <= STILL * losses[0]:
+            advice.append(f"the loss does not move: raise optimizer.lr (now {rate:.3g}) to {rate * 10:.3g} for example")
+        elif jumps or end > losses[0]:
+            advice.append(f"the loss goes up and down: lower optimizer.lr (now {rate:.3g}) to {rate / 10:.3g}")
+        elif end < (1 - FALLING) * before:
+            advice.append(f"the loss still falls: raise debug.steps (now {len(losses)}) or optimizer.lr ({rate:.3g})")
+        elif not self.wrong:
+            advice.append("every row is classified as labelled: raise debug.goal if the loss itself cannot reach 0")
+        if self.wrong:
+            named = first_few(self.wrong)
+            advice.append(f"{len(self.wrong)} of {self.rows} rows are still wrong, look at their labels: {named}")
+        return advice
+
+    def notes(self) -> list[str]:
+        """Return remarks that need attention even if the batch was learned."""
+        notes = []
+        if self.contradictions:
+            named = first_few(self.contradictions)
+            notes.append(f"the same tokens have different labels: {named}; correct the labels, or add a field")
+        if self.labels == 1:
+            notes.append("all rows of the batch have one label, which needs no input: set batching=balanced")
+        if 0 < len(self.unchanged) < self.weights:
+            named = first_few(self.unchanged)
+            notes.append(f"{len(self.unchanged)} of {self.weights} weights never changed (frozen or unused): {named}")
+        return notes
 
 
 def without_regularisation(settings: Mapping[str, Any]) -> Config:
-    """Return the settings of a model, a loss or an optimizer with everything turned off that keeps a loss from zero.
+    """Return the settings of a model, a loss or an optimizer with all regularisation turned off.
 
-    These are dropout, noise and label smoothing by any name that ends so, weight decay, and the schedule of the
-    learning rate.
+    Without regularisation, the loss can reach zero. Every argument whose name ends in `dropout`, `noise`, `smoothing`
+    or `weight_decay` is set to 0. A learning rate schedule is replaced by a constant learning rate.
 
     >>> without_regularisation({"hidden_size": 8, "token_dropout": 0.1, "encoder": {"dropout": 0.5}})
     {'hidden_size': 8, 'token_dropout': 0.0, 'encoder': {'dropout': 0.0}}
     """
-    result: Config = {}
+    result: Config = {**settings}
     for name, value in settings.items():
         if name == "schedule":
             result[name] = dict(CONSTANT)
         elif isinstance(value, Mapping):
             result[name] = without_regularisation(value)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and _is_regularisation(name):
+        elif name.endswith(REGULARISATION) and type(value) in (int, float):
             result[name] = 0.0
-        else:
-            result[name] = value
     return result
 
 
-def _is_regularisation(name: str) -> bool:
-    return name == "weight_decay" or name.endswith(NAMES)
-
-
 def turn_off_dropout(network: nn.Module) -> None:
-    """Set the dropout of PyTorch's modules to 0, for networks whose settings do not name it."""
+    """Set the dropout of all PyTorch modules in `network` to 0.
+
+    The function also works for networks whose config has no dropout setting.
+    """
     for module in network.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
@@ -63,88 +155,45 @@ def turn_off_dropout(network: nn.Module) -> None:
             module.dropout = 0.0
 
 
-def is_random(task: Any, batch: Batch) -> bool:
-    """Return True if the logits of a batch still depend on random numbers in training."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        first: Tensor = task(batch)
-        torch.manual_seed(1)
-        return not torch.allclose(first, task(batch), rtol=1e-3, atol=1e-4, equal_nan=True)
-
-
-# Rows of a batch with the same tokens under different labels, whose loss no model can bring to zero.
-
-MAX_SHOWN = 3
-
-
 def contradictions(sequences: Ragged, labels: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
-    """Return groups of `rows` (indices in the split) that have the same tokens, and not all the same label.
+    """Return the groups of contradictory rows: rows that have the same tokens but different labels.
+
+    `rows`: indices of the compared rows in the split.
 
     >>> sequences = Ragged(np.array([0, 1, 2, 3]), {"token": np.array([5, 6, 5])})
     >>> contradictions(sequences, np.array([0, 0, 1]), np.arange(3))
     [array([0, 2])]
     """
-    by_tokens: dict[tuple[bytes, ...], list[int]] = {}
-    for row in sorted(int(row) for row in rows):
-        span = slice(sequences.offsets[row], sequences.offsets[row + 1])
-        key = tuple(np.ascontiguousarray(values[span]).tobytes() for values in sequences.fields.values())
-        by_tokens.setdefault(key, []).append(row)
-    groups = [np.array(group) for group in by_tokens.values()]
+    rows = np.sort(rows)
+    batch = take(sequences, rows)
+    hashes = np.stack([hash_rows(values, batch.offsets) for values in batch.fields.values()], axis=1)
+    keys = np.unique(hashes, axis=0, return_inverse=True)[1].ravel()
+    groups = sorted((rows[keys == key] for key in range(keys.max() + 1)), key=min)
     return [group for group in groups if len(np.unique(labels[group])) > 1]
 
 
 def lowest_loss(loss: nn.Module, groups: Sequence[np.ndarray], labels: np.ndarray, classes: int, rows: int) -> float:
-    """Return the mean loss of a batch of `rows` whose logits fit everything but contradictory `groups`.
+    """Return the lowest possible mean loss of a batch of `rows` rows that contains `groups` of contradictory rows.
 
-    The best logits of equal tokens are the log shares of their labels. That is exact for cross-entropy.
+    Rows outside of the groups are assumed to have a loss of 0. The best logits of a group are the logarithms of the
+    fraction of each label in the group. This result is exact for cross-entropy.
     """
     total = 0.0
     device = next((buffer.device for buffer in loss.buffers()), torch.device("cpu"))
     with torch.no_grad():
         for group in groups:
-            counts = np.bincount(labels[group], minlength=classes)
-            logits = torch.tensor(counts / counts.sum(), dtype=torch.float32, device=device).clamp(min=1e-9).log()
+            shares = np.bincount(labels[group], minlength=classes) / len(group)
+            logits = torch.tensor(shares, dtype=torch.float32, device=device).clamp(min=1e-9).log()
             group_labels = torch.from_numpy(labels[group]).to(device)
             total += float(loss(logits.expand(len(group), -1), group_labels)) * len(group)
     return total / rows
 
 
-def contradiction_text(groups: Sequence[np.ndarray], split: Split, classes: Sequence[str]) -> str:
-    """Return a sentence that names the rows of contradictory groups and their labels."""
-    shown = []
-    for group in groups[:MAX_SHOWN]:
-        by_label: Mapping[int, int] = {int(split.labels[row]): int(row) for row in group[::-1]}
-        rows = [f"{row_name(split, row)} is {classes[label]}" for label, row in sorted(by_label.items())]
-        shown.append(" and ".join(rows))
-    more = f"; and {len(groups) - MAX_SHOWN} more" if len(groups) > MAX_SHOWN else ""
-    count = sum(map(len, groups))
-    return f"{count} rows of the batch have the same tokens under different labels: {'; '.join(shown)}{more}"
-
-
-CONFIRMED = 3  # steps: with a learning rate that is too high, a loss may touch zero and leave it again
-
-
-class RepeatedBatch(Dataset):
-    """The same batch at each of `steps` positions."""
-
-    def __init__(self, batch: Batch, steps: int):
-        self.batch = batch
-        self.steps = steps
-
-    def __len__(self) -> int:
-        return self.steps
-
-    def __getitem__(self, step: int) -> Batch:
-        if step >= self.steps:
-            raise IndexError(step)
-        return self.batch
-
-
 class LossCurve(Callback):
-    """Keeps the loss of each step, and ends training once `CONFIRMED` in a row are at most `enough`."""
+    """Records the loss of each step, and ends training after `CONFIRMED` consecutive losses of at most `enough`."""
 
-    def __init__(self, enough: float):
-        self.enough = enough
+    def __init__(self) -> None:
+        self.enough = -math.inf
         self.losses: list[float] = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: Any, *arguments: Any) -> None:
@@ -160,7 +209,10 @@ class LossCurve(Callback):
 
 
 def chosen_rows(batches: SequenceDataModule, labels: np.ndarray) -> np.ndarray:
-    """Return the rows of the batch of the first epoch with the most labels, and of those with the most rows."""
+    """Return the rows of one batch of the first epoch.
+
+    The batch with the most different labels is chosen, and among several such batches the largest.
+    """
     candidates: Sequence[np.ndarray] = batches.train_dataloader().sampler.batches  # type: ignore[attr-defined]
     return max(candidates, key=lambda rows: (len(np.unique(labels[rows])), len(rows)))
 
@@ -168,59 +220,48 @@ def chosen_rows(batches: SequenceDataModule, labels: np.ndarray) -> np.ndarray:
 def overfit(
     trainer: pl.Trainer, task: SequenceTask, batches: SequenceDataModule, curve: LossCurve, goal: float, steps: int
 ) -> OverfitRecord:
-    """Train `task` on one batch for at most `steps` steps, and return what was measured.
+    """Train `task` on one batch for at most `steps` steps, and return the measurements.
 
-    `trainer`: has `curve` among its callbacks, and no limit below `steps`. `goal`: loss above the lowest possible one.
+    `trainer`: a Trainer that has `curve` among its callbacks and allows at least `steps` steps. `goal`: for a learned
+    batch, the loss must be at most the lowest possible loss plus `goal`.
     """
-    split = batches.splits["train"]
+    split, classes = batches.splits["train"], task.classes
     rows = chosen_rows(batches, split.labels)
+    labels = split.labels[rows]
     data: Any = batches.train_dataloader().dataset
     batch: Batch = data[rows]._replace(weight=1.0)
     groups = contradictions(split.sequences, split.labels, rows)
-    floor = lowest_loss(task.loss, groups, split.labels, len(task.classes), len(rows))
+    floor = lowest_loss(task.loss, groups, split.labels, len(classes), len(rows))
     turn_off_dropout(task.model)
-    random = is_random(task.train(), batch)
     before = {name: weight.detach().clone().cpu() for name, weight in task.model.named_parameters()}
     curve.enough = floor + goal
-    repeated: Any = DataLoader(RepeatedBatch(batch, steps), batch_size=None, collate_fn=as_is)  # type: ignore[arg-type]
-    trainer.fit(task, repeated, [])  # without loaders for validation, Lightning warns
-    logits, last_loss = _evaluate(task, batch)
+    repeated: Any = DataLoader([batch] * steps, batch_size=None, collate_fn=as_is)  # type: ignore[arg-type]
+    trainer.fit(task, repeated, [])  # the empty list avoids Lightning's warning about a missing validation loader
+    with torch.no_grad():
+        logits = task.eval()(batch.to(task.device)).float().cpu()
     predicted = logits.argmax(dim=-1).numpy()
-    contradictory = np.concatenate(groups) if groups else np.empty(0, int)
-    wrong = np.flatnonzero((predicted != split.labels[rows]) & ~np.isin(rows, contradictory))
+    is_contradictory = np.isin(rows, np.concatenate(groups)) if groups else np.zeros(len(rows), bool)
+    wrong = np.flatnonzero((predicted != labels) & ~is_contradictory)
     return OverfitRecord(
         losses=curve.losses,
         goal=goal,
         floor=floor,
-        last_loss=last_loss,
         rows=len(rows),
-        labels=len(np.unique(split.labels[rows])),
-        wrong=[_mistake(split, task.classes, rows[index], predicted[index]) for index in wrong],
+        labels=len(np.unique(labels)),
+        wrong=[f"{_labelled(split, classes, rows[row])}, predicted {classes[predicted[row]]}" for row in wrong],
         unchanged=[name for name, weight in task.model.named_parameters() if torch.equal(before[name], weight.cpu())],
         weights=len(before),
-        constant=len(rows) > 1 and bool((logits - logits[:1]).abs().max() < 1e-5) and not _all_equal(split, rows),
-        random=random,
+        constant=not is_contradictory.all() and bool((logits - logits[:1]).abs().max() < 1e-5),
         learning_rate=float(task.optimizer["lr"]),
-        contradictions=contradiction_text(groups, split, task.classes) if groups else None,
+        contradictions=[_labels_text(group, split, classes) for group in groups],
     )
 
 
-def _evaluate(task: SequenceTask, batch: Batch) -> tuple[torch.Tensor, float]:
-    """Return logits (B, C) on the CPU and the loss of a batch, in evaluation mode."""
-    device = task.device
-    fields = {name: values.to(device) for name, values in batch.fields.items()}
-    moved = batch._replace(fields=fields, lengths=batch.lengths.to(device), labels=batch.labels.to(device))
-    task.eval()
-    with torch.no_grad():
-        logits = task(moved).float()
-        return logits.cpu(), float(task.loss(logits, moved.labels))
+def _labels_text(group: np.ndarray, split: Split, classes: Sequence[str]) -> str:
+    """Return a text that names the first row of each label in a group of contradictory rows."""
+    first = np.unique(split.labels[group], return_index=True)[1]
+    return " and ".join(_labelled(split, classes, row) for row in group[first])
 
 
-def _mistake(split: Split, classes: Sequence[str], row: int, predicted: int) -> str:
-    return f"{row_name(split, row)} is {classes[split.labels[row]]}, predicted {classes[predicted]}"
-
-
-def _all_equal(split: Split, rows: np.ndarray) -> bool:
-    """Return True if all rows have the same tokens."""
-    groups = contradictions(split.sequences, np.arange(len(split.labels)), rows)
-    return any(len(group) == len(rows) for group in groups)
+def _labelled(split: Split, classes: Sequence[str], row: int) -> str:
+    return f"{row_name(split, row)} is {classes[split.labels[row]]}"

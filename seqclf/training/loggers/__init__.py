@@ -1,1 +1,4 @@
-"""Loggers in addition to `metrics.csv`: one module each, all with the interface of `run_logger.py`."""
+"""Experiment loggers that are used in addition to `metrics.csv`.
+
+Each logger is one module with the interface of `run_logger.py`.
+"""

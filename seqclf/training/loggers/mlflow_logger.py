@@ -1,4 +1,4 @@
-"""MLflow. A server that fails during a run ends the logging with one warning, and the run goes on."""
+"""Logger for MLflow. If the server fails during a run, logging stops with one warning and the run continues."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, 
 
 SERVICE = "MLflow"
 FILES = ("report.html", "metrics.json", "metrics.csv", "config.yaml")
-PARAMETERS_PER_CALL = 100  # the most that MLflow takes
+PARAMETERS_PER_CALL = 100  # MLflow accepts at most this many parameters in one call
 MAX_KEY_CHARACTERS, MAX_VALUE_CHARACTERS = 250, 500
-# MLflow retries a failing request for minutes, and waits for a reply for two. Training would stand still meanwhile.
+# By default, MLflow waits two minutes for a reply and repeats a failing request for minutes, which would block
+# training.
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 
 
 class _Curves(MLFlowLogger):
-    """Lightning's logger, which stops to log at the first error."""
+    """MLflow logger of Lightning that stops logging after the first error."""
 
     has_failed = False
 
@@ -40,11 +41,11 @@ class _Curves(MLFlowLogger):
 
     @rank_zero_only
     def finalize(self, status: str = "success") -> None:
-        """Leave the run open: Lightning calls this after the last epoch, before the result is logged."""
+        """Leave the MLflow run open, because Lightning calls `finalize` before the result is logged."""
 
 
 class MlflowRun(RunLogger):
-    """A run of MLflow, on a server or in a local store."""
+    """A run in MLflow, on a server or in a local store."""
 
     service = SERVICE
 
@@ -58,9 +59,10 @@ class MlflowRun(RunLogger):
 
         for name, value in PATIENCE.items():
             os.environ.setdefault(name, value)
-        for name in ("mlflow", "alembic"):  # they report every table of a new database
+        for name in ("mlflow", "alembic"):  # these packages log one message for each table of a new database
             logging.getLogger(name).setLevel(logging.WARNING)
-        logging.getLogger("lightning.pytorch.loggers.mlflow").setLevel(logging.ERROR)  # "experiment not found"
+        # Lightning warns "experiment not found" when it creates a new experiment.
+        logging.getLogger("lightning.pytorch.loggers.mlflow").setLevel(logging.ERROR)
         address = settings["tracking_uri"] or os.environ.get("MLFLOW_TRACKING_URI") or mlflow.get_tracking_uri()
         if address.startswith("http") and not answers(address, settings["timeout"]):
             raise ConnectionError(f"{address} does not answer")
@@ -102,7 +104,9 @@ class MlflowRun(RunLogger):
 
 
 def mlflow_key(name: str) -> str:
-    """Return a name with each character that MLflow or Lightning refuses as its code, and so a slash in a label.
+    """Convert the name of a score to a valid MLflow key.
+
+    Each slash in a label, and each character that MLflow or Lightning rejects, is replaced by its character code.
 
     >>> mlflow_key("validation/recall_of_a/b"), mlflow_key("test/recall_of_yes!")
     ('validation/recall_of_a_2f_b', 'test/recall_of_yes_21_')
@@ -116,7 +120,9 @@ def _encoded(text: str, refused: str) -> str:
 
 
 def dotted(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of a config by key, as it is typed on the command line.
+    """Yield the pairs (dotted key, value) of a nested config.
+
+    A dotted key is written as on the command line, such as `model.hidden_size`.
 
     >>> list(dotted({"model": {"hidden_size": 64}, "seed": 0}))
     [('model.hidden_size', 64), ('seed', 0)]

@@ -1,4 +1,4 @@
-"""The interface of a logger: Lightning's logger during training, and a finished run in the end."""
+"""Interface of experiment loggers: a Lightning logger for curves, and a method that logs the finished run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from seqclf.evaluation.metrics import MACRO_METRICS, metric_key, metric_title
 from seqclf.evaluation.results import Evaluation
 from seqclf.evaluation.run_result import RunResult
 
-# Names of scores. Lightning's names, which callbacks monitor, stay as they are: `validation/recall` of all classes and
-# `validation/recall/LABEL`. Loggers show the split and `metric_key`.
+# Names of scores in Lightning and in loggers. In Lightning, `validation/recall` is the macro recall, and
+# `validation/recall/LABEL` is the recall of a label; callbacks monitor these names. A logger shows the name
+# `SPLIT/KEY`, where `metric_key` returns KEY.
 
 
 def shown_name(name: str) -> str:
-    """Return the name that a logger shows for one of Lightning's.
+    """Return the name under which a logger shows a score. `name`: name of the score in Lightning.
 
     >>> shown_name("validation/recall"), shown_name("validation/recall/yes"), shown_name("system/step_ms")
     ('validation/macro_recall', 'validation/recall_of_yes', 'system/step_ms')
@@ -39,16 +40,17 @@ def shown_name(name: str) -> str:
 
 
 def shown_names(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics under the names that a logger shows."""
+    """Return a copy of `metrics` whose keys are the names that a logger shows."""
     return {shown_name(name): value for name, value in metrics.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A trained and evaluated model, and the files of its run folder.
+    """Results and files of a run after training and evaluation.
 
-    `name`: of the data. `epochs`: completed ones. `samples`: the worst mistakes, NamedTuples of one kind. `report` and
-    `bundle` are None where they were not written.
+    `name`: name of the dataset. `epochs`: number of completed epochs. `samples`: the worst misclassified rows, as a
+    list of NamedTuples of one class. `report`: path of the report file, None if it was not written. `bundle`: path of
+    the bundle folder, None if it was not written.
     """
 
     name: str
@@ -62,9 +64,11 @@ class FinishedRun:
     bundle: Path | None
 
     def scores_beside_curves(self) -> dict[str, float]:
-        """Return the scores by `split/name`, for loggers whose curves by epoch have these names too.
+        """Return the scores of the exported model as a dict name → score.
 
-        The exported model's scores of splits that have curves are named `final/split/name`.
+        The names suit loggers that also show a curve of each score by epoch. A score is named `split/name`. If the
+        split has a curve by epoch, the score is named `final/split/name`, so that it differs from the name of the
+        curve.
         """
         return {
             f"{split}/{name}" if split in ("test", "baseline") else f"final/{split}/{name}": value
@@ -73,27 +77,30 @@ class FinishedRun:
         }
 
     def comparison(self) -> list[dict[str, Any]]:
-        """Return the rows of the comparison with the baseline: metric, model, baseline, difference, low, high.
+        """Return a list with one dict per metric, which compares the model with the baseline.
 
-        Metrics have the names that people read: macro recall and the recall of a label are different metrics.
+        The list is empty without a baseline. Each dict has the keys metric, model, baseline, difference, low and high.
+        The value of `metric` is the display name of the metric, which distinguishes macro recall from the recall of a
+        label.
         """
         entries = [] if self.result.baseline is None else self.result.baseline.comparison
         return [{**entry.to_dict(), "metric": metric_title(entry.metric)} for entry in entries]
 
 
 class RunLogger(ABC):
-    """A logger of one run, `curves` of which is Lightning's logger for the values of steps and epochs.
+    """Base class of experiment loggers. An object logs one run.
 
-    A logger never costs a trained model: a failure in `log_result` or `close` becomes a warning.
+    `curves`: Lightning logger for values that are logged by step or by epoch. If `log_result` or `close` fails, only a
+    warning is shown, so that the trained model is not lost.
     """
 
-    service: ClassVar[str]  # name for messages
+    service: ClassVar[str]  # name of the service in messages
     curves: Logger
 
     @classmethod
     @abstractmethod
     def open(cls, settings: Config, run: Path, config: Config) -> RunLogger:
-        """Start to log the run in the folder `run`. `config` is recorded with it."""
+        """Start logging a run. `run`: path of the run folder. `config`: config of the run, which is logged too."""
 
     def log_result(self, finished: FinishedRun) -> None:
         """Log the scores, plots and files of a finished run."""
@@ -101,13 +108,13 @@ class RunLogger(ABC):
             self._log_result(finished)
 
     def close(self, failed: bool) -> None:
-        """End the logging. `failed`: an error or a signal ended the run."""
+        """End the logging. `failed`: True if an error or a signal ended the run."""
         with self.tolerance():
             self._close(failed)
 
     @contextmanager
     def tolerance(self) -> Iterator[None]:
-        """Turn an exception in the block into a warning."""
+        """Convert an exception in the block into a warning."""
         try:
             yield
         except Exception as error:
@@ -121,16 +128,16 @@ class RunLogger(ABC):
 
 
 def warn_without(service: str, error: Exception) -> None:
-    """Warn that a run goes on without a service."""
+    """Warn that the run continues without the logging service `service`."""
     warnings.warn(f"{service}: {first_line(error)}; the run goes on without it", stacklevel=3)
 
 
 def answers(url: str, seconds: float) -> bool:
-    """Return True if a server answers a request in time.
+    """Return True if a server answers an HTTP request within `seconds`.
 
-    A thread asks, because a timeout of the request does not cover the name lookup, which may hang as well.
+    The request runs in a thread, because the timeout of a request does not cover the DNS lookup, which may hang.
     """
-    import requests  # honours proxies and certificates, as W&B and MLflow do
+    import requests  # requests uses the proxy and certificate settings, like W&B and MLflow
 
     answered = threading.Event()
 
@@ -145,10 +152,11 @@ def answers(url: str, seconds: float) -> bool:
     return answered.is_set()
 
 
-# Choice of the logger by its name in the config.
+# Selection of the logger by its name in the config.
 
 PACKAGE = "seqclf.training.loggers"
-# By name. A module is imported when its logger is chosen. csv and none have none: every run writes metrics.csv.
+# Dict logger name → path of its class. The module of the class is imported only if the logger is selected. The names
+# csv and none have no class, because every run writes metrics.csv.
 LOGGERS = {
     "wandb": f"{PACKAGE}.wandb_logger.WandbRun",
     "mlflow": f"{PACKAGE}.mlflow_logger.MlflowRun",
@@ -157,9 +165,10 @@ LOGGERS = {
 
 
 def open_logger(settings: Config, run: Path, config: Config) -> RunLogger | None:
-    """Return the logger of `settings` (conf/logger), or None if there is none or it cannot start.
+    """Return the logger that `settings` (conf/logger) select.
 
-    `run`: the run folder. `config`: recorded with the run. Raises InputError if its package is not installed.
+    The result is None if no logger is selected, or if the logger cannot start. `run`: path of the run folder. `config`:
+    config of the run, which is logged too. Raises InputError if the package of the logger is not installed.
     """
     name = settings["name"]
     if name not in LOGGERS:

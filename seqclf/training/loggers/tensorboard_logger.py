@@ -1,4 +1,4 @@
-"""TensorBoard, in RUN/tensorboard."""
+"""Logger for TensorBoard, which writes to the folder `tensorboard` of the run folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Curves(TensorBoardLogger):
 
 
 class TensorBoardRun(RunLogger):
-    """Curves and final scores in TensorBoard."""
+    """Logs the curves of a run and its final scores to TensorBoard."""
 
     service = "TensorBoard"
 

@@ -8,8 +8,7 @@ from support.table_files import read, write
 
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import sources
-from seqclf.data.reading.class_folders import list_files
-from seqclf.data.reading.sources import Source
+from seqclf.data.reading.sources import Source, list_files
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 

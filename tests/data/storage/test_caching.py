@@ -1,13 +1,10 @@
 """Prepared data is reused while everything it was made from is the same, and only if it is whole."""
 
 import importlib
-import json
 import os
-import shutil
 import sys
 import threading
 import time
-import timeit
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +15,7 @@ from support.table_files import LABELS, simple, write
 
 from seqclf.data import prepare as preparation
 from seqclf.data.prepare import prepare
-from seqclf.data.reading.sources import file_state
-from seqclf.data.storage import checksums, fingerprint
+from seqclf.data.storage import fingerprint
 from seqclf.data.storage.checksums import DamagedError
 from seqclf.data.storage.dataset import open_dataset
 from seqclf.errors import InputError
@@ -31,7 +27,7 @@ def test_any_flipped_bit_of_the_cache_is_noticed(options, tmp_path, capsys):
     data_options = options(train=path, label="label", id="name", max_length=9, cache_dir=tmp_path / "cache")
     folder = prepare(data_options).folder
     generator = np.random.default_rng(0)
-    for file in sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "states.json"):
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
         content = file.read_bytes()
         for bit in generator.integers(0, 8 * len(content), 6).tolist():
             damaged = bytearray(content)
@@ -41,55 +37,6 @@ def test_any_flipped_bit_of_the_cache_is_noticed(options, tmp_path, capsys):
                 open_dataset(folder, None, True, False)
         file.write_bytes(content)
     assert prepare(data_options).reused and capsys.readouterr().err == ""
-
-
-def test_a_bit_lost_by_the_disk_is_noticed_when_everything_is_read(options, tmp_path, monkeypatch):
-    """Of a large cache a sample is read, and all of a file that was written to since."""
-    monkeypatch.setattr(checksums, "BLOCK", 64)
-    monkeypatch.setattr(checksums, "CHEAP", 0)
-    monkeypatch.setattr(checksums, "SAMPLED", 100)
-    generator = np.random.default_rng(0)
-    rows = {"tokens": generator.integers(0, 9, (300, 40)).tolist(), "label": ["a", "b"] * 150}
-    path = write(tmp_path / "t.parquet", rows)
-    folder = prepare(options(train=path, label="label", cache_dir=tmp_path / "cache")).folder
-    target = folder / "train/field.tokens.bin"
-    content = bytearray(target.read_bytes())
-    content[5000] ^= 1
-    target.write_bytes(content)
-    states = json.loads((folder / "states.json").read_text())
-
-    def opens(verify_all):
-        """The file is in the state in which it was written, as far as the file system knows."""
-        states["train/field.tokens.bin"] = file_state(target)
-        (folder / "states.json").write_text(json.dumps(states))
-        try:
-            open_dataset(folder, None, True, verify_all)
-        except DamagedError:
-            return False
-        return True
-
-    assert not opens(True)
-    assert {opens(False) for _ in range(80)} == {True, False}  # it reads 100 of 600 blocks, other ones each time
-    (folder / "states.json").unlink()
-    with pytest.raises(DamagedError, match=r"field.tokens.bin differs"):
-        open_dataset(folder, None, True, False)
-
-
-def test_a_verified_copy_of_a_cache_is_trusted_the_next_time(options, tmp_path, monkeypatch):
-    path = write(tmp_path / "t.parquet", simple())
-    monkeypatch.setattr(checksums, "BLOCK", 8)
-    folder = prepare(options(train=path, label="label", cache_dir=tmp_path / "cache")).folder
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    monkeypatch.setattr(checksums, "CHEAP", 0)
-    monkeypatch.setattr(checksums, "SAMPLED", 0)
-    read, hash_block = [], checksums._hash_block
-    monkeypatch.setattr(checksums, "_hash_block", lambda *block: read.append(block) or hash_block(*block))
-    counts = []
-    for _ in range(2):
-        checksums.verify(copy, False)
-        counts.append(len(read))
-        read.clear()
-    assert counts[0] > counts[1] == 0
 
 
 def test_another_file_of_the_same_size_and_time_is_read_again(options, tmp_path):
@@ -205,27 +152,14 @@ def test_a_chmod_or_a_hard_link_while_files_are_read_stops_nothing(options, tmp_
     assert not prepare(options(train=path, label="label", cache_dir=tmp_path / "cache")).reused
 
 
-def test_changed_code_makes_the_cache_stale(options, tmp_path, monkeypatch):
+def test_another_format_or_library_makes_the_cache_stale(options, tmp_path, monkeypatch):
     path = write(tmp_path / "t.parquet", simple())
     data_options = options(train=path, label="label", cache_dir=tmp_path / "cache")
     assert [prepare(data_options).reused for _ in range(2)] == [False, True]
-    monkeypatch.setattr(fingerprint, "code_digest", lambda: "other")
+    monkeypatch.setattr(fingerprint, "FORMAT", -1)
     assert not prepare(data_options).reused
-
-
-def test_the_digest_of_the_code_is_of_every_module_and_quick(tmp_path, monkeypatch):
-    copy = tmp_path / "data"
-    shutil.copytree(fingerprint.DATA, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(fingerprint, "DATA", copy)
-    monkeypatch.setattr(fingerprint, "GENERATORS", copy / "builtin")
-    digest = fingerprint.code_digest.__wrapped__
-    before = digest()
-    assert digest() == before
-    for name in ("encoding/kinds/number.py", "splitting/assignment.py", "prepare.py", "encoding/kinds/text.py"):
-        (copy / name).write_text((copy / name).read_text() + "#\n")
-        assert digest() != before
-        before = digest()
-    assert min(timeit.repeat(digest, timer=time.process_time, number=1, repeat=5)) < 0.02  # seconds, at every start
+    monkeypatch.setattr(np, "__version__", "other")
+    assert not prepare(data_options).reused
 
 
 GENERATOR = """

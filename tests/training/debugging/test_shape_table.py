@@ -40,11 +40,16 @@ def test_inputs_outputs_and_weights_of_each_module_are_recorded(shapes, splits):
     assert model.weights == sum(row.weights for name, row in table.shapes.items() if name.count(".") == 1)
     assert table.shapes["model.encoder.forward_layers.0"].output.startswith(f"({rows}, {longest}, 8), (1, {rows}, 8)")
     assert table.shapes["model.encoder.dropout"].input == "did not run"
-    lines = table.lines()
-    assert f"padded to {longest}: {table.batch.padding:.1%} of {rows * longest} tokens are padding" in lines[0]
-    assert lines[1].split() == ["module", "class", "input", "output", "dtype", "device", "weights"]
-    assert lines[2].startswith("model ") and lines[3].startswith("  embedding ")
-    assert len({len(line) for line in lines[1:]}) == 1
+    assert f"padded to {longest}: {table.batch.padding:.1%} of {rows * longest} tokens are padding" in str(table.batch)
+    headings = [column.header for column in table.table().columns]
+    assert headings == ["module", "class", "input", "output", "dtype", "device", "weights"]
+    assert cells(table, "module")[:2] == ["model", "model.embedding"]
+    assert cells(table, "weights")[0] == f"{model.weights:,}"
+
+
+def cells(table, heading):
+    """The cells of a column of the printed table."""
+    return next(list(column.cells) for column in table.table().columns if column.header == heading)
 
 
 def test_packed_sequences_ensembles_and_repeated_modules_have_their_shapes(shapes):
@@ -52,8 +57,8 @@ def test_packed_sequences_ensembles_and_repeated_modules_have_their_shapes(shape
     tokens = table.batch.tokens
     assert table.shapes["model.members.1.encoder.forward_layers.0"].input == f"packed ({tokens}, 12)"
     assert table.shapes["model"].output == f"(2, {table.batch.rows}, 3)"
-    assert not any("members.1" in line for line in table.lines())
-    assert table.lines()[-1] == "1 more networks in model.members have the same shapes"
+    assert not any("members.1" in name for name in cells(table, "module"))
+    assert table.table().caption.startswith("1 more networks")
     assert table.shapes["loss"].calls == 3, "the members' and that of their vote"
 
 

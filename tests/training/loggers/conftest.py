@@ -15,8 +15,8 @@ from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
-from seqclf.training.loggers.options import LoggerOptions
 from seqclf.training.loggers.run_logger import FinishedRun
+from seqclf.training.options import LoggerOptions
 
 CLASSES = ["no", "yes"]
 COMPARISON = [

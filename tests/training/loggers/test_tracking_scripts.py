@@ -12,7 +12,7 @@ from support.wandb_records import records, run_of
 import seqclf
 from seqclf.training.epoch_record import Speed
 from seqclf.training.loggers.run_logger import shown_name
-from seqclf.training.loggers.wandb_content import log_result
+from seqclf.training.loggers.wandb_logger import log_result
 
 SCRIPTS = Path(seqclf.__file__).parents[1] / "scripts/tracking"
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from seqclf.training.loggers import run_logger, wandb_logger
-from seqclf.training.loggers.wandb_content import log_result
-from seqclf.training.loggers.wandb_logger import WandbRun
+from seqclf.training.loggers.wandb_logger import WandbRun, log_result
 
 SETTINGS = {
     "name": "wandb",

@@ -1,1 +1,1 @@
-"""Field kinds: one module each, named like the kind, with one class."""
+"""Field kinds. Each field kind has a module of the same name. The module of a field kind contains one encoder class."""

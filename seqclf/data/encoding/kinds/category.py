@@ -1,4 +1,4 @@
-"""Category fields: a text or an integer per token."""
+"""Category fields: each token is a text or an integer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, EncoderState, FieldEncoder, ReadColumns
-from seqclf.data.encoding.list_encoder import ListEncoder
-from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, Vocabulary
+from seqclf.data.encoding.encoder import EncodedField
+from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import CategorySpec
-from seqclf.data.ragged import list_lengths, list_offsets, list_values
+from seqclf.data.ragged import list_lengths, list_offsets
 from seqclf.data.schema.casts import (
     TEXT_TYPES,
     WHOLE_NUMBER_TYPES,
@@ -34,13 +33,14 @@ from seqclf.data.schema.casts import (
 from seqclf.data.schema.cell_types import infer_elements, list_cells
 from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.schema import Field
-from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 
-WHOLE_NUMBER = re.compile(r"([+-]?[0-9]+)(?:[.]0*)?")  # as in `casts.whole_number`
+WHOLE_NUMBER = re.compile(r"([+-]?[0-9]+)(?:[.]0*)?")  # matches the same integers as `casts.whole_number`
 
 
-class CategoryEncoder(ListEncoder):
-    """Values → ids of a vocabulary (see `Vocabulary`). A missing value, where the field allows it, has an id too.
+class CategoryEncoder(VocabularyEncoder):
+    """Encodes categorical values as ids of a vocabulary (see `Vocabulary`).
+
+    With the option `missing: value`, missing values are allowed and have an id of their own.
 
     >>> encoder = CategoryEncoder(Field("shop", "category", ("shop",)))
     >>> train = pa.record_batch({"shop": encoder.stage(pa.array([["fuel", "cafe"], ["cafe"]]))})
@@ -49,24 +49,12 @@ class CategoryEncoder(ListEncoder):
     [1, 0, 2]
     """
 
-    encodes_token_by_token = True
     options: ClassVar[Mapping[str, Option]] = {
         **VOCABULARY_OPTIONS,
         "missing": choice_option("refuse", "refuse", "value"),
         "separator": text_option(),
     }
-    inference_rank = 90  # whatever is nothing else is a category
-
-    def __init__(
-        self,
-        field: Field,
-        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
-        truncation: Truncation = NO_TRUNCATION,
-    ):
-        super().__init__(field, others, truncation)
-        self.integers = field.values == "integer"
-        options = {name: self.option(name) for name in VOCABULARY_OPTIONS}
-        self.vocabulary = Vocabulary(integers=self.integers, **options)
+    inference_rank = 90  # category is tried last, because it accepts almost every column
 
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
@@ -77,19 +65,16 @@ class CategoryEncoder(ListEncoder):
         return {"missing": "value"} if cells.null_count else {}
 
     @classmethod
-    def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
-        elements, _ = infer_elements(cells, field.separator)
-        values = (entry for cell in list_cells(cells, field.separator) for entry in cell)
-        return replace(field, values="integer" if elements == "integer" else text_or_boolean(values))
-
-    @classmethod
-    def complete_event(cls, field: Field, cells: pa.ChunkedArray, separator: str | None) -> Field:
-        # As text, 007 is not 7. uint64 does not fit the int64 of integer categories.
-        integers = pa.types.is_integer(cells.type) and cells.type != pa.uint64()
-        return replace(field, values="integer" if integers else text_or_boolean(cells.to_pylist()))
-
-    def describe(self) -> str:
-        return ", ".join(filter(None, [value_noun(self.field), super().describe()]))
+    def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
+        if events:
+            # A text column remains text, because 007 and 7 may be different codes. A column of type uint64 is read as
+            # text, because int64 cannot hold all uint64 values.
+            integers = pa.types.is_integer(cells.type) and cells.type != pa.uint64()
+            values = cells.to_pylist()
+        else:
+            integers = infer_elements(cells, field.separator)[0] == "integer"
+            values = [entry for cell in list_cells(cells, field.separator) for entry in cell]
+        return replace(field, values="integer" if integers else text_or_boolean(values))
 
     @property
     def element_type(self) -> pa.DataType:
@@ -97,7 +82,7 @@ class CategoryEncoder(ListEncoder):
 
     @property
     def expected(self) -> str:
-        return f"a list of {value_noun(self.field)}"
+        return f"a list of {self.noun}"
 
     def text_sql(self, cell: str) -> str:
         if self.field.separator is not None:
@@ -132,26 +117,17 @@ class CategoryEncoder(ListEncoder):
         return None if entry is None else value_from_python(entry, self.field.values)
 
     def stage(self, column: pa.Array) -> pa.Array:
-        """Return lists of provisional codes, or of hashed ids."""
+        """Return lists of provisional codes. If the vocabulary is hashed, return lists of ids."""
         codes = self.vocabulary.codes_of(pc.list_flatten(column))
         return pa.ListArray.from_arrays(list_offsets(list_lengths(column)).astype(np.int32), codes)
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        return self.vocabulary.keys_of(list_values(column))
-
-    def fit(self, read: ReadColumns) -> None:
-        name = self.field.name
-        self.vocabulary.fit(list_values(record_batch.column(name)) for record_batch in read(name))
+        return self.vocabulary.keys_of(self.codes(column))
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
+        """Encode a canonical column of values or a staged column of provisional codes."""
         column = record_batch.column(self.field.name)
-        return self._encoded(column, self.vocabulary.ids_of(pc.list_flatten(column)))
-
-    def encode_staged(self, record_batch: pa.RecordBatch) -> EncodedField:
-        column = record_batch.column(self.field.name)
-        return self._encoded(column, self.vocabulary.ids_of_codes(list_values(column)))
-
-    def _encoded(self, column: pa.Array, ids: np.ndarray) -> EncodedField:
+        ids = self.vocabulary.ids_of(pc.list_flatten(column))
         return EncodedField(list_lengths(column), {self.field.name: ids})
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
@@ -160,20 +136,11 @@ class CategoryEncoder(ListEncoder):
     def spec(self) -> CategorySpec:
         return {"name": self.field.name, "kind": "category", "size": self.vocabulary.size}
 
-    def state(self) -> EncoderState:
-        return self.vocabulary.state()
-
-    def restore(self, state: EncoderState) -> None:
-        self.vocabulary.restore(state)
-
-
-def value_noun(field: Field) -> str:
-    """The name of a field's values for users."""
-    return {"integer": "integers", "boolean": "booleans"}.get(field.values, "strings")
-
 
 def text_or_boolean(values: Iterable[Any]) -> str:
-    """The type of values that are no integers: booleans, also as the words of one spelling, or texts.
+    """Return `boolean` if all values are booleans or spell booleans, such as true and false, otherwise `text`.
+
+    Texts spell booleans only if all texts have the same capitalization, such as `True` and `False`.
 
     >>> text_or_boolean(["True", "False"]), text_or_boolean(["True", "true"])
     ('boolean', 'text')
@@ -187,7 +154,10 @@ def text_or_boolean(values: Iterable[Any]) -> str:
 
 
 def texts_sql(column: str, kind: str, values: str) -> str:
-    """SQL of a list, or a list of lists, as texts. `kind`: its DuckDB type. `values`: see `Field`."""
+    """Return SQL that casts the elements of a list, or of a list of lists, to texts.
+
+    `kind`: DuckDB type of the list. `values`: type of the field's values (see `Field`).
+    """
     nesting = "[]" * max(1, kind.count("["))
     if values == "string" or element_type(kind) in ('"NULL"', *TEXT_TYPES) or not kind.endswith("]"):
         texts = f"TRY_CAST({column} AS VARCHAR{nesting})"
@@ -197,9 +167,9 @@ def texts_sql(column: str, kind: str, values: str) -> str:
 
 
 def value_from_python(value: Any, values: str) -> int | str:
-    """Convert a Python value to a text, or to an integer. Raises ValueError for what is none, as a table would refuse.
+    """Convert a Python value to a text or to an integer, by the same rules as for a cell of a table.
 
-    `values`: see `Field`.
+    `values`: type of the field's values (see `Field`). Raises ValueError if the value does not have the type `values`.
 
     >>> value_from_python("7.0", "integer"), value_from_python(7.0, "text"), value_from_python("7.0", "text")
     (7, '7', '7.0')
@@ -221,7 +191,7 @@ def value_from_python(value: Any, values: str) -> int | str:
 
 
 def _spelled(value: Any) -> str:
-    """Return a value as `casts.spelled_sql` spells it.
+    """Return the text to which `casts.spelled_sql` converts the same value in a table.
 
     >>> _spelled(7.0), _spelled(Decimal("1.50")), _spelled(datetime(2026, 1, 2)), _spelled("7.0")
     ('7', '1.5', '2026-01-02', '7.0')
@@ -239,7 +209,7 @@ def _spelled(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a value as DuckDB casts it to text in a table.
+    """Return the text to which DuckDB casts the same value.
 
     >>> _text(True), _text(1.5), _text(datetime(2026, 1, 2, 3, 4, 5, 500_000))
     ('true', '1.5', '2026-01-02 03:04:05.5')

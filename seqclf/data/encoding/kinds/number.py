@@ -1,4 +1,4 @@
-"""Number fields: scaled channels and, where values may be missing, a mask and the time since the last."""
+"""Number fields: each token has scaled channels, and optionally a mask and the time since the last known value."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, EncoderState, FieldEncoder, ReadColumns
+from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.leave_one_out import Removal
-from seqclf.data.encoding.missing_values import elapsed_since_seen, fill_forward
 from seqclf.data.encoding.number_column import NumberColumn
-from seqclf.data.encoding.scales import Scales, fit_scales
+from seqclf.data.encoding.scales import Scales, fit_scales, stored_array
 from seqclf.data.encoding.sequence_scale import (
     ScaledSequences,
     fit_levels,
@@ -23,26 +22,25 @@ from seqclf.data.encoding.sequence_scale import (
     unit_levels,
 )
 from seqclf.data.field_spec import NumberSpec
-from seqclf.data.ragged import list_lengths, list_values, vector_values
+from seqclf.data.ragged import elapsed_since_seen, fill_forward, list_lengths, list_values, vector_values
 from seqclf.data.schema.field_options import Option, choice_option, flag_option, positive_option, text_option
-from seqclf.data.schema.schema import Field
-from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.documents.formatting import plain_number
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 
-ROUNDING = 1e-6  # relative to the mean; differences that are smaller are rounding errors of float32
-LARGEST = 1e30  # limit of scaled values; larger ones overflow float32 inside the model
-DECODED_CHANNELS = 3  # shown of a vector; more do not fit a line
-KEY_DIGITS = np.uint64(2**64 - 2**20)  # keeps 32 of the 52 bits of the mantissa: 1 in 4e9, ten decimal digits
-HALF_DIGIT = np.uint64(2**19)  # added before masking, so that keys are rounded, not cut off
+ROUNDING = 1e-6  # fraction of the mean; a smaller decoded value is a rounding error of float32 around 0
+LARGEST = 1e30  # maximum absolute scaled value; larger values overflow float32 inside the model
+DECODED_CHANNELS = 3  # number of channels of a vector that are printed; more channels do not fit into a line
+KEY_DIGITS = np.uint64(2**64 - 2**20)  # bit mask that keeps 32 of the 52 mantissa bits of a float64, about ten digits
+HALF_DIGIT = np.uint64(2**19)  # added before masking, so that numbers are rounded and not truncated
 
 
 class RawChannels(NamedTuple):
     """Unscaled channels of N rows with S tokens.
 
-    `lengths`: (N,). `seen`: (S, W) mask of values that are present. `values`: (S, W), or (S, 2 W) with the elapsed
-    times of `since`, NaN where a value is missing.
+    `lengths`: (N,) number of tokens of each row. `seen`: (S, W) mask, True where a value is present. `values`: (S, W)
+    numbers, NaN where a value is missing. With the option `since`, `values` has the shape (S, 2 W), and the second half
+    of the channels holds elapsed times.
     """
 
     lengths: np.ndarray
@@ -51,26 +49,33 @@ class RawChannels(NamedTuple):
 
 
 class NumberEncoder(NumberColumn):
-    """Numbers → float channels.
+    """Encodes numbers as float channels.
 
-    - `scale`: `standard` gives mean 0 and deviation 1. `robust` uses the median and the quartiles of a sample of the
-      tokens. `sequence` uses mean and deviation of each sequence, for signals whose amplitude or offset differs much
-      between sequences; the logarithms of both become two more channels per channel, equal in every token, so that
-      they stay known to the model (see `SequenceLevels`). `none` leaves numbers as they are.
-    - `log`: signed log(1 + |x|) first.
-    - `clip`: limit of the absolute scaled value.
-    - `by`: numbers are scaled within each value of a category field, for tables in which one column holds many kinds of
-      measurements. Values that were rare in training are scaled over all.
-    - `missing`: missing values become the mean (`mean`), the last one seen (`last`, before it the mean) or `zero`.
-    - `mask` adds a channel that is 1 where a value is present, and `since` the log of the tokens, or of the seconds of
-      a time field, since then (Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series with Missing
-      Values").
+    - `scale`: `standard` scales values to mean 0 and standard deviation 1. `robust` scales by the median and the
+      quartiles of a sample of the tokens. `sequence` scales each sequence by its own mean and standard deviation. The
+      scale `sequence` suits signals whose amplitude or offset differs much between sequences. With `sequence`, two more
+      channels per number hold the logarithms of the sequence's mean and standard deviation (see `SequenceLevels`).
+      These two channels have the same value in every token, so that the model still gets the level of the sequence. The
+      scale `none` leaves numbers unchanged.
+    - `log`: if True, each number x is replaced by sign(x) · log(1 + |x|) before scaling.
+    - `clip`: maximum absolute scaled value. Scaled values beyond the option `clip` are clipped.
+    - `by`: name of a category field. With the option `by`, numbers are scaled separately for each category. The option
+      `by` suits tables in which one column holds many kinds of measurements. If a category was rare in training, its
+      numbers are scaled with the mean and standard deviation of all numbers.
+    - `missing`: a missing value is replaced by the mean (`mean`), the last known value of the sequence (`last`) or 0
+      (`zero`). With `last`, a value that is missing before the first known value is replaced by the mean.
+    - `mask`: if True, each number has a second channel, which is 1 where the value is present.
+    - `since`: adds a channel with the logarithm of the time since the last known value. The option `since` counts time
+      in tokens, or in seconds of a time field (Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series
+      with Missing Values").
 
-    The channels are, in this order: values, masks, elapsed times, log-deviations, log-means.
+    The channels are in this order: values, masks, elapsed times, log-deviations, log-means.
 
-    Outliers such as 1e38 for "no reading" would squeeze all other values below the precision of float32 (see
-    `usual_range`). They do not count for the scale and are moved to the range of the others, unless `scale: none`.
+    Outliers such as 1e38 for "no reading" would make the standard deviation so large that all other values become
+    almost equal in float32 (see `usual_range`). Unless `scale` is `none`, outliers are ignored in fitting, and are
+    clipped to the range of the other values in encoding.
 
+    >>> from seqclf.data.schema.schema import Field
     >>> scaler = NumberEncoder(Field("x", "number", ("x",), width=1, options={"missing": "last"}))
     >>> train = pa.record_batch({"x": pa.array([[1.0, None, 3.0]])})
     >>> scaler.fit(lambda *names: iter([train]))
@@ -89,18 +94,12 @@ class NumberEncoder(NumberColumn):
         "separator": text_option(),
     }
 
-    def __init__(
-        self,
-        field: Field,
-        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
-        truncation: Truncation = NO_TRUNCATION,
-    ):
-        super().__init__(field, others, truncation)
+    def set_up(self) -> None:
         self.scale: str = self.option("scale")
         self.by: str | None = self.option("by")
         self.missing: str = self.option("missing")
         self.since: str | None = self.option("since")
-        self.channels = self.width * (2 if self.since else 1)  # that are scaled, the mask not counted
+        self.channels = self.width * (2 if self.since else 1)  # number of scaled channels, without masks
         self.scales = Scales(np.zeros((1, self.channels)), np.ones((1, self.channels)))
         self.levels = unit_levels(self.width) if self.scale == "sequence" else None
 
@@ -130,15 +129,16 @@ class NumberEncoder(NumberColumn):
         return self.by is not None
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        """(S, W) keys, equal for numbers that agree in ten digits.
+        """Return (S, W) keys of numbers. Two numbers have equal keys if they agree in ten digits.
 
-        The model gets seven digits (float32) of the scaled number. Three more tell apart numbers that differ little
-        compared with their offset, such as times since 1970. All digits would hide copies: a sum in another order or a
-        file of 15 digits differs in the last ones. With `scale: none` the model gets the number as float32, so the
-        float32 is compared.
+        The model gets seven digits (float32) of the scaled number. Three more digits distinguish numbers with small
+        differences around a large offset, such as times since 1970. Keys of all digits would miss duplicate sequences,
+        because the last digits change if a sum is computed in another order or a file stores only 15 digits. With
+        `scale: none`, the model gets the unscaled number as float32. With `scale: none`, a key is made from the float32
+        number.
         """
         values = np.ascontiguousarray(vector_values(column, self.width), np.float64) + 0.0  # -0.0 becomes 0.0
-        values[np.isnan(values)] = np.nan  # NaN has many bit patterns
+        values[np.isnan(values)] = np.nan  # NaN has many bit patterns, and keys need a single one
         if self.scale == "none" and not self.option("log"):
             values = values.astype(np.float32).astype(np.float64)
         return (values.view(np.uint64) + HALF_DIGIT) & KEY_DIGITS
@@ -159,14 +159,14 @@ class NumberEncoder(NumberColumn):
             self.levels = fit_levels(map(self._scaled_sequences, map(self._raw_channels, record_batches)), self.width)
 
     def _scaled_sequences(self, channels: RawChannels) -> ScaledSequences:
-        values = self._within_limits(channels.values, 0)  # again without effect on values that are within
+        values = self._within_limits(channels.values, 0)  # values that are already clipped remain unchanged
         return scale_sequences(values[:, : self.width], channels.seen, channels.lengths)
 
     def _training_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Unscaled channels (S, channels) and groups (S,) of each staged record batch."""
+        """Yield the unscaled channels (S, channels) and the category ids (S,) of each staged record batch."""
         others = [self.by, None if self.since == "tokens" else self.since]
         for record_batch in read(self.field.name, *(name for name in others if name is not None)):
-            yield self._raw_channels(record_batch).values, self._staged_groups(record_batch)
+            yield self._raw_channels(record_batch).values, self._groups(record_batch)
 
     def _group_count(self) -> int:
         if self.by is None:
@@ -176,12 +176,8 @@ class NumberEncoder(NumberColumn):
         return category.vocabulary.size
 
     def _groups(self, record_batch: pa.RecordBatch) -> np.ndarray | None:
-        """(S,) ids of the category that numbers are scaled by, from canonical columns."""
+        """Return the (S,) ids of the tokens in the category field `by`, or None if the option `by` is not set."""
         return None if self.by is None else self.others[self.by].encode(record_batch).arrays[self.by]
-
-    def _staged_groups(self, record_batch: pa.RecordBatch) -> np.ndarray | None:
-        """(S,) ids of the category that numbers are scaled by, from staged columns."""
-        return None if self.by is None else self.others[self.by].encode_staged(record_batch).arrays[self.by]
 
     def _raw_channels(self, record_batch: pa.RecordBatch) -> RawChannels:
         column = record_batch.column(self.field.name)
@@ -191,22 +187,18 @@ class NumberEncoder(NumberColumn):
         seen = ~np.isnan(values) if self.missing != "refuse" else np.ones(values.shape, bool)
         if self.since is None:
             return RawChannels(lengths, seen, values)
-        # Positions count through all rows, but elapsed times are differences within a row.
+        # With `since: tokens`, the time of a token is its position among the tokens of all rows. Positions among the
+        # tokens of all rows are sufficient, because elapsed times are differences within a row.
         clock = np.arange(len(values), dtype=np.float64)
         if self.since != "tokens":
             clock = list_values(record_batch.column(self.since))
-        elapsed = np.maximum(0.0, elapsed_since_seen(seen, lengths, clock))  # clocks may run backwards
+        elapsed = np.maximum(0.0, elapsed_since_seen(seen, lengths, clock))  # times may decrease
         return RawChannels(lengths, seen, np.concatenate([values, np.log1p(elapsed)], axis=1))
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
-        return self._encoded(record_batch, self._groups(record_batch))
-
-    def encode_staged(self, record_batch: pa.RecordBatch) -> EncodedField:
-        return self._encoded(record_batch, self._staged_groups(record_batch))
-
-    def _encoded(self, record_batch: pa.RecordBatch, groups: np.ndarray | None) -> EncodedField:
         lengths, seen, raw = self._raw_channels(record_batch)
-        rows = 0 if groups is None or len(self.scales.mean) == 1 else groups  # one row of scales if nothing was fit
+        groups = self._groups(record_batch)
+        rows = 0 if groups is None or len(self.scales.mean) == 1 else groups  # one row if nothing was fit
         mean, deviation = self.scales.mean[rows], self.scales.deviation[rows]
         raw = self._within_limits(raw, rows)
         sequences = None
@@ -224,7 +216,7 @@ class NumberEncoder(NumberColumn):
             zeros = (-mean / deviation)[..., : self.width] if sequences is None else sequences.zeros()
             values = np.where(np.isnan(values), self._clipped(zeros), values)
         elif self.missing != "refuse":
-            values = np.where(np.isnan(values), 0.0, values)  # the scaled mean
+            values = np.where(np.isnan(values), 0.0, values)  # 0 is the mean of scaled values
         parts = [values]
         if self._has_mask:
             parts.append(seen)
@@ -237,7 +229,10 @@ class NumberEncoder(NumberColumn):
         return EncodedField(lengths, {self.field.name: np.concatenate(parts, axis=1, dtype=np.float32)})
 
     def _within_limits(self, raw: np.ndarray, rows: np.ndarray | int) -> np.ndarray:
-        """Unscaled channels (S, channels), outliers moved to the usual range. `rows`: the group of each token, or 0."""
+        """Return unscaled channels (S, channels) in which outliers are clipped to the usual range.
+
+        `rows`: (S,) group of each token, or 0 if there is one group.
+        """
         if self.scales.limits is None:
             return raw
         lowest, highest = self.scales.limits
@@ -252,12 +247,15 @@ class NumberEncoder(NumberColumn):
         return self.missing != "refuse" and self.option("mask")
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
-        """Return the original values, missing ones filled. See `_texts`."""
+        """Return the original values of each token as one text.
+
+        For a missing value, the text shows the number that replaced it.
+        """
         more = " …" if self.width > DECODED_CHANNELS else ""
         return [" ".join(token) + more for token in self._texts(fields)[:, :DECODED_CHANNELS].tolist()]
 
     def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
-        """Return a column for each channel. A value that was missing is "", if the encoded tokens tell."""
+        """Return one column of texts per channel. If the field has a mask, a missing value has an empty text."""
         tokens = {name: values[shown] for name, values in fields.items()}
         texts, is_missing = self._texts(tokens), np.isnan(self.original_values(tokens))
         cells = np.where(is_missing, "", texts)
@@ -265,7 +263,10 @@ class NumberEncoder(NumberColumn):
         return {name: cells[:, channel].tolist() for channel, name in enumerate(names)}
 
     def _texts(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(T, W) original values as text, missing ones filled. Values at the limit of `clip` are shown as ≤ or ≥ it."""
+        """Return the (T, W) original values as texts. For a missing value, the text shows the number that replaced it.
+
+        If the option `clip` clipped a value, the text of the value is the limit with ≤ or ≥ in front.
+        """
         scaled, values = fields[self.field.name][:, : self.width], self._unscaled(fields)
         limit = np.float32(self.option("clip") or np.inf)
         signs = np.select([scaled <= -limit, scaled >= limit], ["≤", "≥"], "")
@@ -278,15 +279,19 @@ class NumberEncoder(NumberColumn):
         return np.where(masks > 0, values, np.nan) if self._has_mask else values
 
     def _unscaled(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(T, W) float64 original values of encoded tokens, missing ones filled."""
+        """Return the (T, W) float64 original values of encoded tokens.
+
+        A missing value is the number that replaced it.
+        """
         encoded = fields[self.field.name]
         if self.levels is not None:
             mean, deviation = self.levels.inverse(np.asarray(encoded[:, -2 * self.width :], np.float64))
         else:
-            groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]  # rows of the scales
+            groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]  # row in `scales`
             mean, deviation = (scale[groups][..., : self.width] for scale in (self.scales.mean, self.scales.deviation))
         values = encoded[:, : self.width] * deviation + mean
-        # What float32 leaves of a 0, so that it is not shown as 1e-8.
+        # Scaling and unscaling in float32 turns a 0 into a tiny number such as 1e-8. Tiny numbers are therefore shown
+        # as 0.
         values = np.where(np.abs(values) < ROUNDING * np.abs(mean), 0.0, values)
         return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
 
@@ -295,16 +300,18 @@ class NumberEncoder(NumberColumn):
         return f"{self.field.name} seen"
 
     def traces(self, record_batch: pa.RecordBatch) -> dict[str, np.ndarray]:
-        """Return the mask of the values that are present, where the encoded tokens have none."""
+        """Return the (S, W) mask of present values if `without_tokens` needs it and encoded tokens lack it."""
         if self._has_mask or (self.missing != "last" and self.since is None):
             return {}
         return {self._seen_name: ~np.isnan(vector_values(record_batch.column(self.field.name), self.width))}
 
     def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
-        """Return the tokens that remain, without what a removed one left in them: carried values and elapsed times.
+        """Return the remaining tokens, with new elapsed times and new replacements for missing values.
 
-        The level of the sequence (`scale: sequence`) stays that of all tokens. Without a mask and without `traces`
-        nothing tells which values were carried, and they stay too.
+        With `scale: sequence`, the mean and the standard deviation of a sequence are not computed again without the
+        removed token. Without a mask and without `traces`, a number that replaced a missing value cannot be
+        distinguished from a measured value. In a field without mask and `traces`, all values therefore remain
+        unchanged.
         """
         tokens = super().without_tokens(fields, removal)
         if self._has_mask:
@@ -330,7 +337,7 @@ class NumberEncoder(NumberColumn):
     def _elapsed(
         self, seen: np.ndarray, lengths: np.ndarray, clock: np.ndarray, groups: np.ndarray | int
     ) -> np.ndarray:
-        """(S, W) scaled elapsed times of encoded tokens. `groups`: rows of the scales."""
+        """Return (S, W) scaled elapsed times of encoded tokens. `groups`: row of `scales` for each token."""
         elapsed = np.log1p(np.maximum(0.0, elapsed_since_seen(seen, lengths, clock)))
         limits = self.scales.limits
         if limits is not None:
@@ -339,7 +346,10 @@ class NumberEncoder(NumberColumn):
         return _scaled(elapsed, mean[..., self.width :], deviation[..., self.width :])
 
     def neutral(self, tokens: np.ndarray) -> np.ndarray:
-        """Return tokens with the mean, as missing if there is a mask. Elapsed times and the level stay."""
+        """Return tokens in which every value is the mean, and in which all values are marked as missing.
+
+        Elapsed times, log-deviations and log-means remain unchanged.
+        """
         known = self.width * (2 if self._has_mask else 1)
         tokens = tokens.copy()
         tokens[:, :known] = 0.0
@@ -350,8 +360,9 @@ class NumberEncoder(NumberColumn):
         channels = [scaled] * self.width + [False] * self.width * bool(self._has_mask)
         channels += [scaled] * self.width * (self.since is not None)
         if self.levels is not None:
-            # Noise is drawn for each token. It averages out over a sequence, and keeps models from learning sequences
-            # by the digits of their level.
+            # Log-deviations and log-means are marked as scaled, so that training adds noise to these channels. The
+            # noise differs between the tokens of a sequence, so it averages out over the sequence. Without noise, a
+            # model could memorize sequences by the exact digits of log-deviations and log-means.
             channels += [True] * 2 * self.width
         return {"name": self.field.name, "kind": "number", "width": len(channels), "scaled": channels}
 
@@ -359,38 +370,22 @@ class NumberEncoder(NumberColumn):
         state: EncoderState = {"mean": self.scales.mean.tolist(), "deviation": self.scales.deviation.tolist()}
         if self.scales.limits is not None:
             for name, limits in zip(("lowest", "highest"), self.scales.limits, strict=True):
-                # JSON has no infinity.
+                # Infinite limits are stored as null, because JSON has no infinity.
                 state[name] = [[limit if np.isfinite(limit) else None for limit in row] for row in limits.tolist()]
         if self.levels is not None:
             state["levels"] = self.levels.state()
         return state
 
     def restore(self, state: EncoderState) -> None:
-        require(state, {"mean": list, "deviation": list})
-        mean, deviation = self._stored_array(state, "mean"), self._stored_array(state, "deviation")
-        if (deviation <= 0).any():  # would divide by 0
-            raise InputError("deviation", "must be numbers above 0")
+        shapes = [(1, self.channels), (self._group_count(), self.channels)]
+        mean, deviation = stored_array(state, "mean", shapes), stored_array(state, "deviation", shapes, positive=True)
         limits = None
         if "lowest" in state:
-            require(state, {"lowest": list, "highest": list})
-            limits = self._stored_array(state, "lowest", -np.inf), self._stored_array(state, "highest", np.inf)
+            limits = stored_array(state, "lowest", shapes, -np.inf), stored_array(state, "highest", shapes, np.inf)
         self.scales = Scales(mean, deviation, limits)
         if self.levels is not None:
             require(state, {"levels": dict})
             self.levels = stored_levels(state["levels"], self.width)
-
-    def _stored_array(self, state: EncoderState, key: str, null: float | None = None) -> np.ndarray:
-        """(groups, channels) or (1, channels) of a stored state. Nulls become `null`, or are refused if it is None."""
-        groups = self._group_count()
-        try:
-            array = np.array(state[key], np.float64)  # null becomes NaN
-        except (TypeError, ValueError, OverflowError):
-            array = np.empty(0)
-        nulls = np.isnan(array) if null is not None else np.zeros(array.shape, bool)
-        shapes = {(1, self.channels), (groups, self.channels)}
-        if array.shape not in shapes or not np.isfinite(array[~nulls]).all():
-            raise InputError(key, f"must be {groups} lists of {self.channels} numbers")
-        return np.where(nulls, null, array) if null is not None else array
 
     @property
     def has_one_scale(self) -> bool:
@@ -400,7 +395,8 @@ class NumberEncoder(NumberColumn):
         is_constant = super().constant_channels(encoded)
         if self.levels is None:
             return is_constant
-        # The values of constant sequences are 0, but their levels, the last channels, may differ.
+        # In sequences of equal values, all scaled values are 0. Two such sequences may still differ in the last
+        # channels, log-deviation and log-mean.
         levels = np.asarray(encoded[:, -2 * self.width :])
         return is_constant & (levels == levels[:1]).all(axis=0).reshape(2, -1).all(axis=0)
 
@@ -408,7 +404,10 @@ class NumberEncoder(NumberColumn):
         return slice(self.width, 2 * self.width) if self._has_mask else None
 
     def outlier_warnings(self) -> list[str]:
-        """Return a warning for each channel in which training held outliers, with the range they are moved to."""
+        """Return one warning per channel with outliers in training.
+
+        A warning contains the range to which the outliers of the channel are clipped.
+        """
         if self.scales.limits is None:
             return []
         lowest, highest = self.scales.limits

@@ -1,4 +1,4 @@
-"""Set fields: several values per token, such as the codes of a visit or the items of a basket."""
+"""Set fields: each token has several values, such as the codes of a visit or the items of a basket."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, EncoderState, FieldEncoder, ReadColumns
-from seqclf.data.encoding.kinds.category import texts_sql, value_from_python, value_noun
-from seqclf.data.encoding.list_encoder import ListEncoder
-from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, Vocabulary
+from seqclf.data.encoding.encoder import EncodedField
+from seqclf.data.encoding.kinds.category import texts_sql, value_from_python
+from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import COMBINATIONS, BagSpec
-from seqclf.data.ragged import is_list, lengths_or_zero, list_lengths, list_offsets
+from seqclf.data.ragged import is_list, lengths_or_zero, list_lengths, list_offsets, list_values
 from seqclf.data.schema.casts import (
     TEXT_TYPES,
     bracketed_texts,
@@ -31,24 +30,27 @@ from seqclf.data.schema.cell_types import MAX_INTEGER, is_number, is_text, list_
 from seqclf.data.schema.field_options import Option, choice_option, count_option, text_option
 from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field
-from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError
 
-NO_VALUE, UNKNOWN = 0, 1  # ids; those of the vocabulary follow
-MAX_VALUES = 64  # of a token, because every token of a prepared dataset has room for the largest set
-ODD_SHARE = 0.1  # of rows with tokens of another width than most, from which on codes are sets and no vectors
+NO_VALUE, UNKNOWN = 0, 1  # id 0 fills an empty slot, and id 1 is an unknown value; known values have ids from 2
+MAX_VALUES = 64  # default limit of values per token; in a prepared dataset, every token is padded to the largest token
+ODD_SHARE = 0.1  # lists of codes are sets, not vectors, if more than this fraction of rows has tokens of unequal size
 
 
-class SetEncoder(ListEncoder):
-    """Several values per token → ids of a vocabulary, combined by the model to one vector (see `BagSpec`).
+class SetEncoder(VocabularyEncoder):
+    """Encodes the values of a token as ids of a vocabulary.
 
-    The order of the values does not count, and a value that is given twice counts twice. A token may have no value.
+    The model combines the vectors of these ids (see `BagSpec`). The order of the values is ignored. If a value occurs
+    twice in a token, its id is encoded twice. A token may have no values.
 
     - `min_count`, `max_size`, `hash_size`: see `Vocabulary`.
-    - `combine`: the `mean`, `sum` or `max` of the vectors of the values.
-    - `max_values`: rows with more values in a token are refused.
-    - `missing`: `empty` reads a missing token as a set without values, and leaves out missing values of a set.
-    - `separator`: between the values of a token, where it is a text. `data.list_separator` stands between tokens.
+    - `combine`: the model combines the vectors of a token's values by `mean`, `sum` or `max`.
+    - `max_values`: maximum number of values of a token. A row is rejected if one of its tokens has more than
+      `max_values` values.
+    - `missing`: the choice `empty` allows missing values. A missing token becomes a set without values, and missing
+      values within a set are left out.
+    - `separator`: text between the values of a token, if a token is written as one text. The text between two tokens is
+      `data.list_separator`.
 
     >>> encoder = SetEncoder(Field("codes", "set", ("codes",)))
     >>> train = pa.record_batch({"codes": encoder.stage(pa.array([[["I10", "E11"], ["E11"]]]))})
@@ -57,7 +59,6 @@ class SetEncoder(ListEncoder):
     [[1, 3], [0, 0]]
     """
 
-    encodes_token_by_token = True
     options: ClassVar[Mapping[str, Option]] = {
         **VOCABULARY_OPTIONS,
         "combine": choice_option("mean", *COMBINATIONS),
@@ -66,27 +67,17 @@ class SetEncoder(ListEncoder):
         "separator": text_option(),
     }
     inference_rank = 20
-
-    def __init__(
-        self,
-        field: Field,
-        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
-        truncation: Truncation = NO_TRUNCATION,
-    ):
-        super().__init__(field, others, truncation)
-        self.integers = field.values == "integer"
-        options = {name: self.option(name) for name in VOCABULARY_OPTIONS}
-        self.vocabulary = Vocabulary(integers=self.integers, **options)
-        self.widest = 1  # values of the largest staged token
+    widest = 1  # number of values of the largest token that was staged
 
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
-        """Return True for lists of texts, and for lists of codes of different lengths. Other lists are vectors.
+        """Return True if the tokens are lists of texts, or lists of integer codes with different lengths.
 
-        In an event table, lists are always sets. Elsewhere most rows decide, as a few may be damaged.
+        If all lists of numbers have the same length, they are vectors and not sets. In an event table, lists are always
+        sets. In a table without events, the majority of the rows decides, because a few rows may be damaged.
         """
         if not events and is_list(cells.type) and not is_list(cells.type.value_type):
-            return False  # without a look at the values, which are many
+            return False  # return early, because it takes long to look at all values
         rows = _rows(cells, separator, events)
         if events:
             return any(value is not None for tokens in rows for token in tokens for value in token)
@@ -110,25 +101,22 @@ class SetEncoder(ListEncoder):
     @classmethod
     def complete(cls, field: Field, sample: pa.Table, list_separator: str | None, events: bool) -> Field:
         cells = sample.column(field.columns[0])
-        if events:
-            return cls.complete_event(field, cells, None)
-        is_split = is_text(cells.type) and not looks_bracketed(cells)
-        return cls.complete_list(replace(field, separator=list_separator if is_split else None), cells)
+        is_split = not events and is_text(cells.type) and not looks_bracketed(cells)
+        return cls.completed(replace(field, separator=list_separator if is_split else None), cells, events)
 
     @classmethod
-    def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
-        if is_text(cells.type) and not looks_bracketed(cells):
-            _require_separator(field)
-        return replace(field, values=_value_type(cells, field.separator, events=False))
-
-    @classmethod
-    def complete_event(cls, field: Field, cells: pa.ChunkedArray, separator: str | None) -> Field:
-        if is_text(cells.type) and not looks_bracketed(cells):
-            _require_separator(field)
-        return replace(field, values=_value_type(cells, None, events=True))
+    def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
+        if is_text(cells.type) and not looks_bracketed(cells) and field.options.get("separator") is None:
+            key = f"data.fields.{field.name}"
+            raise InputError(
+                key,
+                "the values of a token are in one text",
+                f"name what separates them: '{key}={{kind: set, separator: \";\"}}'",
+            )
+        return replace(field, values=_value_type(cells, field.separator, events))
 
     def describe(self) -> str:
-        return ", ".join(filter(None, [f"sets of {value_noun(self.field)}", super().describe()]))
+        return f"sets of {super().describe()}"
 
     @property
     def element_type(self) -> pa.DataType:
@@ -136,7 +124,7 @@ class SetEncoder(ListEncoder):
 
     @property
     def expected(self) -> str:
-        return f"a list of lists of {value_noun(self.field)}"
+        return f"a list of lists of {self.noun}"
 
     def text_sql(self, cell: str) -> str:
         if self.field.separator is not None:
@@ -149,7 +137,7 @@ class SetEncoder(ListEncoder):
         return f"CASE WHEN starts_with({cell}, '[[') THEN {typed} ELSE {split} END"
 
     def elements_sql(self, column: str, kind: str) -> str:
-        is_null = kind.startswith('"NULL"')  # no cell, or no token, has a value
+        is_null = kind.startswith('"NULL"')  # True if all cells, or all tokens, are null
         if is_null or kind == "JSON" or is_nested(element_type(kind)):
             typed = is_nested(element_type(kind)) and not self.integers
             return texts_sql(column, kind, self.field.values) if typed else self._typed_sql(column)
@@ -175,7 +163,7 @@ class SetEncoder(ListEncoder):
             )
         if not is_list and kind not in (*TEXT_TYPES, '"NULL"') and self.option("separator") is None:
             raise self._single_values(kind)
-        # Casts of JSON values keep their quotes, casts of a JSON list do not.
+        # If single JSON values are cast to text, their quotes remain. If one JSON list is cast, the quotes are dropped.
         value = f"to_json({quote_identifier(column)})" if kind.startswith("JSON[") else plain(column, kind)
         return self.value_sql(value, kind)
 
@@ -187,17 +175,20 @@ class SetEncoder(ListEncoder):
         return self._split_sql(f"CAST({value} AS VARCHAR)")
 
     def _split_sql(self, text: str) -> str:
-        """The values of a token that is a text. A blank text has none, and neither do separators at its ends."""
+        """Return SQL that splits the text of one token into the values of the token.
+
+        Empty values are left out.
+        """
         parts = f"list_filter({split_list(f'trim({text})', self.option('separator'))}, lambda part: part <> '')"
         return self._values_sql(parts)
 
     def _typed_sql(self, tokens: str) -> str:
-        """A nested list with values of the field's type."""
+        """Return SQL that converts the values in a list of lists to the field's type."""
         texts = f"TRY_CAST({tokens} AS VARCHAR[][])"
         return f"list_transform({texts}, lambda token: {whole_numbers('token')})" if self.integers else texts
 
     def _values_sql(self, values: str) -> str:
-        """A list with values of the field's type."""
+        """Return SQL that converts the values in a list to the field's type."""
         return whole_numbers(values) if self.integers else f"TRY_CAST({values} AS VARCHAR[])"
 
     def element_from_python(self, entry: Any) -> Any:
@@ -229,7 +220,11 @@ class SetEncoder(ListEncoder):
         problems.mark_tokens(np.flatnonzero(counts > limit), row_of_token, column, reason)
 
     def _values(self, column: pa.Array) -> tuple[np.ndarray, pa.Array]:
-        """(S,) number of values of each token, and all values. Nulls are left out, as `check_elements` allowed them."""
+        """Return the (S,) number of values of each token, and an array with the values of all tokens.
+
+        The returned values do not contain nulls. Rows in which nulls are not allowed were already rejected by
+        `check_elements`.
+        """
         tokens = pc.list_flatten(column)
         counts, values = lengths_or_zero(tokens).astype(np.int64), pc.list_flatten(tokens)
         if values.null_count:
@@ -239,7 +234,10 @@ class SetEncoder(ListEncoder):
         return counts, values
 
     def stage(self, column: pa.Array) -> pa.Array:
-        """Return lists of lists of provisional codes, or of hashed ids."""
+        """Return lists of lists of provisional codes.
+
+        If the vocabulary is hashed, the inner lists hold ids and not codes.
+        """
         counts, values = self._values(column)
         self.widest = max(self.widest, int(counts.max(initial=1)))
         codes = pa.array(self.vocabulary.codes_of(values), pa.int32())
@@ -247,34 +245,28 @@ class SetEncoder(ListEncoder):
         return pa.ListArray.from_arrays(list_offsets(list_lengths(column)).astype(np.int32), tokens)
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        """(S,) keys, equal for tokens of the same values in any order."""
-        counts, codes = self._values(column)
-        keys = _scattered(self.vocabulary.keys_of(codes.to_numpy(zero_copy_only=False)))
-        # Sums of unsigned integers wrap around, so differences of running sums are exact.
+        """Return (S,) keys of tokens. Tokens with the same values have equal keys, whatever the order of the values."""
+        counts = lengths_or_zero(pc.list_flatten(column)).astype(np.int64)
+        keys = _scattered(self.vocabulary.keys_of(self.codes(column)))
+        # The key of a token is made from the difference of two running sums. The difference of the running sums is
+        # exact even after an overflow, because unsigned integers wrap around.
         ends = np.cumsum(counts)
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(keys, dtype=np.uint64)])
         return _scattered(sums[ends] - sums[ends - counts] + counts.astype(np.uint64))
 
-    def fit(self, read: ReadColumns) -> None:
-        name = self.field.name
-        batches = (self._values(record_batch.column(name))[1] for record_batch in read(name))
-        self.vocabulary.fit(codes.to_numpy(zero_copy_only=False) for codes in batches)
+    def codes(self, column: pa.Array) -> np.ndarray:
+        return list_values(pc.list_flatten(column))
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
+        """Encode a canonical column of values or a staged column of provisional codes."""
         column = record_batch.column(self.field.name)
         counts, values = self._values(column)
-        return self._encoded(column, counts, self.vocabulary.ids_of(values), int(counts.max(initial=1)))
-
-    def encode_staged(self, record_batch: pa.RecordBatch) -> EncodedField:
-        column = record_batch.column(self.field.name)
-        counts, codes = self._values(column)
-        ids = self.vocabulary.ids_of_codes(codes.to_numpy(zero_copy_only=False))
-        return self._encoded(column, counts, ids, self.widest)
-
-    def _encoded(self, column: pa.Array, counts: np.ndarray, ids: np.ndarray, width: int) -> EncodedField:
+        ids = self.vocabulary.ids_of(values)
         token_of_value = np.repeat(np.arange(len(counts)), counts)
-        order = np.lexsort((ids, token_of_value))  # so that equal sets become equal arrays
+        order = np.lexsort((ids, token_of_value))  # ids are sorted, so that equal sets have equal arrays
         position = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
+        is_staged = values.type == pa.int32()  # staged tokens are padded to the size of the largest staged token
+        width = self.widest if is_staged else int(counts.max(initial=1))
         array = np.full((len(counts), width), NO_VALUE, np.int32)
         array[token_of_value, position] = ids[order] + UNKNOWN
         return EncodedField(list_lengths(column), {self.field.name: array})
@@ -287,26 +279,9 @@ class SetEncoder(ListEncoder):
         size = self.vocabulary.size + UNKNOWN
         return {"name": self.field.name, "kind": "bag", "size": size, "combine": self.option("combine")}
 
-    def state(self) -> EncoderState:
-        return self.vocabulary.state()
-
-    def restore(self, state: EncoderState) -> None:
-        self.vocabulary.restore(state)
-
-
-def _require_separator(field: Field) -> None:
-    """Raise InputError unless the separator of the values in a text is set."""
-    if field.options.get("separator") is None:
-        key = f"data.fields.{field.name}"
-        raise InputError(
-            key,
-            "the values of a token are in one text",
-            f"name what separates them: '{key}={{kind: set, separator: \";\"}}'",
-        )
-
 
 def _rows(cells: pa.ChunkedArray, separator: str | None, events: bool) -> list[list[list[Any]]]:
-    """The rows of a column as lists of tokens that are lists. Texts that a separator splits have none."""
+    """Return each row of a column as a list of tokens. Tokens that are not lists are left out."""
     if events:
         is_listed = is_list(cells.type) or looks_bracketed(cells)
         return [[token for token in list_cells(cells, None) if isinstance(token, list)]] if is_listed else []
@@ -314,7 +289,10 @@ def _rows(cells: pa.ChunkedArray, separator: str | None, events: bool) -> list[l
 
 
 def _value_type(cells: pa.ChunkedArray, separator: str | None, events: bool) -> str:
-    """`integer` if all values are stored as integers of 64 bits, else `text`: as such, 007 is not 7."""
+    """Return `integer` if all values are integers that fit into 64 bits. Otherwise, return `text`.
+
+    Numbers that are stored as text remain text, because 007 and 7 may be different codes.
+    """
     rows = _rows(cells, separator, events)
     values = [value for tokens in rows for token in tokens for value in token if value is not None]
     innermost = cells.type
@@ -325,12 +303,12 @@ def _value_type(cells: pa.ChunkedArray, separator: str | None, events: bool) -> 
 
 
 def _is_code(value: Any) -> bool:
-    """True for whole numbers from 0, and texts that spell one."""
+    """Return True for a non-negative integer and for a text of decimal digits."""
     return value.isdecimal() if isinstance(value, str) else type(value) is int and value >= 0
 
 
 def _scattered(keys: np.ndarray) -> np.ndarray:
-    """(S,) uint64 keys, mixed by SplitMix64, so that sums of different keys hardly ever agree."""
+    """Mix (S,) uint64 keys by SplitMix64. After mixing, sums of different keys are almost never equal."""
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return keys ^ (keys >> np.uint64(31))

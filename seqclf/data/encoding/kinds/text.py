@@ -1,11 +1,13 @@
-"""Text fields: words, subwords, characters or bytes, by a Hugging Face tokenizer."""
+"""Text fields: a Hugging Face tokenizer splits each text into words, subwords, characters or bytes."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -13,35 +15,35 @@ import pyarrow as pa
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, EncoderState, FieldEncoder, ReadColumns
+from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
+from seqclf.data.encoding.vocabulary import Vocabulary
 from seqclf.data.encoding.word_splitter import WordSplitter
-from seqclf.data.encoding.word_vectors import read_vectors
 from seqclf.data.field_spec import CategorySpec
-from seqclf.data.hashing import CodeHashes, hash_bytes
+from seqclf.data.hashing import hash_bytes
 from seqclf.data.ragged import list_lengths, list_values
 from seqclf.data.schema.field_options import Option, choice_option, count_option, flag_option, text_option
-from seqclf.data.schema.schema import Field
-from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError, first_line
 from seqclf.system.state_validation import SIZE, require
 
 UNKNOWN = "[UNK]"
-SPACE = "\u2581"  # `Metaspace` writes it for a space, and before a text that begins with none
-MAX_SUBWORDS = 10_000_000  # the trainer reserves memory for all of them
+SPACE = "\u2581"  # `Metaspace` replaces each space by this character, and also puts it at the start of a text
+MAX_SUBWORDS = 10_000_000  # limit if `max_size` is null; the trainer reserves memory for this vocabulary size
 
 
 class TextEncoder(RunningTextEncoder):
-    """Text → token ids. Id 0 is the unknown token.
+    """Encodes texts as token ids. Id 0 is the id of the unknown token.
 
-    `tokenizer`: `word` (split at spaces and punctuation), `bpe` (subwords), `character` or `byte`. With `vectors`, a
-    file of pretrained word vectors, every training word that has a vector is kept. The attribute `vectors`, (size, D)
-    float32, holds a row of zeros for words without one.
+    `tokenizer`: `word` (splits at spaces and punctuation), `bpe` (subwords), `character` or `byte`. The option
+    `vectors` names a file of pretrained word vectors. Every training word that has a pretrained vector is kept in the
+    vocabulary. The attribute `vectors`, (size, D) float32, holds one vector per id. A word without a pretrained vector
+    has a vector of zeros.
 
-    All kinds but `bpe` split a text without training. Their texts are staged as provisional codes of the tokens and
-    truncated like any list, so the vocabulary counts kept tokens only. The subwords of `bpe` depend on the texts it is
-    trained on. It is trained on the first (or last) `max_length` words of each text, a superset of the kept tokens, as
-    every word makes at least one token.
+    Only the tokenizer `bpe` must be trained before it can split a text. With any other tokenizer, texts are staged as
+    provisional codes of their tokens, and are truncated like lists. The vocabulary therefore counts only tokens that
+    remain after truncation. The tokenizer `bpe` is trained on the first or the last `max_length` words of each text,
+    depending on `truncate`. The first or last `max_length` words contain all tokens that remain after truncation,
+    because every word has at least one token.
     """
 
     options: ClassVar[Mapping[str, Option]] = {
@@ -54,28 +56,22 @@ class TextEncoder(RunningTextEncoder):
     file_options = ("vectors",)
     token_separator = " "
 
-    def __init__(
-        self,
-        field: Field,
-        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
-        truncation: Truncation = NO_TRUNCATION,
-    ):
-        super().__init__(field, others, truncation)
+    def set_up(self) -> None:
         self.kind: str = self.option("tokenizer")
         self.splitter = untrained(self.kind, self.option("lowercase"))
         self.tokenizer: tokenizers.Tokenizer | None = None
-        self.words: WordSplitter | None = None  # the same tokens, faster
+        self.words: WordSplitter | None = None  # splits texts like `splitter`, but faster
         if self.kind == "word":
             splitter = self.splitter
             self.words = WordSplitter(splitter.normalizer, splitter.pre_tokenizer, self.option("lowercase"))
-        self.word_ids: dict[str, int] | None = None  # of a tokenizer that does no more than to look up words
-        self.codes = _ProvisionalCodes()
-        self.hashes = CodeHashes(self.codes)
-        self.ids = np.zeros(0, np.int32)  # provisional code → id
+        self.word_ids: dict[str, int] | None = None  # dict word → id, set if the tokenizer only looks up words
+        max_words = (self.option("max_size") or 2**31) - 1  # `max_size` also counts the unknown token
+        self.vocabulary = Vocabulary(integers=False, min_count=self.option("min_count"), max_size=max_words)
+        self.ids = np.zeros(0, np.int32)  # id of each provisional code
         self.vector_size: int | None = None
 
     def _tokens(self, text: str) -> Iterable[str]:
-        """Split a text into its tokens, or for `bpe` into its words."""
+        """Split a text into tokens. If the tokenizer is `bpe`, split the text into words."""
         if self.words is not None:
             return self.words.words(text)
         text = self.splitter.normalizer.normalize_str(text)
@@ -85,28 +81,31 @@ class TextEncoder(RunningTextEncoder):
         return chain.from_iterable(word for word, _ in words) if self.kind == "byte" else [word for word, _ in words]
 
     def stage(self, column: pa.Array) -> pa.Array:
-        """Return lists of provisional codes, or for `bpe` the texts."""
+        """Return lists of provisional codes. If the tokenizer is `bpe`, return the texts themselves."""
         if self.kind == "bpe":
             return column
-        codes, ends = array("i"), [0]  # 4 bytes per token, where a list would take 8
+        codes, ends = array("i"), [0]  # an array needs 4 bytes per token, a list needs 8 bytes
         for text in column.to_pylist():
-            codes.extend(map(self.codes.__getitem__, self._tokens(text)))
+            codes.extend(map(self.vocabulary.codes.__getitem__, self._tokens(text)))
             ends.append(len(codes))
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), np.array(codes, np.int32))
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
         if self.kind != "bpe":
-            return self.hashes.of(list_values(column))
+            return self.vocabulary.keys_of(list_values(column))
         if not self.truncation.cuts:
             return hash_bytes(self._joined_words(text).encode() for text in column.to_pylist())
         return hash_bytes(self._kept_words(text).encode() for text in column.to_pylist())
 
     def _kept_words(self, text: str) -> str:
-        """The joined words of a text after truncation."""
+        """Return the words of a text that remain after truncation, joined to one string."""
         return "".join(self.truncation.cut_words(list(self._tokens(text))))
 
     def _joined_words(self, text: str) -> str:
-        """The joined words of a text. Splitting it into words and joining them takes four times as long."""
+        """Return all words of a text, joined to one string.
+
+        The method is four times as fast as splitting the text and joining the words.
+        """
         text = self.splitter.normalizer.normalize_str(text).replace(" ", SPACE)
         return text if not text or text.startswith(SPACE) else SPACE + text
 
@@ -120,35 +119,33 @@ class TextEncoder(RunningTextEncoder):
         def texts() -> Iterator[str]:
             for record_batch in read(self.field.name):
                 for text in record_batch.column(self.field.name).to_pylist():
-                    # The trainer normalizes and splits again, which leaves joined words as they are.
+                    # The trainer normalizes and splits the joined words again, which does not change the words.
                     yield self._kept_words(text) if self.truncation.cuts else text
 
         lowercase, max_size = self.option("lowercase"), self.option("max_size")
         self.tokenizer = train_subwords(texts(), lowercase, self.option("min_count"), max_size)
         if self.option("vectors") is not None:
-            # Rare words are kept if they have a vector, so all words of training are needed.
+            # Rare words with a pretrained vector must be kept. The tokenizer is therefore trained a second time with
+            # `min_count` 1, to get all words.
             self._add_vectors(train_subwords(texts(), lowercase, 1, max_size).get_vocab())
 
     def _fit_words(self, read: ReadColumns) -> None:
-        counts = np.zeros(len(self.codes), np.int64)
-        for record_batch in read(self.field.name):
-            counts += np.bincount(list_values(record_batch.column(self.field.name)), minlength=len(counts))
-        tokens = list(self.codes)
-        # Ties are broken by spelling, so that ids do not depend on the order of rows.
-        by_count = sorted(np.flatnonzero(counts).tolist(), key=lambda code: (-counts[code], tokens[code]))
-        max_words = (self.option("max_size") or 2**31) - 1  # max_size includes the unknown token
-        min_count = self.option("min_count")
-        kept = [tokens[code] for code in by_count if counts[code] >= min_count][:max_words]
+        name = self.field.name
+        by_count = self.vocabulary.fit(list_values(record_batch.column(name)) for record_batch in read(name))
         self.tokenizer = untrained(self.kind, self.option("lowercase"))
-        if self.kind != "byte":  # whose vocabulary is complete
+        if self.kind != "byte":  # the vocabulary of `byte` is already complete
+            kept = self.vocabulary.values.to_pylist()
             self._set_vocabulary({token: id for id, token in enumerate([UNKNOWN, *kept])})
         if self.option("vectors") is not None:
-            self._add_vectors({tokens[code]: rank for rank, code in enumerate(by_count[:max_words])})
+            self._add_vectors({token: rank for rank, token in enumerate(by_count[: self.vocabulary.max_size])})
         vocabulary = self._look_up_words()
-        self.ids = np.array([vocabulary.get(token, 0) for token in tokens], np.int32)
+        self.ids = np.array([vocabulary.get(token, 0) for token in self.vocabulary.codes], np.int32)
 
     def _look_up_words(self) -> dict[str, int]:
-        """Return the vocabulary, and use it alone where the tokenizer adds nothing to it, such as special tokens."""
+        """Return the vocabulary of the tokenizer.
+
+        Also set `word_ids`, if the tokenizer only looks up words and adds no special tokens.
+        """
         assert self.tokenizer is not None
         vocabulary = self.tokenizer.get_vocab()
         self.word_ids = None
@@ -164,9 +161,9 @@ class TextEncoder(RunningTextEncoder):
         self.tokenizer.model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
 
     def _add_vectors(self, ranks: Mapping[str, int]) -> None:
-        """Read the pretrained vectors of the training words, and add those words to the vocabulary.
+        """Read the pretrained vectors of the training words, and add the words with a vector to the vocabulary.
 
-        `ranks`: word → rank in training, which orders the added words.
+        `ranks`: dict word → rank by frequency in training. New words are added in the order of their ranks.
         """
         assert self.tokenizer is not None
         training_words = {word: rank for word, rank in ranks.items() if word != UNKNOWN}
@@ -189,7 +186,7 @@ class TextEncoder(RunningTextEncoder):
                 known_ids.extend(map(self.word_ids.__getitem__, self.words.words(text)))
                 ends.append(len(known_ids))
             return EncodedField(np.diff(np.array(ends, np.int64)), {self.field.name: np.array(known_ids, np.int32)})
-        # The fast variant leaves out character offsets, which nothing here needs.
+        # `encode_batch_fast` does not compute character offsets, which are not needed here.
         token_ids = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts)]
         lengths = np.fromiter(map(len, token_ids), np.int64, len(token_ids))
         ids = np.fromiter(chain.from_iterable(token_ids), np.int32, int(lengths.sum()))
@@ -221,31 +218,26 @@ class TextEncoder(RunningTextEncoder):
         require(state, {"tokenizer": dict, "vector_size": (SIZE, None)})
         try:
             self.tokenizer = tokenizers.Tokenizer.from_str(json.dumps(state["tokenizer"]))
-            # A tokenizer without an unknown token loads, and fails at the first unseen word.
+            # A tokenizer without an unknown token can be loaded, but fails at the first unseen word.
             self.tokenizer.encode_batch_fast(["\N{SNOWMAN} never seen"])
-        except Exception as error:  # the library raises plain Exception
+        except Exception as error:  # the tokenizers library raises a plain Exception for malformed JSON
             raise InputError("tokenizer", f"cannot be read ({first_line(error)})") from None
         self.vector_size = state["vector_size"]
         self._look_up_words()
 
 
 class _KnownIds(dict[str, int]):
-    """Token → id. A token that is not known has the id of the unknown token."""
+    """Dict token → id. For a missing token, the dict returns the id of the unknown token."""
 
     def __missing__(self, token: str) -> int:
         return self[UNKNOWN]
 
 
-class _ProvisionalCodes(dict[str, int]):
-    """Token → provisional code. Looking up a new token adds it."""
-
-    def __missing__(self, token: str) -> int:
-        self[token] = code = len(self)
-        return code
-
-
 def untrained(kind: str, lowercase: bool) -> tokenizers.Tokenizer:
-    """Return a tokenizer that splits texts, but knows no token. The vocabulary of `byte` is complete from the start."""
+    """Return a tokenizer that can split texts but does not have a vocabulary yet.
+
+    Only the tokenizer `byte` has a complete vocabulary from the start.
+    """
     if kind == "byte":
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         tokenizer = tokenizers.Tokenizer(models.BPE({token: id for id, token in enumerate([UNKNOWN, *alphabet])}, []))
@@ -266,7 +258,7 @@ def untrained(kind: str, lowercase: bool) -> tokenizers.Tokenizer:
 
 
 def train_subwords(texts: Iterator[str], lowercase: bool, min_count: int, max_size: int | None) -> tokenizers.Tokenizer:
-    """Train byte pair encoding on texts."""
+    """Learn subwords from `texts` by byte pair encoding, and return the tokenizer."""
     tokenizer = untrained("bpe", lowercase)
     trainer = trainers.BpeTrainer(
         vocab_size=max_size or MAX_SUBWORDS,
@@ -276,3 +268,43 @@ def train_subwords(texts: Iterator[str], lowercase: bool, min_count: int, max_si
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def read_vectors(path: str, vocabulary: Container[str], key: str) -> tuple[list[str], np.ndarray]:
+    """Read pretrained word vectors in the text format of fastText and GloVe.
+
+    Return the words of the file that are in `vocabulary`, and the vectors of these words as a (words, D) float32 array.
+
+    Each line of the file holds a word and the numbers of its vector. The first line of a fastText file is a header with
+    two numbers and is skipped. `key`: config key of the file, which error messages contain. Raises InputError if the
+    file is missing or malformed, or if it has no vector for any word of `vocabulary`.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise InputError(f"{key}={path}", "no such file", "give a .vec or .txt file of word vectors")
+    vectors: dict[str, np.ndarray] = {}
+    size = previous = None
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            head, _, rest = line.rstrip().partition(b" ")
+            if number == 1 and len(rest.split()) == 1:  # header of fastText: word count and dimension
+                continue
+            word = head.decode("utf-8", "replace")
+            if word not in vocabulary or word == previous:  # skip unknown words and repeated lines
+                continue
+            try:
+                vector = np.array(rest.split(), np.float32)
+            except ValueError:
+                raise InputError(f"{file}: line {number}", "is not a word followed by numbers", "fix it") from None
+            size = size or len(vector)
+            if len(vector) != size or not np.isfinite(vector).all():
+                raise InputError(
+                    f"{file}: line {number}", f"has {len(vector)} numbers where {size} are expected", "fix it"
+                )
+            vectors[word] = vector
+            previous = word
+    if not vectors:
+        raise InputError(
+            f"{key}={path}", "has no vector for any word of the training texts", "check file and lowercase"
+        )
+    return list(vectors), np.stack(list(vectors.values()))

@@ -1,4 +1,4 @@
-"""Time fields: gaps between tokens on a log scale, and optionally the hour and the weekday."""
+"""Time fields: the time since the previous token on a log scale, and optionally the hour and the weekday."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, EncoderState, FieldEncoder, ReadColumns
+from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.leave_one_out import Removal
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.scales import Sample
@@ -29,26 +29,27 @@ from seqclf.data.schema.cell_types import holds_times, looks_timed
 from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.problems import Problems, check_numbers
 from seqclf.data.schema.schema import Field
-from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.system.durations import duration_text
 from seqclf.system.state_validation import POSITIVE, require
 
-CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}  # periods in seconds
+CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}  # dict cycle → period in seconds
 RESOLUTION_QUANTILE = 0.05
-MIN_GAP = 1e-5  # of the resolution; smaller decoded gaps are rounding
-FIRST_DATE = 1e8  # seconds since 1970, in 1973; fewer are of a clock with another start
+MIN_GAP = 1e-5  # fraction of the resolution; a smaller decoded gap is a rounding error around 0
+FIRST_DATE = 1e8  # a time in 1973, in seconds since 1970; smaller numbers are not printed as dates
 END_OF_DATES = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-MICROSECONDS = 6  # decimals of a second; float64 seconds since 1970 hold hardly more
+MICROSECONDS = 6  # number of decimal places to which float64 seconds since 1970 are precise
 
 
 class TimeEncoder(ListEncoder):
-    """Seconds → log(1 + gap / resolution), scaled to mean 0 and deviation 1.
+    """Encodes the gap of each token as log(1 + gap / resolution), scaled to mean 0 and standard deviation 1.
 
-    The gap is the time since the previous token of the sequence, 0 for the first. A clock that runs backwards gives
-    negative gaps. `resolution` is the 5 % quantile of the positive gaps in training, so that the log scale fits
-    microseconds as well as years. Scales are fit on a sample of the tokens.
+    The gap of a token is the time in seconds since the previous token of the sequence. The first token of a sequence
+    has the gap 0. If the time decreases from one token to the next, the gap is negative. `resolution` is the 5 %
+    quantile of the positive gaps in training. The log scale with this `resolution` suits gaps of microseconds as well
+    as gaps of years. The resolution, the mean and the standard deviation are fit on a sample of the training tokens.
 
-    Each of `cycles` (hour, weekday) adds the sine and the cosine of the position within the cycle.
+    Each cycle in the option `cycles` (hour, weekday) adds two channels: the sine and the cosine of the position within
+    the cycle.
 
     >>> gap = TimeEncoder(Field("at", "time", ("at",)))
     >>> train = pa.record_batch({"at": pa.array([[0.0, 1.0, 100.0]])})
@@ -68,17 +69,12 @@ class TimeEncoder(ListEncoder):
         ),
     }
 
-    def __init__(
-        self,
-        field: Field,
-        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
-        truncation: Truncation = NO_TRUNCATION,
-    ):
-        super().__init__(field, others, truncation)
-        self.periods = [CYCLES[name] for name in self.option("cycles")]  # in seconds
-        self.resolution, self.mean, self.deviation = 1.0, 0.0, 1.0
-
     inference_rank = 10
+    value_unit = "s"
+    resolution, mean, deviation = 1.0, 0.0, 1.0  # initial values before `fit`
+
+    def set_up(self) -> None:
+        self.periods = [CYCLES[name] for name in self.option("cycles")]  # length of each cycle in seconds
 
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
@@ -87,11 +83,7 @@ class TimeEncoder(ListEncoder):
         return holds_times(cells, separator)
 
     @classmethod
-    def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
-        return replace(field, width=1)
-
-    @classmethod
-    def complete_event(cls, field: Field, cells: pa.ChunkedArray, separator: str | None) -> Field:
+    def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
         return replace(field, width=1)
 
     @property
@@ -121,7 +113,11 @@ class TimeEncoder(ListEncoder):
         return epoch_sql(name, kind) if _is_timestamp(kind) else None
 
     def element_from_python(self, entry: Any) -> float | None:
-        """Seconds of a time, UTC if it has no zone, of a text that tables take, or of a number in the field's unit."""
+        """Return a time as seconds since 1970, or a duration as seconds.
+
+        A time without a time zone is read as UTC. A text is converted by the same rules as a text cell of a table. A
+        number is converted from the option `unit` to seconds.
+        """
         if isinstance(entry, np.datetime64):
             entry = entry.astype("datetime64[us]").item()
         if isinstance(entry, datetime):
@@ -139,15 +135,17 @@ class TimeEncoder(ListEncoder):
         check_numbers(elements, row_of_token, self.field, problems, may_miss=False, finite_as=np.float64)
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        """(S,) keys of the seconds since the first token of the sequence.
+        """Return (S,) keys of tokens.
 
-        The same events at another date are the same sequence. With `cycles`, hours and weekdays tell them apart.
+        The key of a token is made from the seconds since the first token of its sequence. Two sequences with the same
+        gaps at different dates have the same keys. With the option `cycles`, the key of a token is made from its time,
+        because the model also gets the hour or the weekday.
         """
         lengths, seconds = list_lengths(column), list_values(column)
         if not self.periods and len(seconds):
             first = seconds[np.cumsum(lengths) - lengths]
             seconds = np.round(seconds - np.repeat(first, lengths), MICROSECONDS)
-        return (seconds + 0.0).view(np.uint64)  # adding 0.0 turns -0.0 into 0.0
+        return (seconds + 0.0).view(np.uint64)  # + 0.0 turns -0.0 into 0.0
 
     def fit(self, read: ReadColumns) -> None:
         sample = Sample()
@@ -159,10 +157,10 @@ class TimeEncoder(ListEncoder):
         if (gaps > 0).any():
             self.resolution = float(np.quantile(gaps[gaps > 0], RESOLUTION_QUANTILE))
         logs = self._log(gaps)
-        self.mean, self.deviation = float(logs.mean()), float(logs.std()) or 1.0  # 1 if all gaps are equal
+        self.mean, self.deviation = float(logs.mean()), float(logs.std()) or 1.0  # a deviation of 0 is replaced by 1
 
     def _log(self, gaps: np.ndarray) -> np.ndarray:
-        # Symmetric around 0, as gaps may be negative.
+        # The log scale is symmetric around 0, because gaps may be negative.
         return np.sign(gaps) * np.log1p(np.abs(gaps) / self.resolution)
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
@@ -174,8 +172,6 @@ class TimeEncoder(ListEncoder):
             channels += [np.sin(angle), np.cos(angle)]
         return EncodedField(lengths, {self.field.name: np.stack(channels, axis=1).astype(np.float32)})
 
-    value_unit = "s"
-
     def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
         return self.gaps_of(fields)[:, None]
 
@@ -183,11 +179,11 @@ class TimeEncoder(ListEncoder):
         return [_iso_time(seconds) if FIRST_DATE <= seconds < END_OF_DATES else seconds for seconds in cell]
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
-        """Return the gap before each token."""
+        """Return the gap of each token as text, such as +5 s."""
         return [f"{'' if gap < 0 else '+'}{duration_text(gap)}" for gap in self.gaps_of(fields).tolist()]
 
     def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
-        """Return the time since the first token, and the gap before each."""
+        """Return two columns of texts: the time since the first token and the time since the previous token."""
         gaps = self.gaps_of(fields)
         elapsed = np.round(np.cumsum(gaps), MICROSECONDS)
         name = self.field.name
@@ -197,15 +193,19 @@ class TimeEncoder(ListEncoder):
         }
 
     def gaps_of(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(T,) gaps in seconds of encoded tokens."""
+        """Return the (T,) gaps of encoded tokens, in seconds."""
         logs = fields[self.field.name][:, 0].astype(np.float64) * self.deviation + self.mean
         gaps = np.sign(logs) * np.expm1(np.abs(logs)) * self.resolution
-        # Encoded gaps have seven digits. A gap of 0 comes back as a small fraction of the resolution.
+        # Encoded gaps are precise to seven digits. A gap of 0 may be decoded as a small fraction of the resolution.
         gaps = np.where(np.abs(gaps) < self.resolution * MIN_GAP, 0.0, gaps)
         return np.round(gaps, MICROSECONDS)
 
     def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
-        """Return the tokens that remain. The one after a removed token gets both gaps, a new first token none."""
+        """Return the remaining tokens, after one token was removed from each sequence.
+
+        The token that followed the removed token gets a new gap. The gap of the removed token is added to the gap of
+        the token that followed. If the first token of a sequence was removed, the next token gets the gap 0.
+        """
         tokens, gaps = super().without_tokens(fields, removal), self.gaps_of(fields)
         followers = removal.kept[removal.followers]
         joined = np.where(removal.become_first, 0.0, gaps[followers] + gaps[followers - 1])
@@ -225,7 +225,7 @@ class TimeEncoder(ListEncoder):
 
 
 def _iso_time(seconds: float) -> str:
-    """Return the time of seconds since 1970.
+    """Return seconds since 1970 as an ISO date and time.
 
     >>> _iso_time(1745980000.5), _iso_time(1745971200)
     ('2025-04-30 02:26:40.500000', '2025-04-30 00:00:00')
@@ -238,7 +238,12 @@ def _is_timestamp(kind: str) -> bool:
 
 
 def _gaps(lengths: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """(S,) seconds since the previous token of the same sequence, 0 for the first. `lengths`: (N,), `seconds`: (S,)."""
+    """Return the (S,) gaps of tokens in seconds.
+
+    The gap of a token is the time since the previous token of the sequence, and 0 for the first token.
+
+    `lengths`: (N,) number of tokens of each sequence. `seconds`: (S,) time of each token in seconds.
+    """
     gaps = np.diff(seconds, prepend=seconds[:1])
     gaps[np.cumsum(lengths) - lengths] = 0.0
     return gaps

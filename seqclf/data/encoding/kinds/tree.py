@@ -1,4 +1,4 @@
-"""Tree fields: bracketed text, or lists of tokens and parents → ids of the nodes, their parents and their labels."""
+"""Tree fields: a tree is encoded as the token ids, the parents and the labels of its nodes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import (
-    NO_ENCODERS,
-    EncodedField,
-    EncoderState,
-    FieldEncoder,
-    ReadColumns,
-    UnfitValueError,
-)
+from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns, UnfitValueError
 from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
-from seqclf.data.encoding.tree_removal import TreeRemoval
+from seqclf.data.encoding.leave_one_out import TreeRemoval
 from seqclf.data.encoding.trees import (
     LISTS,
     PARTIAL,
@@ -49,24 +42,27 @@ from seqclf.data.schema.cell_types import is_text, looks_bracketed
 from seqclf.data.schema.field_options import Option, choice_option, count_option, flag_option
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field
-from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 
-NO_TYPE = '"NULL"'  # DuckDB's type of a column without a single value
+NO_TYPE = '"NULL"'  # DuckDB's type of a column in which every cell is null
 INNER = "[NODE]"  # the token of a node without a word
 
 
 class TreeEncoder(RunningTextEncoder):
-    """Bracketed text → token ids of the nodes, children before parents, with `parents`.
+    """Encodes a tree as the token ids of its nodes and the index of each node's parent.
 
-    With several columns, they are lists of each node's token, the index of its parent, and optionally its label.
+    In the encoded tree, children come before their parents. In a file, a tree is bracketed text in one column, or lists
+    in two or three columns. A tree of lists has the token of each node, the index of each node's parent, and optionally
+    the label of each node.
 
-    The tags of nodes are labels (`tags: labels`, as in treebanks), which gives `node_labels`, or tokens (`tags:
-    tokens`, as in expressions). `binarize`: nodes of more than two children are split, see `trees.binarize`.
+    In bracketed text, the tag of a node is the word after its opening bracket. With `tags: labels`, as in treebanks,
+    tags are class labels and are encoded in the array `node_labels`. With `tags: tokens`, as in expressions, tags are
+    tokens. With `binarize`, a node with more than two children is split into nodes with two children (see
+    `trees.binarize`).
 
-    `parents`: (S,) int32 index within the sequence, -1 for the root. `node_labels`: (S,) int32 index among the sorted
-    tags of training, -1 for nodes without one of them.
+    `parents`: (S,) int32 index of each node's parent within the sequence, -1 for the root. `node_labels`: (S,) int32
+    index of each node's label in the sorted list of training labels, -1 for a node without a known label.
     """
 
     options: ClassVar[Mapping[str, Option]] = {
@@ -76,20 +72,14 @@ class TreeEncoder(RunningTextEncoder):
         "min_count": count_option(1),
         "max_size": count_option(),
     }
-    may_be_cut = False  # nodes would lose their parents
+    may_be_cut = False  # truncation would separate nodes from their parents
     takes_several_columns = True
     tags: Sequence[str] | None = ()
 
-    def __init__(
-        self,
-        field: Field,
-        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
-        truncation: Truncation = NO_TRUNCATION,
-    ):
-        super().__init__(field, others, truncation)
+    def set_up(self) -> None:
         self.labelled = self.option("tags") == "labels"
-        self.is_indexed = len(field.columns) > 1
-        self.words_at_leaves = self.labelled and not self.is_indexed  # and nowhere else
+        self.is_indexed = len(self.field.columns) > 1
+        self.words_at_leaves = self.labelled and not self.is_indexed  # True if only leaves have words
         self.removes_others = not self.words_at_leaves
         self.tokens: list[str] = []
         self.tags = []
@@ -130,7 +120,11 @@ class TreeEncoder(RunningTextEncoder):
         return f"CASE WHEN {' OR '.join(missing)} THEN NULL ELSE {lists} END"
 
     def _part_sql(self, name: str, cells: str, kind: str) -> str:
-        """One of the lists. What does not fit stays as it is, so that `parse_indexed` can tell it from a null."""
+        """Return the SQL of one list of a tree, such as the list of parents.
+
+        A value of a wrong type is not converted. `parse_indexed` can then distinguish such a value from null and reject
+        the value.
+        """
         is_text = kind in TEXT_TYPES
         is_split = is_text and self.field.separator is not None and kind != "JSON"
         items = split_list(f"trim({cells})", self.field.separator) if is_split else cells
@@ -172,7 +166,11 @@ class TreeEncoder(RunningTextEncoder):
         return json.dumps(lists, default=_json_value)
 
     def parse(self, text: str) -> Any:
-        """Read bracketed text as it is, and lists as a JSON object by column or by `LISTS`."""
+        """Return a bracketed text unchanged.
+
+        If the tree is written as lists, parse the text as a JSON object with the lists. The keys of the JSON object are
+        the column names of the field, or the names in `LISTS`.
+        """
         if not self.is_indexed:
             return text
         try:
@@ -184,21 +182,21 @@ class TreeEncoder(RunningTextEncoder):
     def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
         super().check(columns, problems)
         column = columns.column(self.field.name)
-        rows = np.flatnonzero(problems.usable).tolist()  # blank rows have their reason already
+        rows = np.flatnonzero(problems.usable).tolist()  # blank rows are already marked as invalid
         reasons = {row: self._problem(column[row].as_py()) for row in rows}
         malformed = {row: reason for row, reason in reasons.items() if reason is not None}
         problems.mark(np.array(list(malformed), np.int64), self.field.column, list(malformed.values()))
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        """(N,) keys, equal for trees of the same tokens and shape.
+        """Return (N,) keys of trees. Trees with the same tokens and the same shape have equal keys.
 
-        Spaces do not count, and neither do tags that are labels, as the model gets none of them.
+        Spaces and labels do not change the key of a tree, because the model gets neither spaces nor labels as input.
         """
-        # Without a separator, the tokens a, bc and ab, c would be equal.
+        # Tokens are joined with a separator, so that the tokens a, bc and the tokens ab, c have different keys.
         return hash_bytes("\0".join(tokens).encode() + tree.parents.tobytes() for tree, tokens in self._trees(column))
 
     def _trees(self, column: pa.Array) -> Iterator[tuple[Tree, list[str]]]:
-        """Each tree of a column of texts, and the tokens of its nodes."""
+        """For each text of a column, yield the tree and the tokens of its nodes."""
         for text in column.to_pylist():
             tree = self._parse(text)
             tokens = tree.tokens
@@ -211,7 +209,7 @@ class TreeEncoder(RunningTextEncoder):
         return parse_indexed(text) if self.is_indexed else parse(text, self.labelled)
 
     def _problem(self, text: str) -> str | None:
-        """Return the reason why a text is not a tree, or None if it is one."""
+        """Return the reason why a text is not a tree, or None if the text is a tree."""
         try:
             self._parse(text)
         except MalformedError as error:
@@ -229,14 +227,14 @@ class TreeEncoder(RunningTextEncoder):
                 counts.update(tokens)
                 tags.update(tree.tags)
         frequent = [token for token, count in counts.items() if count >= self.option("min_count")]
-        # Ties are broken by token, so that ids do not depend on the order of rows.
+        # Tokens that are equally frequent are sorted by name, so that ids do not depend on the order of rows.
         self.tokens = sorted(frequent, key=lambda token: (-counts[token], token))[: self.option("max_size")]
         self.tags = sorted(tags - {""}) if self.labelled else []
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
         id_of = {token: id for id, token in enumerate(self.tokens, start=1)}
         label_of = {tag: label for label, tag in enumerate(self.tags or [])}
-        # Parents begin with an empty array, as a batch without rows has nothing else to concatenate.
+        # The list `parents` starts with an empty array, because `np.concatenate` fails on an empty list.
         lengths, ids, parents, labels = [], [], [np.empty(0, np.int32)], []
         for tree, tokens in self._trees(record_batch.column(self.field.name)):
             lengths.append(len(tokens))
@@ -252,7 +250,7 @@ class TreeEncoder(RunningTextEncoder):
         return ["?" if id == 0 else self.tokens[id - 1] for id in fields[self.field.name].tolist()]
 
     def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
-        """See `FieldEncoder.token_columns`. A node without a word has the words below it."""
+        """Return one column of texts. The text of a node without a word consists of the words below the node."""
         tokens, is_wordless = self.decode(fields), self.repeats_others(fields).tolist()
         return {self.field.name: node_texts(tokens, fields[PARENTS].tolist(), is_wordless, shown.tolist())}
 
@@ -261,7 +259,10 @@ class TreeEncoder(RunningTextEncoder):
         return is_inner & self._wordless(fields[self.field.name])
 
     def written_order(self, column: pa.Array) -> np.ndarray | None:
-        """See `FieldEncoder.written_order`. Only lists have an order of nodes. Partial nodes follow them."""
+        """Return the index of each encoded node in the lists of its cell. Return None if trees are bracketed texts.
+
+        A partial node, which `binarize` adds, gets an index after the indices of all nodes in the cell.
+        """
         if not self.is_indexed:
             return None
         indices: list[int] = []
@@ -280,24 +281,27 @@ class TreeEncoder(RunningTextEncoder):
         return TreeRemoval(sequences.offsets, parents, self._wordless(ids), self._partial(ids, ids[above]))
 
     def partial_nodes(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return a mask (T,) of the partial nodes of one encoded tree (see `binarize`)."""
+        """Return the (T,) mask of the partial nodes of one encoded tree, which `binarize` added."""
         ids, parents = fields[self.field.name], fields[PARENTS]
-        return self._partial(ids, ids[parents]) & (parents >= 0)  # a root stands for all its children
+        return self._partial(ids, ids[parents]) & (parents >= 0)  # the root is never a partial node
 
     def _wordless(self, ids: np.ndarray) -> np.ndarray:
-        """(S,) mask of the nodes that are without a word, if they are inner ones. An unknown token may be a word."""
+        """Return an (S,) mask of nodes without a word. The mask is valid only for inner nodes.
+
+        The caller checks which nodes are inner nodes. A node with an unknown token is treated as a node with a word.
+        """
         if self.words_at_leaves:
             return np.ones(len(ids), bool)
         return (ids > 0) & (ids == self._id_of(INNER))
 
     def _partial(self, ids: np.ndarray, parent_ids: np.ndarray) -> np.ndarray:
-        """(S,) mask of the nodes that have the token of a partial node of their parent (see `binarize`).
+        """Return the (S,) mask of nodes whose token marks a partial node of their parent (see `binarize`).
 
-        A partial node whose token is unknown cannot be told from an unknown node.
+        A partial node with an unknown token is not in the mask, because all unknown tokens have the same id.
         """
         if not self.option("binarize"):
             return np.zeros(len(ids), bool)
-        if self.words_at_leaves:  # all tokens of inner nodes are INNER, or mark partial ones
+        if self.words_at_leaves:  # the token of every inner node is INNER or INNER + PARTIAL
             return (ids == self._id_of(INNER + PARTIAL)) & (ids != self._id_of(INNER))
         id_of = {token: id for id, token in enumerate(self.tokens, start=1)}
         partial_of = np.array([0, *(id_of.get(token + PARTIAL, 0) for token in self.tokens)])
@@ -319,5 +323,5 @@ class TreeEncoder(RunningTextEncoder):
 
 
 def _json_value(value: Any) -> str | None:
-    """Return an element that JSON has no type for: None for missing values of pandas, otherwise text."""
+    """Replace a value that JSON cannot store: a missing value of pandas by None, any other value by its text."""
     return None if type(value).__name__ in ("NAType", "NaTType") else str(value)

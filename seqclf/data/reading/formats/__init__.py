@@ -1,1 +1,1 @@
-"""File formats: a class each, which turns its files into SQL that DuckDB reads."""
+"""Built-in file formats. Each format is a class that returns the SQL by which DuckDB reads its files."""

@@ -1,4 +1,4 @@
-"""Arrow files in the IPC file format, which is that of Feather too."""
+"""Arrow files, in the IPC file format. Feather files have the same format."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
 
 TABLE, NAMED_TABLE = "arrow_files", "named_arrow_files"
-ARROW_FILE = "__filename"  # Arrow's name for the column with the file of each row
+ARROW_FILE = "__filename"  # Arrow's name for the column with the path of each row's file
 
 
 class Arrow(Format):
-    """Arrow files. DuckDB scans them through Arrow."""
+    """Format of Arrow files. DuckDB reads Arrow files with the Arrow library."""
 
     endings: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
 
     def table(self, files: Files) -> TableSql:
-        import pyarrow.dataset as arrow_dataset  # slow to import, and few sources need it
+        import pyarrow.dataset as arrow_dataset  # this import is slow, so it is done only when needed
 
         for path in files.paths:
             _check(path, path.stat().st_mtime)
         dataset = arrow_dataset.dataset([str(path) for path in files.paths], format="ipc")
         files.connection.register(TABLE, dataset)
-        # Only a scanner knows the file of a row, and only a dataset reads no more columns than needed.
+        # An Arrow scanner can return the path of each row's file, but it reads all columns. An Arrow dataset reads only
+        # the columns that a query needs, but it cannot return the path.
         files.connection.register(NAMED_TABLE, dataset.scanner(columns=[*dataset.schema.names, ARROW_FILE]))
         named_sql = f"(SELECT * RENAME ({ARROW_FILE} AS {quote_identifier(FILE)}) FROM {NAMED_TABLE})"
         return lambda named_files: named_sql if named_files else TABLE
@@ -38,9 +39,10 @@ class Arrow(Format):
 
 @lru_cache(maxsize=64)
 def _check(path: Path, state: float) -> None:
-    """Raise InputError if an Arrow file is damaged. DuckDB trusts its buffers, and would crash.
+    """Raise InputError if an Arrow file is damaged.
 
-    `state`: time of change, so that a file is checked again only when it has changed.
+    DuckDB does not validate Arrow buffers, so a damaged file would crash the process. `state`: modification time of the
+    file. An unchanged file is not checked again, because the result is cached.
     """
     try:
         with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:

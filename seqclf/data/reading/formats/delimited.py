@@ -1,4 +1,4 @@
-"""Delimited text: CSV, TSV and the like."""
+"""Delimited text files, such as CSV and TSV."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqclf.data.reading.format import Files, Format, TableSql, scan
 
 
 class Delimited(Format):
-    """Delimited text. Its dialect is detected, and every cell is read as text."""
+    """Format of delimited text files. The dialect of the files is detected, and every cell is read as text."""
 
     endings: ClassVar[tuple[str, ...]] = tuple(csv_dialect.DELIMITERS)
     by_lines: ClassVar[bool] = True
@@ -28,7 +28,8 @@ class Delimited(Format):
             delimiter=source.delimiter,
         )
         options = dialect.options()
-        # Lines of too many surplus cells stop the query instead: DuckDB would run out of memory keeping them.
+        # Malformed lines are not stored if they have too many surplus cells, because DuckDB would then run out of
+        # memory. If malformed lines are not stored, the first malformed line stops the query.
         if files.keep_malformed and files.paths and csv_dialect.can_keep_malformed(files.paths, dialect):
             options |= rejects.read_options()
         return partial(scan, "read_csv", files.sql_list, options)

@@ -1,4 +1,4 @@
-"""JSON: a row per line, or one array of rows."""
+"""JSON files with one row per line, or with one array of rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqclf.data.schema.casts import quote_literal
 
 
 class JsonLines(Format):
-    """JSON lines. The types of the columns come from all rows."""
+    """Format of JSON files. The column types are inferred from all rows."""
 
     endings: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".ndjson")
     remote: ClassVar[bool] = True
@@ -26,11 +26,11 @@ class JsonLines(Format):
 
 @lru_cache(maxsize=64)
 def _types(files: str, state: str) -> dict[str, str]:
-    """Column types of JSON files. Dates and such stay text.
+    """Return the column types of JSON files as dict column name → DuckDB type. Dates, times and UUIDs are read as text.
 
-    `state`: of the files, so that the types are looked up again only when one has changed.
+    `state`: state of the files. The types of unchanged files are not inferred again, because the result is cached.
     """
-    # All rows are read for this, once in preparing the data and not again in the survey of the same file.
+    # All rows are read to infer the types. The types are cached, because the survey of a file needs them a second time.
     with sandbox.connect() as connection:
         types = describe_columns(connection, f"read_json({files}, sample_size = -1)")
     dates = r"\b(DATE|UUID|TIME(STAMP)?(_NS|_MS|_S)?( WITH TIME ZONE)?)\b"

@@ -15,15 +15,16 @@ from seqclf.data.reading.format import Files, Format, TableSql, describe_columns
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError, first_line
 
-EXACT_BITS = {16: 11, 32: 24, 64: 53}  # of integers that a floating-point number of so many bits holds exactly
+EXACT_BITS = {16: 11, 32: 24, 64: 53}  # bits of a float type → bits of the largest integers that are stored exactly
 REMEDY = "write the column with one type"
 
 
 class Parquet(Format):
-    """Parquet files, of which DuckDB knows the number of each row.
+    """Format of Parquet files. For Parquet files, DuckDB can also return row numbers.
 
-    Files of one source have the same columns. DuckDB casts all files to the types of the first, which rounds numbers
-    and cuts times, so that files of other types are read with types that hold the values of all.
+    The files of one source must have the same columns. By default, DuckDB casts the values of all files to the types of
+    the first file. A cast to the types of the first file may round numbers and truncate times. If the types of the
+    files differ, the files are therefore read with types that can hold the values of all files.
     """
 
     endings: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
@@ -42,7 +43,11 @@ class Parquet(Format):
 
 
 def _check_remote(files: Files) -> None:
-    """Raise InputError if the types of files at URLs differ: their statistics are not read."""
+    """Raise InputError if the column types of the files at several URLs differ.
+
+    Local files may have different types, because the statistics of local files are checked for values that would be
+    rounded.
+    """
     described = [
         describe_columns(files.connection, scan("read_parquet", files.sql_list, options, False))
         for options in ({}, {"union_by_name": "true"})
@@ -54,10 +59,13 @@ def _check_remote(files: Files) -> None:
 
 
 def _types_differ(paths: Sequence[Path]) -> bool:
-    """Return True for files of different types. Raises InputError unless one type holds the values of each column."""
+    """Return True if two files have different schemas.
+
+    Raises InputError if the types of a column have no common type.
+    """
     first = _schema(paths[0], paths[0].stat().st_mtime_ns)
     check_names(first.names, str(paths[0]))
-    others: dict[pa.Schema, Path] = {}  # a file of each schema that differs from the first
+    others: dict[pa.Schema, Path] = {}  # schema other than the first file's → one file that has it
     for path in paths[1:]:
         schema = _schema(path, path.stat().st_mtime_ns)
         if not schema.equals(first):
@@ -76,15 +84,21 @@ def _types_differ(paths: Sequence[Path]) -> bool:
 
 @lru_cache(maxsize=10_000)
 def _schema(path: Path, changed: int) -> pa.Schema:
-    """Return the columns of a file. `changed`: time of its last change, so that it is read again only after one."""
+    """Return the schema of a file. `changed`: modification time of the file.
+
+    An unchanged file is not read again, because the schema is cached.
+    """
     try:
         return pq.read_schema(path).remove_metadata()
-    except pa.ArrowException as error:  # DuckDB's message would not name the file
+    except pa.ArrowException as error:  # DuckDB's error message would not name the file
         raise InputError(path, f"cannot be read: {first_line(error)}", "replace the file") from None
 
 
 def _check_column(name: str, types: dict[pa.DataType, Path]) -> None:
-    """Raise InputError unless the types of a column are of one family. `types`: a path that has each."""
+    """Raise InputError if the types of a column are of different families, such as numbers and texts.
+
+    `types`: dict type → path of one file in which the column has this type.
+    """
     families: dict[str, tuple[pa.DataType, Path]] = {}
     for kind, path in types.items():
         if (family := _family(kind)) is not None:
@@ -95,7 +109,10 @@ def _check_column(name: str, types: dict[pa.DataType, Path]) -> None:
 
 
 def _family(kind: pa.DataType) -> str | None:
-    """Return a name that types share if DuckDB reads them as one that holds the values of both. None for null."""
+    """Return the name of the family of a type, or None for the null type.
+
+    If two columns have types of one family, DuckDB reads both with a type that holds all their values.
+    """
     if arrow.is_dictionary(kind):
         return _family(kind.value_type)
     if arrow.is_null(kind):
@@ -114,7 +131,7 @@ def _family(kind: pa.DataType) -> str | None:
 
 
 def _check_exact(name: str, paths: Sequence[Path]) -> None:
-    """Raise InputError if a file has integers that the floating-point numbers of another file cannot hold."""
+    """Raise InputError if one file has integers that the float type of another file cannot store exactly."""
     types = {path: _schema(path, path.stat().st_mtime_ns).field(name).type for path in paths}
     bits = max(kind.bit_width for kind in types.values() if arrow.is_floating(kind))
     most = 2 ** EXACT_BITS[bits]
@@ -126,7 +143,7 @@ def _check_exact(name: str, paths: Sequence[Path]) -> None:
 
 
 def _is_within(path: Path, name: str, most: int) -> bool:
-    """Return True if the statistics of a column of integers prove that none is beyond `most`."""
+    """Return True if the statistics of an integer column show that no absolute value is above `most`."""
     metadata = pq.read_metadata(path)
     column = next(index for index in range(metadata.num_columns) if metadata.schema.column(index).path == name)
     for group in range(metadata.num_row_groups):

@@ -1,4 +1,8 @@
-"""Plain text in class folders: a file per class with a sequence per line, or a folder per class with a file each."""
+"""Plain text files in a folder that has one file or one sub-folder for each label.
+
+If there is one file for each label, each line of a file is one sequence. If there is one sub-folder for each label,
+each file is one sequence.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from seqclf.data.schema.casts import FILE, quote_identifier
 
 
 class PlainText(Format):
-    """Plain text: the column `text`."""
+    """Format of plain text files. The rows have a single column with the name `text`."""
 
     endings: ClassVar[tuple[str, ...]] = (".txt", "")
     by_lines: ClassVar[bool] = True

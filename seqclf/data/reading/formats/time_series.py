@@ -1,6 +1,6 @@
-"""Time series archives (`.ts`): a header of @ lines, then rows such as `1,2,3:4,5,6:label`.
+"""Time series files (`.ts`). The header lines begin with @, and the rows look like `1,2,3:4,5,6:label`.
 
-The channels of a row are separated by colons.
+A colon separates two channels of a row.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from seqclf.data.reading.format import Files, Format, TableSql
 from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
 from seqclf.errors import InputError
 
-MAX_HEADER_LINES = 10_000  # lines
+MAX_HEADER_LINES = 10_000  # maximum number of lines before the rows
 
 
 class TimeSeries(Format):
-    """Time series: the column `series`, and `label` where the header names classes."""
+    """Format of time series files. The rows have the column `series`.
+
+    The rows also have the column `label` if the header declares classes.
+    """
 
     endings: ClassVar[tuple[str, ...]] = (".ts",)
     by_lines: ClassVar[bool] = True
@@ -30,17 +33,22 @@ class TimeSeries(Format):
 
 
 class Header(NamedTuple):
-    """`lines`: count of the lines before the data. `has_label`: rows end with a label."""
+    """Header of a time series file. `lines`: number of lines before the rows.
+
+    `has_label`: True if each row ends with a label.
+    """
 
     lines: int
     has_label: bool
 
 
 def select_series(paths: Sequence[Path], file_column: str | None) -> str:
-    """SQL of the rows of `.ts` files: `series` (a list of tokens, each a list of channels) and `label`, as text.
+    """Return the SQL that reads time series files.
 
-    Channels of different lengths are filled with nulls. A `?` becomes NaN. `file_column`: name of a column for the path
-    of each row's file.
+    A value in the column `series` is a list of tokens, and each token is a list with one number for each channel. The
+    column `label` holds text. If the channels of a row have different lengths, the shorter channels are padded with
+    nulls. A missing value, written as `?`, becomes NaN. `file_column`: name of an additional column with the path of
+    each row's file, or None to add no column.
     """
     selects = []
     for path in paths:
@@ -50,7 +58,8 @@ def select_series(paths: Sequence[Path], file_column: str | None) -> str:
         options = "".join(
             f", {key} = {value}" for key, value in lines("utf-8", header=False, skip=header.lines).items()
         )
-        # The file holds a list per channel; `generate_series` and the inner lambda transpose that.
+        # In the file, a row has one list for each channel. The SQL functions `generate_series` and `list_transform`
+        # transpose the lists of channels into lists of tokens.
         selects.append(
             f"SELECT list_transform(generate_series(1, list_max(list_transform(channels, lambda c: len(c)))), "
             f"lambda token: list_transform(channels, lambda c: c[token])) AS series{label}{file} FROM ("
@@ -63,7 +72,10 @@ def select_series(paths: Sequence[Path], file_column: str | None) -> str:
 
 
 def _read_header(path: Path) -> Header:
-    """Read the lines up to `@data`. Raises InputError if there is none, or if rows hold time stamps."""
+    """Read the header lines up to the line `@data`.
+
+    Raises InputError if there is no line `@data`, or if the rows have time stamps.
+    """
     has_label = False
     with pa.input_stream(str(path), compression="detect") as stream:
         for number, line in enumerate(_lines(stream), start=1):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from seqclf.extend import Report, ReportSection, Section, Table, number
+from seqclf.extend import Report, ReportSection, Section, Table, Text, number
 
 EUROS = {"missed": 120, "false alarms": 5}
 
@@ -21,4 +21,4 @@ class Costs(ReportSection):
         counts = {"missed": confusion[index].sum() - right, "false alarms": confusion[:, index].sum() - right}
         rows = [[name, number(int(count)), number(int(count) * EUROS[name])] for name, count in counts.items()]
         table = Table({"mistakes": "text", "rows": "number", "euros": "number"}, rows)
-        return Section("run/table.html", {"heading": "Costs", "text": f"Rows of {report.split}.", "table": table})
+        return Section("Costs", [Text(f"Rows of {report.split}."), table])

@@ -1,0 +1,282 @@
+"""Hints for a wrong name on the command line: the key, choice, help topic or file that the user probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqclf.config.override_text import argument, shell_word
+
+if TYPE_CHECKING:  # prediction imports this file, but does not need the next module
+    from seqclf.config.documentation import Command
+
+NEAR = 0.8  # minimum similarity (0 to 1) of a typed key to the proposed key
+NEAR_CHOICE = 0.7  # minimum similarity of a typed choice; lower than for keys, because a config group has few choices
+NEAR_FILE = 0.75  # minimum similarity of a typed file name
+FEW = 3  # up to this number of names, an error text lists the names as "a, b or c"
+FIELDS = "data.fields"
+OF_FILES = ("data.train", "data.test", "data.validation")  # keys that exist only with data=files
+YES_AND_NO = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
+
+# Dict names in other libraries (separated by spaces) → keys with the same meaning. The first key that the command has
+# is proposed.
+ALIASES = {
+    "lr learning_rate learningrate eta": ["optimizer.lr"],
+    "batch_size bs batchsize batch": ["batch_size", "batching.max_sequences"],
+    "epochs epoch n_epochs num_epochs max_epoch nb_epoch num_train_epochs": ["trainer.max_epochs"],
+    "steps n_steps num_steps max_step max_steps": ["updates", "trainer.max_steps"],
+    "hidden_dim hidden hidden_units units n_hidden d_model dim": ["model.hidden_size"],
+    "n_layers num_layers n_layer depth": ["model.layers"],
+    "n_heads num_heads nhead n_head num_attention_heads attention_heads": ["model.heads"],
+    "mlp_ratio": ["model.expansion"],
+    "embedding_dim embed_dim emb_dim emb_size embedding": ["model.embedding_size"],
+    "drop p_dropout dropout_rate": ["model.dropout"],
+    "bidir bi": ["model.bidirectional"],
+    "clip grad_clip clip_grad clip_norm max_grad_norm gradient_clip gradient_clipping": ["trainer.gradient_clip_val"],
+    "wd l2 decay": ["optimizer.weight_decay"],
+    "scheduler lr_scheduler": ["optimizer.schedule.decay"],
+    "warmup warmup_ratio warmup_steps": ["optimizer.schedule.warmup"],
+    "gpus num_gpus n_gpus n_gpu gpu": ["trainer.devices", "device"],
+    "device cuda accelerator": ["trainer.accelerator", "device"],
+    "fp16 bf16 amp mixed_precision dtype": ["trainer.precision", "precision"],
+    "workers n_workers n_jobs": ["batching.num_workers"],
+    "early_stopping early_stopping_patience es_patience": ["patience"],
+    "random_state random_seed manual_seed": ["seed"],
+    "metric eval_metric": ["monitor", "search.metric"],
+    "n_trials num_trials": ["search.trials"],
+    "n_threads num_threads": ["threads", "runtime.threads"],
+    "output output_dir outdir out out_dir save save_dir save_path": ["output", "bundle", "hydra.run.dir"],
+    "run_dir run_folder log_dir logdir results": ["output", "bundle", "hydra.run.dir"],
+    "resume resume_from resume_from_checkpoint ckpt ckpt_path checkpoint": ["checkpoint", "bundle"],
+    "bundle model model_path run": ["checkpoint", "bundle"],
+    "input in inputs file csv path dataset data_path filename data": ["input", "data.train", "checkpoint"],
+    "train train_file train_data training x_train train_path": ["data.train"],
+    "val valid dev val_file validation_file val_data": ["data.validation"],
+    "test test_file test_data x_test test_path": ["data.test", "input"],
+    "target y labels_column label_column target_column label_col class": ["data.label"],
+    "columns column features": [FIELDS],
+    "pos_label positive_class positive_label pos": ["data.positive"],
+    "class_weight weights weight pos_weight": ["loss.class_weights"],
+    "max_len maxlen max_seq_length max_seq_len seq_len sequence_length": ["data.max_length"],
+    "sep delim": ["data.delimiter", "delimiter"],
+    "test_size test_split test_share": ["data.split.test"],
+    "val_size val_split validation_split valid_size validation_size": ["data.split.validation"],
+    "n_splits k_folds kfold cv": ["data.split.folds"],
+    "text seq": ["sequence"],
+    "recall min_rec target_recall": ["decision.min_recall"],
+    "cutoff prob_threshold": ["threshold", "decision.min_recall"],
+    "wandb_project": ["logger.project"],
+    "name run_name experiment_name wandb_name": ["logger.run_name"],
+}
+BY_ALIAS = {name: keys for names, keys in ALIASES.items() for name in names.split()}
+# Exceptions from ALIASES, as tuples (commands, names, key). In these commands, `key` is proposed for the names. If no
+# key fits, the third element is a sentence with the remedy.
+EXCEPTIONS = [
+    ("evaluate", "input in inputs file csv path dataset data_path filename", "data.test"),
+    ("predict evaluate", "batch_size bs batchsize batch", "rows are batched by their lengths; remove it"),
+    ("walkthrough search", "debug.steps debug.goal", "debug=overfit_one_batch is of seqclf train only; remove it"),
+]
+BY_COMMAND = {
+    (command, name): meant
+    for commands, names, meant in EXCEPTIONS
+    for command in commands.split()
+    for name in names.split()
+}
+
+
+def key_hint(
+    command: Command, typed: str, value: str | None, chosen: Mapping[str, str], declared: Collection[str] = ()
+) -> str:
+    """Return a hint for an unknown key of a command, or "" if no known key is similar.
+
+    `typed`: the unknown key. `value`: the value that the user typed for the key, or None. `chosen`: dict config group →
+    choice. `declared`: keys that are not in the config, but that the user may add with `+`.
+
+    >>> from seqclf.config.documentation import Command
+    >>> key_hint(Command("train"), "lr", "0.1", {})
+    'write optimizer.lr=0.1'
+    >>> key_hint(Command("train"), "optimizer.momentum", "0.8", {})
+    'write optimizer=sgd optimizer.momentum=0.8'
+    >>> key_hint(Command("train"), "model.layers", "2", {"model": "tree_lstm"})
+    'model=tree_lstm has no layers, so remove it (model=lstm has layers)'
+    """
+    typed = typed.lstrip("+~")
+    keys = {key.path: key.value for key in command.all_keys(dict(chosen)) if key.value is not None}
+    if " " in (remark := BY_COMMAND.get((command.name, typed), "")):
+        return remark
+    if _name(typed) in command.variables(chosen):
+        return f"write {_argument(_name(typed), value)}"
+    if typed not in keys and (other := command.choice_with(typed)):
+        group, choice = other
+        if group in chosen:  # do not propose another choice, because the user typed a choice of this group
+            below = typed.removeprefix(f"{group}.")
+            return f"{group}={chosen[group]} has no {below}, so remove it ({group}={choice} has {below})"
+        return f"write {shell_word(f'{group}={choice}')} {_argument(typed, value)}"
+    meant = FIELDS if typed.startswith(f"{FIELDS}.") else _meant(command, typed, keys, declared)
+    if meant == FIELDS:
+        mapping = _fields(typed.partition(f"{FIELDS}.")[2], value)
+        return f"fields are one mapping; write {set_mapping(command, FIELDS, mapping, chosen)}"
+    if meant in keys or meant in command.groups:
+        files = "data=files " if meant in OF_FILES and {**command.groups, **chosen}.get("data") != "files" else ""
+        return f"write {files}{_argument(meant, _value_for(keys.get(meant, ''), value))}"
+    block = typed.rpartition(".")[0]
+    if meant or block in command.groups or any(path.startswith(f"{block}.") for path in keys):
+        return f"{'' if meant else 'to add a new key, '}write {_argument(f'+{meant or typed}', value)}"
+    return ""
+
+
+def choice_hint(command: Command, group: str, value: str) -> str:
+    """Return a hint for an unknown choice of a config group, such as `model=gruu`.
+
+    >>> from seqclf.config.documentation import Command
+    >>> choice_hint(Command("train"), "data", "my.csv")
+    'write data=files data.train=my.csv data.label=COLUMN'
+    """
+    if group == "data" and ("." in value or "/" in value):
+        key = "data.test" if command.name == "evaluate" else "data.train"
+        return f"write data=files {argument(key, value)} data.label=COLUMN"
+    if "/" in value or value.endswith((".yaml", ".yml")):
+        stem = Path(value).stem
+        return f"for FOLDER/{group}/{stem}.yaml, write --config-dir=FOLDER {argument(group, stem)}"
+    near = difflib.get_close_matches(value.lower().replace("-", "_"), command.choices(group), 1, NEAR_CHOICE)
+    return f"write {group}={near[0]}" if near else f"--help {group} lists its keys"
+
+
+def topic_hint(command: Command, topic: str) -> str:
+    """Return a hint for an unknown topic after `--help`."""
+    name = topic.partition("=")[0]
+    if name in command.groups:
+        topics = [f"--help {name}={choice}" for choice in command.choices(name)]
+        hint = did_you_mean(f"--help {topic}", topics, ignoring=f"--help {name}=")
+        return hint or f"{name} has {', '.join(command.choices(name))}"
+    meant = _meant(command, name, [key.path for key in command.all_keys()])
+    return f"did you mean '--help {meant}'?" if meant else "--help lists groups and keys"
+
+
+def _meant(command: Command, typed: str, keys: Collection[str], declared: Collection[str] = ()) -> str:
+    """Return the known key that the user probably meant, or "" if no key is similar.
+
+    The candidates are, in this order: the typed key, keys from ALIASES, keys with the same last part, and the most
+    similar key.
+    """
+    known = [*command.groups, *keys, *declared]
+    name = _name(typed).lower().replace("-", "_")
+    aliases = [path for path in [BY_COMMAND.get((command.name, name), ""), *BY_ALIAS.get(name, [])] if path in keys]
+    # Among keys with the same last part, a key with a shorter path is preferred, because it is used more often.
+    same_name = sorted((path for path in keys if _name(path) == name), key=lambda path: path.count("."))
+    # Only the last parts are compared: `optimizer.eps` and `optimizer.betas` are similar only because of their group.
+    near_names = difflib.get_close_matches(name, {_name(path) for path in known}, 3, NEAR)
+    near = difflib.get_close_matches(typed, [path for path in known if _name(path) in near_names], 1, 0)
+    meant = [typed] if typed in known else [*aliases, *same_name, *near]
+    return meant[0] if meant else ""
+
+
+def _name(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _value_for(default: str | None, value: str | None) -> str | None:
+    """Return the value that the user typed, in a form that the key accepts.
+
+    Return None if the value does not fit. `default`: default value of the key.
+    """
+    if default in ("true", "false"):
+        return value and (as_boolean(value) or value)
+    return None if value in ("true", "false") else value  # true in fp16=true is not a value of trainer.precision
+
+
+def _argument(key: str, value: str | None) -> str:
+    """Return the argument `key=value`.
+
+    The value is not quoted for Hydra, because the user typed it in Hydra's grammar.
+    """
+    return f"{key}=VALUE" if value is None else shell_word(f"{key}={value}")
+
+
+def _fields(path: str, value: str | None) -> str:
+    """Return a value for the key `data.fields`, from a wrong argument `data.fields.PATH=value`.
+
+    The default of `data.fields` is null, and Hydra cannot add a key to null. Therefore, the user must write the whole
+    mapping. If `path` is empty, the argument was `data.fields=value`.
+    """
+    name, _, option = path.partition(".")
+    if not name:
+        return value if value and value.startswith("{") else "{COLUMN: KIND}"
+    if option not in ("", "kind"):
+        value = f"{{kind: KIND, {option}: {value or 'VALUE'}}}"
+    return f"{{{name}: {value if re.fullmatch(r'[a-z]+|{.*}', value or '') else 'KIND'}}}"
+
+
+def set_mapping(command: Command, key: str, value: str, chosen: Mapping[str, str]) -> str:
+    """Return the arguments that replace a mapping in the config. In Hydra, `key=value` merges two mappings.
+
+    >>> from seqclf.config.documentation import Command
+    >>> print(set_mapping(Command("train"), "data.fields", "{x: number}", {"data": "toy"}))
+    '~data.fields' '+data.fields={x: number}'
+    """
+    keys = [*command.all_keys(dict(chosen)), *command.experiment_keys(chosen)]
+    values = ["null", *(known.value for known in keys if known.path == key)]
+    return shell_word(f"{key}={value}") if values[-1] == "null" else f"'~{key}' {shell_word(f'+{key}={value}')}"
+
+
+# Hints for other wrong names: arguments of classes, values and files.
+
+
+def known_by_alias(name: str, known: Collection[str]) -> str | None:
+    """Return the name in `known` that has the meaning of `name` in other libraries, or None.
+
+    >>> known_by_alias("learning_rate", ["lr", "betas"])
+    'lr'
+    """
+    return next((_name(path) for path in BY_ALIAS.get(name.lower(), []) if _name(path) in known), None)
+
+
+def as_boolean(value: str) -> str | None:
+    """Convert a word such as "yes" or "no" to "true" or "false". Return None for any other word."""
+    word = value.strip().lower()
+    return word if word in ("true", "false") else YES_AND_NO.get(word)
+
+
+def did_you_mean(word: object, known: Iterable[str], ignoring: str = "") -> str:
+    """Return "did you mean 'name'?" with the name in `known` that is most similar to `word`.
+
+    Return "" if no name is similar.
+
+    `ignoring`: common prefix of all names in `known`. The prefix is not compared.
+
+    >>> did_you_mean("recal", ["loss", "recall"])
+    "did you mean 'recall'?"
+    >>> did_you_mean("colour", ["loss", "recall"])
+    ''
+    """
+    names = [name.removeprefix(ignoring) for name in known]
+    near = difflib.get_close_matches(str(word).removeprefix(ignoring), names, 1)
+    return f"did you mean '{ignoring}{near[0]}'?" if near else ""
+
+
+def must_be_one_of(word: object, known: Iterable[object]) -> tuple[str, str]:
+    """Return an error text that lists the names in `known`, and a hint. The hint is "" if no name is similar to `word`.
+
+    >>> must_be_one_of("gpu", ["auto", "cpu", "cuda"])
+    ('must be auto, cpu or cuda', "did you mean 'cpu'?")
+    """
+    names = list(dict.fromkeys(str(name) for name in known))
+    if 1 < len(names) <= FEW:
+        text = f"must be {', '.join(names[:-1])} or {names[-1]}"
+    else:
+        text = f"must be one of {', '.join(names)}" if len(names) > 1 else f"must be {names[0]}"
+    return text, did_you_mean(word, names)
+
+
+def similar_file(path: str) -> str:
+    """Return "did you mean 'path'?" with the file in the same folder that has the most similar name, or ""."""
+    typed = Path(path)
+    with suppress(OSError, ValueError):
+        names = [entry.name for entry in typed.parent.iterdir() if entry.name != typed.name]  # `path` may be a link
+        near = difflib.get_close_matches(typed.name, names, 1, NEAR_FILE)
+        return f"did you mean '{typed.with_name(near[0])}'?" if near else ""
+    return ""

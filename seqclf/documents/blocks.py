@@ -1,0 +1,280 @@
+"""Typed blocks (text, tables, figures) that an HTML page and the terminal both render.
+
+A result is described once, as a `Section` of blocks, for the page and for the terminal. A `Document` has a title, a
+summary and sections. The modules `html`, `terminal` and `markdown` render documents. A block with `page_only=True`,
+such as a figure, appears only on HTML pages. The terminal shows fewer rows of a table than a page does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+from markupsafe import Markup
+
+from seqclf.documents.formatting import head_and_tail
+
+NARROW_IN, BROAD_IN = 4.2, 8.6  # widths in inches of a picture on a phone and in a wide window
+LONG_TABLE = 25  # number of rows; a page folds a longer table if `Table.folded` is set
+
+
+class Bar(NamedTuple):
+    """A bar in a table cell.
+
+    `start`, `end`: positions of the left and the right end of the bar, as fractions of the cell's width. `mark`:
+    position of a tick on the bar, as a fraction of the cell's width, or `None` for no tick.
+    """
+
+    start: float
+    end: float
+    mark: float | None = None
+
+
+def bar(fraction: float) -> Bar:
+    """Return a bar that starts at the left edge of a cell and covers the given fraction of the cell's width.
+
+    >>> bar(0.25)
+    Bar(start=0.0, end=0.25, mark=None)
+    """
+    return Bar(0.0, fraction)
+
+
+class Spark(NamedTuple):
+    """A small histogram in a table cell. `counts`: number of values in each of the B bins, from left to right."""
+
+    counts: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph.
+
+    `soft`: True to print the text in a pale colour on a page. `style`: Rich style of the text in the terminal.
+    """
+
+    text: str
+    soft: bool = False
+    style: str = ""
+    page_only: bool = False
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading inside a section."""
+
+    text: str
+    page_only: bool = False
+
+
+@dataclass(frozen=True)
+class Alerts:
+    """A box with one line for each problem. `style`: Rich style of the lines in the terminal."""
+
+    lines: Sequence[str]
+    style: str = "yellow"
+    page_only: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. The first cell of each row is the heading of the row.
+
+    `columns`: dict heading → "text", "number" or "bar". The cells of a "bar" column are `Bar` objects. The terminal
+    omits bar columns, because another column of the table shows the same numbers. Two columns without a heading need
+    different keys: use "" and " ". `caption`: a line above the table. `strong`: index of the row that is printed in
+    bold. `stacked`: True for a table of prose. On phones, the cells of each row of a stacked table are placed one below
+    the other. `folded`: if this title is not `None`, a page hides a table of more than `longest` rows until the reader
+    clicks the title. `page_columns`: headings of the columns that only a page shows.
+    """
+
+    columns: Mapping[str, str]
+    rows: Sequence[Sequence[object]]
+    strong: int | None = None
+    stacked: bool = False
+    folded: str | None = None
+    caption: str | None = None
+    longest: int = LONG_TABLE
+    page_columns: Sequence[str] = ()
+    page_only: bool = False
+
+    @property
+    def css_class(self) -> str:
+        """CSS classes of the table. A table with bars fills the width of the page."""
+        kinds = list(self.columns.values())
+        # A table with one text column is never stacked, because readers compare numbers down a column.
+        stacks = self.stacked and kinds.count("text") > 1
+        return " ".join(["full"] * ("bar" in kinds) + ["stacked"] * stacks)
+
+    @property
+    def label(self) -> str:
+        """Name of the table for screen readers."""
+        return self.caption or self.folded or f"table of {', '.join(filter(str.strip, self.columns))}"
+
+    @property
+    def is_folded(self) -> bool:
+        return self.folded is not None and len(self.rows) > self.longest
+
+
+def limited_table(table: Table, most: int) -> Table:
+    """Return a table of at most `most` rows: the first rows, a line such as "… 20 more", and the last rows.
+
+    >>> limited_table(Table({"": "number"}, [[row] for row in range(1000)], strong=999), 100).strong
+    99
+    """
+    first, left_out, last = head_and_tail(table.rows, most)
+    if not left_out:
+        return table
+    strong = table.strong
+    if strong is not None and strong >= len(first):
+        strong = strong - left_out + 1 if strong >= len(first) + left_out else None
+    return replace(table, rows=[*first, [f"… {left_out:,} more"], *last], strong=strong)
+
+
+@dataclass(frozen=True)
+class Code:
+    """Preformatted lines, such as a command or a file. `language`: language of the code block in Markdown."""
+
+    text: str
+    language: str = ""
+    page_only: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure on a page, drawn as SVG at two widths or at one width.
+
+    If there are two widths, the style sheet hides the SVG that does not suit the width of the window. If `narrow` is
+    `None`, the page shows `broad` in every window. `description`: content of the figure in words. `caption`: line below
+    the figure, for a figure that is drawn at one width.
+    """
+
+    narrow: Markup | None
+    broad: Markup
+    description: str
+    caption: str = ""
+    page_only: bool = True
+
+
+def picture(draw: Callable[[float], Markup], description: str) -> Picture:
+    """Draw a figure for phones and for wide windows.
+
+    `draw`: function that draws the figure at a given width in inches and returns an SVG. `description`: content of the
+    figure in words.
+    """
+    return Picture(draw(NARROW_IN), draw(BROAD_IN), description)
+
+
+class HeatCell(NamedTuple):
+    """A cell of a heat map.
+
+    `share`: strength of the cell's colour, from 0 to 1. `mark`: True to draw a frame around the cell. `kind`: style of
+    the cell. The style is "up" for a number ≥ 0, "down" for a number < 0, "count" for a count, "unknown" for a cell
+    with a dashed frame, "active" for a cell with a bar, and "" for a text.
+    """
+
+    text: str
+    share: float = 0.0
+    kind: str = ""
+    mark: bool = False
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A table of coloured cells.
+
+    `rows`: one pair (row heading, cells) for each row. A padding cell is `None`. `headings`: column headings. `corner`:
+    meaning of the column headings, such as "token". `notes`: one note for each column, such as the position of the
+    token. `more`: text about the cells that are left out, such as "the first 200 of 900 tokens", or "" if all cells are
+    shown.
+    """
+
+    caption: str
+    rows: Sequence[tuple[str, Sequence[HeatCell | None]]]
+    headings: Sequence[str] = ()
+    corner: str = ""
+    notes: Sequence[str] = ()
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class HeatMaps:
+    """Heat maps that share one legend. `left_out`: number of rows whose heat maps are left out."""
+
+    maps: Sequence[HeatMap]
+    left_out: int = 0
+    page_only: bool = False
+
+    @property
+    def kinds(self) -> set[str]:
+        """All cell kinds that occur in the maps. A padding cell (`None`) has the kind "pad"."""
+        return {cell.kind if cell else "pad" for one in self.maps for _, cells in one.rows for cell in cells}
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Blocks that a page hides until the reader clicks `title`.
+
+    `on_paper`: True to show the blocks on a printed page.
+    """
+
+    title: str
+    blocks: Sequence[Block]
+    on_paper: bool = True
+    page_only: bool = False
+
+
+@dataclass(frozen=True)
+class Template:
+    """Content of a page that a Jinja template renders, with an optional JavaScript file.
+
+    `name`: path of the template in `documents/templates`, or `package:path` in another package. `context`: dict
+    variable → value. The template can use only these variables. `script`: path of the JavaScript file, in the same form
+    as `name`. `text`: line that the terminal prints in place of the template, or "" for no line.
+    """
+
+    name: str
+    context: Mapping[str, Any] = field(default_factory=dict)
+    script: str | None = None
+    text: str = ""
+    page_only: bool = False
+
+
+Block: TypeAlias = Text | Heading | Alerts | Table | Code | Picture | HeatMaps | Folded | Template
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a document: a heading and blocks. An entry of `blocks` that is `None` is omitted.
+
+    `aside`: text next to the heading, such as a tensor shape. The table of contents of a page also shows `aside`.
+    """
+
+    heading: str
+    blocks: Sequence[Block | None] = ()
+    page_only: bool = False
+    aside: str = ""
+
+    @property
+    def content(self) -> list[Block]:
+        return [block for block in self.blocks if block is not None]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A complete text for readers, such as a report, with a title, a summary and sections.
+
+    `lead`: bold text before the summary. `answers`: dict question → answer, shown below the summary. `facts`: dict name
+    of a fact → lines of text, shown below the answers. `alerts`: problems, one line each. A page shows the alerts
+    before the sections, and the terminal prints them after the sections. `no_alerts`: line that a page shows if there
+    are no alerts.
+    """
+
+    title: str
+    summary: str
+    sections: Sequence[Section]
+    lead: str = ""
+    answers: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    alerts: Sequence[str] = ()
+    no_alerts: str = ""

@@ -1,0 +1,101 @@
+"""Choice of the share of the wide paths in a mixture, by validation rows.
+
+The rule takes the largest share of the wide paths whose validation loss is within one standard error of the lowest
+loss. It is the standard error of the paired difference, row by row or group by group. So the network has a share only
+where the rows show that it adds something.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqclf.evaluation.calibration import fit_temperature, softmax
+from seqclf.system.json_result import JsonResult
+
+SHARES = tuple(round(tenths / 10, 1) for tenths in range(11))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharePoint(JsonResult):
+    """Validation loss of a mixture. `excess`: its distance to the lowest loss. `error`: standard error of that."""
+
+    share: float
+    loss: float
+    excess: float
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareChoice(JsonResult):
+    """The chosen `share` of the wide paths, in [0, 1].
+
+    `scale`: factor that calibrates the logits of the network. `rows`: number of validation rows. `points`: validation
+    loss of each share. `paths`: titles of the wide paths, such as "n-grams".
+    """
+
+    share: float
+    scale: float
+    rows: int
+    points: tuple[SharePoint, ...]
+    paths: tuple[str, ...] = ()
+
+    def point(self, share: float) -> SharePoint:
+        """Return the validation loss of one of `SHARES`."""
+        return next(point for point in self.points if point.share == share)
+
+
+def choose_share(
+    network: np.ndarray,
+    wide: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    group: np.ndarray | None = None,
+) -> ShareChoice:
+    """Choose the share of the wide paths.
+
+    Args:
+        network: (N, C) logits of the network for validation rows.
+        wide: (N, C) calibrated logits of the wide paths for the same rows.
+        labels: (N,) class numbers.
+        weights: (C,) weight of each class in the loss, None for equal weights.
+        group: (N,) group numbers, None where each row stands alone.
+
+    >>> labels = np.array([0, 1] * 50)
+    >>> right, silent = 4.0 * np.eye(2)[labels], np.zeros((100, 2))
+    >>> choose_share(right, silent, labels).share, choose_share(silent, right, labels).share
+    (0.0, 1.0)
+    """
+    row_weights = np.ones(len(labels)) if weights is None else weights[labels]
+    scale = 1 / fit_temperature(network, labels, row_weights)
+    losses = []
+    for share in SHARES:
+        mixed = softmax((1 - share) * scale * network + share * wide)
+        chosen = np.maximum(mixed[np.arange(len(labels)), labels], np.finfo(np.float64).tiny)
+        losses.append(-np.log(chosen) * row_weights)
+    total = row_weights.sum() if len(labels) else 1.0
+    best = min(losses, key=np.sum)
+    points = []
+    for share, loss in zip(SHARES, losses, strict=True):
+        excess = float((loss - best).sum() / total)
+        points.append(
+            SharePoint(
+                share=share,
+                loss=float(loss.sum() / total),
+                excess=excess,
+                error=_standard_error(loss - best, row_weights, group, excess),
+            )
+        )
+    chosen_share = max(point.share for point in points if point.excess <= point.error)
+    return ShareChoice(share=chosen_share, scale=float(scale), rows=len(labels), points=tuple(points))
+
+
+def _standard_error(differences: np.ndarray, weights: np.ndarray, group: np.ndarray | None, mean: float) -> float:
+    """Return the standard error of the weighted mean of differences (N,) by rows or groups."""
+    residuals = differences - mean * weights
+    sums = residuals if group is None else np.bincount(group, residuals)
+    units = len(sums)
+    if units < 2:
+        return float("inf")
+    return float(np.sqrt((sums**2).sum() * units / (units - 1)) / weights.sum())

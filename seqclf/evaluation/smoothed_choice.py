@@ -1,0 +1,51 @@
+"""Smoothed monitored metric: the best epoch is chosen by a mean over the last validations.
+
+One validation is noisy if its split is small, and the highest of many noisy values is often a lucky value. The value of
+a validation is therefore averaged with the values of the validations just before it. The mean needs no later
+validation, so the best checkpoint can be written at once. The mean lags behind: a peak of the metric is found up to two
+validations late. Short trainings, where such a lag would cost more than the noise, average fewer validations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+MAX_WINDOW = 3  # validations of a mean; in simulations, longer means gained less or lagged too far
+WINDOW_FRACTION = 0.1  # largest fraction of all validations of a training that a mean spans
+
+
+def window_length(epochs: int | None, every: int | None = 1) -> int:
+    """Return the number of validations that are averaged.
+
+    Args:
+        epochs: number of epochs of the training; None or -1 if it is not limited.
+        every: number of epochs from one validation to the next; None counts as 1.
+
+    >>> [window_length(epochs) for epochs in (4, 10, 20, 30, 190, -1)]
+    [1, 1, 2, 3, 3, 3]
+    """
+    if epochs is None or epochs < 0:
+        return MAX_WINDOW
+    return max(1, min(MAX_WINDOW, int(WINDOW_FRACTION * epochs / (every or 1))))
+
+
+def smoothed_value(values: Sequence[float], window: int) -> float:
+    """Return the mean of the last `window` values, or of all values if there are fewer.
+
+    The sum is exact, so that means of equal values are equal, whatever their order.
+
+    >>> smoothed_value([0.0, 0.5, 1.0, 0.75], window=3)
+    0.75
+    """
+    recent = values[-window:]
+    return math.fsum(recent) / len(recent)
+
+
+def smoothed_values(values: Sequence[float], window: int) -> list[float]:
+    """Return the smoothed value after each value.
+
+    >>> smoothed_values([0.0, 0.5, 1.0], window=2)
+    [0.0, 0.25, 0.75]
+    """
+    return [smoothed_value(values[: count + 1], window) for count in range(len(values))]

@@ -1,0 +1,87 @@
+"""The ladder as blocks for the report, the terminal and the model card: what each model adds to the one below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from seqclf.documents.blocks import Block, Table, Text
+from seqclf.documents.formatting import NO_VALUE, score
+from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.intervals import SIGNED, interval_text
+from seqclf.evaluation.ladder import MIX, NETWORK, ORDER_BLIND, SHUFFLED, WIDE, Rung
+from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.run_result import RunResult
+
+SUBJECTS = {
+    SHUFFLED: "The same model trained on shuffled tokens",
+    WIDE: "The wide path, which reads the local order,",
+    NETWORK: "The network",
+    MIX: "The mix",
+}
+OBJECTS = {
+    ORDER_BLIND: "what ignores the order",
+    SHUFFLED: "the same model trained on shuffled tokens",
+    WIDE: "the wide path",
+    NETWORK: "the network",
+}
+TABLE_METRICS = ("accuracy", "recall", "loss")
+
+
+def ladder_blocks(result: RunResult) -> list[Block]:
+    """Return the table of the ladder and a sentence about its gains.
+
+    The sentence omits the gain over the order-blind baseline, which the verdict states. Return no block if there is no
+    other gain, because the score table then shows both models.
+    """
+    ladder = result.ladder
+    stated = None if result.baseline is None else result.baseline.comparison
+    sentences = [
+        gain_sentence(upper, lower) for lower, upper in pairwise(ladder) if upper.gain and upper.gain != stated
+    ]
+    if not sentences:
+        return []
+    intro = (
+        f"Ladder: each model on the same {ladder[0].rows:,} rows of {result.split}, and what it adds to the row above."
+    )
+    return [Text(intro, soft=True), ladder_table(ladder), Text(" ".join(sentences))]
+
+
+def ladder_table(ladder: Sequence[Rung]) -> Table:
+    """Return a table with one row for each rung. The deciding metric and its gain come first.
+
+    A narrow terminal drops the last columns.
+    """
+    metric = ladder[0].metric
+    others = [name for name in TABLE_METRICS if name != metric]
+    columns = {"": "text", "model": "text", metric_title(metric): "number", "adds": "number"}
+    columns |= {"between": "number interval", **dict.fromkeys(map(metric_title, others), "number")}
+    rows = [
+        [rung.name, rung.model, score(rung.value), *_gain_cells(rung), *(score(getattr(rung, name)) for name in others)]
+        for rung in ladder
+    ]
+    return Table(columns, rows, page_columns=["model"])
+
+
+def gain_sentence(upper: Rung, lower: Rung) -> str:
+    """Return a sentence about what a rung adds to the rung below it. `upper` has a gain."""
+    assert upper.gain is not None
+    gain = upper.gain[0]
+    subject, other = SUBJECTS.get(upper.name, f"The rung {upper.name}"), OBJECTS.get(lower.name, lower.name)
+    amount = f"{SIGNED(gain.difference)} {metric_title(gain.metric)} ({interval_text((gain.low, gain.high), SIGNED)})"
+    if gain.too_few_groups:
+        return f"{subject} is not judged against {other}: a class lies in one group, or nearly so."
+    if gain.is_better:
+        return f"{subject} adds {amount} to {other}."
+    if gain.is_worse:
+        return f"{subject} is worse than {other}: {amount}."
+    return f"{subject} is not shown to add anything to {other}: {amount}."
+
+
+def _gain_cells(rung: Rung) -> list[str]:
+    """Return the cells of the gain and of its interval. Both are a dash for the lowest rung."""
+    if not rung.gain:
+        return [NO_VALUE, NO_VALUE]
+    gain: MetricComparison = rung.gain[0]
+    interval = None if gain.too_few_groups else (gain.low, gain.high)
+    return [SIGNED(gain.difference), interval_text(interval, SIGNED)]

@@ -1,0 +1,240 @@
+"""Wide paths of a run: fitted on the training rows, mixed with the trained network as validation decides."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.data.field_spec import FieldSpec
+from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import Split
+from seqclf.documents.terminal import console
+from seqclf.errors import InputError
+from seqclf.evaluation.choose_share import ShareChoice, choose_share
+from seqclf.evaluation.design_effect import group_codes
+from seqclf.models.network import as_network
+from seqclf.runs.inference import predict_logits
+from seqclf.system import progress
+from seqclf.system.atomic_files import write_bytes
+from seqclf.system.durations import duration_text
+from seqclf.training.callbacks import write_checkpoint
+from seqclf.training.module import SequenceTask
+from seqclf.wide.kernels import Kernels
+from seqclf.wide.mixture import Mixture, WideModel, build_wide
+from seqclf.wide.ngrams import Ngrams
+from seqclf.wide.path import FittedPath, WidePath
+
+KINDS: tuple[type[WidePath], ...] = (Ngrams, Kernels)
+FORMAT = 2  # part of the name of the cache file; raise it when the fit of a path changes
+SEED = 0  # of the fit, which all runs on one dataset share
+MAX_CLASSES = 1000  # classes up to which a wide path is fitted
+
+
+class WideFit(NamedTuple):
+    """Fitted wide paths. `seconds`: time of the fit, 0 if it was read from the cache."""
+
+    model: WideModel
+    seconds: float
+
+    @property
+    def paths(self) -> list[WidePath]:
+        """The paths of the model."""
+        return list(self.model.paths)  # type: ignore[arg-type]
+
+
+def has_wide(setting: Any, task: SequenceTask, dataset: Dataset) -> bool:
+    """Return True if a run fits wide paths. `setting`: model.wide. Raises InputError if it is true and cannot be."""
+    if setting is False:
+        return False
+    obstacle = None
+    if as_network(task.model).halts:
+        obstacle = "an adaptive model stops reading early, and a wide path reads whole sequences"
+    elif len(dataset.classes) > MAX_CLASSES:
+        obstacle = f"{len(dataset.classes):,} classes are more than a wide path is fitted to ({MAX_CLASSES:,})"
+    elif not len(dataset.splits["validation"].labels):
+        obstacle = "there are no validation rows to choose its share by"
+    if obstacle is not None and setting is True:
+        raise InputError("model.wide=true", obstacle, "set model.wide=auto or false")
+    return obstacle is None
+
+
+def path_kinds(setting: Any, task: SequenceTask) -> tuple[type[WidePath], ...]:
+    """Return the kinds of wide paths of a run. `setting`: model.wide.
+
+    With `auto`, a network that reads chunk by chunk has only paths that do so too.
+    """
+    keeps_chunks = setting == "auto" and as_network(task.model).step_form() is not None
+    return tuple(kind for kind in KINDS if kind.reads_chunks or not keeps_chunks)
+
+
+def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = KINDS) -> WideFit | None:
+    """Fit the wide paths to the training rows, or read them from the folder of the dataset.
+
+    Returns None if no kind has a use for the fields.
+    """
+    fields, classes = dataset.description()["fields"], len(dataset.classes)
+    cached = dataset.folder / f"wide-{FORMAT}-{'-'.join(kind.__name__.lower() for kind in kinds)}.pt"
+    with contextlib.suppress(Exception):  # a missing, damaged or older file is written anew
+        return WideFit(_read(cached, fields, classes), 0.0)
+    start = time.perf_counter()
+    train = dataset.splits["train"]
+    found = _fit(kinds, train, fields, classes)
+    if not found:
+        return None
+    model = join_paths(found, np.asarray(train.labels), group_codes(train.groups), classes)
+    content = io.BytesIO()
+    torch.save({"paths": model.settings(), "weights": model.state_dict()}, content)
+    with contextlib.suppress(OSError):  # the cache may be read-only
+        write_bytes(cached, content.getvalue())
+    fit = WideFit(model.eval(), time.perf_counter() - start)
+    titles = " and ".join(path.title for path in fit.paths)
+    console.print(f"wide path: {titles}, fitted in {duration_text(fit.seconds)}")
+    return fit
+
+
+def _fit(kinds: Iterable[type[WidePath]], train: Split, fields: list[FieldSpec], classes: int) -> list[FittedPath]:
+    """Fit the kinds of paths that have a use for the fields."""
+    found = []
+    for kind in kinds:
+        with progress.stage(f"fitting the wide path ({kind.title})"):
+            found.append(kind.fit(train, fields, classes, SEED))
+    return [fitted for fitted in found if fitted is not None]
+
+
+def join_paths(found: list[FittedPath], labels: np.ndarray, group: np.ndarray | None, classes: int) -> WideModel:
+    """Return the wide paths as one model. A later path takes part only where training rows show that it adds something.
+
+    The rows are judged by fits that left them out.
+    """
+    first, *others = found
+    paths, scales, logits = [first.path], [1.0], first.held_out
+    for path, held_out in others:
+        rows = np.flatnonzero(np.isfinite(logits[:, 0]) & np.isfinite(held_out[:, 0]))
+        choice = choose_share(held_out[rows], logits[rows], labels[rows], group=None if group is None else group[rows])
+        if choice.share < 1:
+            scale = (1 - choice.share) * choice.scale
+            logits = choice.share * logits + scale * held_out
+            paths, scales = [*paths, path], [*(choice.share * own for own in scales), scale]
+    model = WideModel(paths, classes)
+    model.scales.copy_(torch.tensor(scales))
+    return model
+
+
+def _read(path: Path, fields: list[FieldSpec], classes: int) -> WideModel:
+    state = torch.load(path, weights_only=True)
+    model = build_wide(state["paths"], fields, classes)
+    model.load_state_dict(state["weights"])
+    return model.eval()
+
+
+@dataclass(frozen=True)
+class Mix:
+    """A network beside wide paths, as chosen by validation. `logits`: dict rung → logits (N, C) of the last split."""
+
+    choice: ShareChoice
+    logits: Mapping[str, np.ndarray]
+
+
+def mix_wide(dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, fit: WideFit) -> Mix:
+    """Choose the share of the wide paths by validation, and put the mixture in the place of the network of `task`.
+
+    With a share of 0 the task keeps its network alone.
+    """
+    network, wide = task.model, fit.model.to(task.device)
+    weights = _class_weights(task.loss, len(dataset.classes))
+    wide.prior.copy_(torch.from_numpy(np.log(weights)))
+    last = list(dataset.splits)[-1]
+    validation = dataset.splits["validation"]
+    logits = {
+        name: {split: _logits(model, task, batches, split) for split in dict.fromkeys(("validation", last))}
+        for name, model in (("network", network), ("wide", Mixture(network, wide, share=1.0)))
+    }
+    choice = choose_share(
+        logits["network"]["validation"],
+        logits["wide"]["validation"],
+        np.asarray(validation.labels),
+        weights,
+        group_codes(validation.groups),
+    )
+    put_mixture(task, wide, choice)
+    choice = replace(choice, paths=tuple(path.title for path in fit.paths))
+    return Mix(choice, {name: by_split[last] for name, by_split in logits.items()})
+
+
+def put_mixture(task: SequenceTask, wide: WideModel, choice: ShareChoice) -> None:
+    """Put a mixture in the place of the network of `task`. With a share of 0 the task keeps its network alone."""
+    if choice.share:
+        mixture = Mixture(task.model, wide, choice.share)
+        mixture.scales[0] *= choice.scale
+        task.model = mixture.to(task.device).eval()
+        task.hparams["wide"] = mixture.settings()
+
+
+def refit_wide(wide: WideModel, rows: Split, dataset: Dataset, task: SequenceTask) -> WideModel:
+    """Fit the same wide paths to other training rows, those of `task`. The paths keep their scales."""
+    classes = len(dataset.classes)
+    kinds: list[type[WidePath]] = [type(path) for path in wide.paths]  # type: ignore[misc]
+    fitted = _fit(kinds, rows, dataset.description()["fields"], classes)
+    model = WideModel([path for path, _ in fitted], classes)
+    model.scales.copy_(wide.scales)
+    model.prior.copy_(torch.from_numpy(np.log(_class_weights(task.loss, classes))))
+    return model.to(task.device).eval()
+
+
+def rung_logits(task: SequenceTask, wide: WideModel, batches: SequenceDataModule, split: str) -> dict[str, np.ndarray]:
+    """Return dict rung → logits (N, C) of a split, for the network of `task` and the wide paths beside it."""
+    network = task.model.network if isinstance(task.model, Mixture) else task.model
+    rungs = {"network": network, "wide": Mixture(network, wide.to(task.device), share=1.0)}
+    return {name: _logits(model, task, batches, split) for name, model in rungs.items()}
+
+
+def save_mixture(checkpoint: Path, task: SequenceTask) -> None:
+    """Put the wide paths of a task into its checkpoint file."""
+    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    state["hyper_parameters"]["wide"] = task.hparams["wide"]
+    state["state_dict"] = {name: tensor.cpu() for name, tensor in task.state_dict().items()}
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_checkpoint(checkpoint, content.getbuffer())
+
+
+def without_mixture(task: SequenceTask) -> SequenceTask:
+    """Return a task with its network alone, as it was before its wide paths were mixed in."""
+    if isinstance(task.model, Mixture):
+        task.model, task.hparams["wide"] = task.model.network, None
+    return task
+
+
+def _logits(network: nn.Module, task: SequenceTask, batches: SequenceDataModule, split: str) -> np.ndarray:
+    """Return logits (N, C) of a network in the place of the network of `task`, in the order of the rows of a split."""
+    trained, task.model = task.model, network
+    try:
+        with progress.stage(f"mixing the wide path on {split}", total=len(batches.splits[split].labels), unit="rows"):
+            return predict_logits(task, batches.evaluation_loader(split))[1].astype(np.float64)
+    finally:
+        task.model = trained
+
+
+def _class_weights(loss: nn.Module, classes: int) -> np.ndarray:
+    """Return the weight (C,) of each class in a loss.
+
+    The network learned from the classes as if each were that many times as frequent, and the wide paths must do the
+    same. A weight of 0 is replaced by a millionth of the largest weight, so that its logarithm is finite.
+    """
+    weights = getattr(loss, "weights", None)
+    if weights is None:
+        weights = getattr(loss, "weight", None)  # PyTorch's name
+    if weights is None:
+        return np.ones(classes)
+    values = weights.detach().cpu().double().numpy()
+    return np.maximum(values, 1e-6 * values.max())

@@ -1,0 +1,69 @@
+"""Interface of a wide path: fixed features of a sequence, and a linear head that is fitted, not trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+
+from seqclf.data.field_spec import FieldSpec
+from seqclf.data.storage.store import Split
+from seqclf.models.running_state import State
+
+
+class WidePath(nn.Module):
+    """Base class of wide paths: fields of tokens → logits (B, C).
+
+    The constructor takes `fields` (specs of the model's inputs), `num_classes` and the values of `settings`, by name,
+    and makes a path of the right shapes whose buffers are empty. `fit` fills them, and so does a checkpoint. All that
+    is fitted is a buffer, so that a path has no parameters, and an optimizer changes nothing in it.
+
+    The logits of a sequence depend on nothing but its tokens: padding may hold any value, NaN too.
+    """
+
+    title: ClassVar[str] = "simple model"  # name of the features for reports, such as "n-grams"
+    reads_chunks: ClassVar[bool] = False  # whether `step` is defined
+
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
+        """Return logits (B, C) float32. The export to ONNX traces this method, with free batch and time axes.
+
+        `fields[name]`: (B, T) int64, (B, T, K) int64 or (B, T, D) float32. `lengths`: (B,) int64, each in [1, T].
+        """
+        raise NotImplementedError
+
+    def chunk_states(self) -> list[State] | None:
+        """Return the states that `step` carries from chunk to chunk, None for a path that needs whole sequences."""
+        return None
+
+    def step(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Read a chunk of tokens. Return logits (B, C) of all tokens so far, and the new states.
+
+        `fields`, `lengths`: tokens of the chunk, see `forward`. `states`: one tensor for each of `chunk_states`.
+        """
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """Return the plain values that the constructor takes beside `fields` and `num_classes`."""
+        return {}
+
+    @classmethod
+    def fit(cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int) -> FittedPath | None:
+        """Fit a path to the rows of `train`. Returns None where the path has no use for the fields.
+
+        The result depends on the arguments alone.
+        """
+        raise NotImplementedError
+
+
+class FittedPath(NamedTuple):
+    """A fitted path, and its logits (N, C) float64 for the N training rows, each row from a fit without that row.
+
+    The logits are NaN in rows that no fit left out, as in a large split that was sampled.
+    """
+
+    path: WidePath
+    held_out: np.ndarray

@@ -1,0 +1,149 @@
+"""Linear head on counts of n-grams: weights by inverse document frequency, and a convex fit that held-out rows choose.
+
+The value of n-gram g in a row is tf·idf / sqrt(sum of idf² over the occurrences of known n-grams). So the logits are
+sums over occurrences, divided by one number of the row, and can be computed token by token.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqclf.evaluation.calibration import fit_temperature, softmax
+
+SVM_COSTS = (0.05, 0.3, 2.0)
+LOGISTIC_COSTS = (3.0, 30.0)  # for two classes alone: a multinomial fit takes 30 times as long and gains a hundredth
+MIN_ROWS = (1, 2)  # rows that an n-gram must be in
+FOLDS = 5
+MAX_WORK_OF_GRID = 5e6  # non-zeros times classes up to which all folds choose between the candidates, not only one
+MAX_WORK_OF_FOLDS = 5e7  # the same up to which all folds give held-out logits of the chosen candidate
+UNSEEN_MARGIN = 1.0  # distance below the lowest logit of a row, for classes that a fold's training rows lack
+
+
+class Candidate(NamedTuple):
+    """Settings of a fit. `kind`: "svm" or "logistic". `cost`: C of scikit-learn. `min_rows`: rows of an n-gram."""
+
+    kind: str
+    cost: float
+    min_rows: int
+
+
+@dataclass(frozen=True)
+class SparseHead:
+    """A fitted head. `weights`: (V, C) float64, with idf and temperature. `squares`: (V,) idf². `bias`: (C,).
+
+    N-grams in too few rows have a square and weights of 0, as if they were unknown.
+    """
+
+    weights: np.ndarray
+    squares: np.ndarray
+    bias: np.ndarray
+
+    def logits(self, counts: Any) -> np.ndarray:
+        """Return logits (N, C) of counts (N, V)."""
+        norm = np.sqrt(np.maximum(counts @ self.squares, np.finfo(np.float64).tiny))
+        return (counts @ self.weights) / norm[:, None] + self.bias
+
+
+class FittedHead(NamedTuple):
+    """A head, its settings, and logits (N, C) of rows that its folds held out, NaN in rows that no fold held out."""
+
+    head: SparseHead
+    candidate: Candidate
+    held_out: np.ndarray
+
+
+def fit_head(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int) -> FittedHead:
+    """Fit a head to counts (N, V) of n-grams and labels (N,).
+
+    Folds of the rows choose between the candidates by log loss after one fitted temperature, and give the temperature
+    of the chosen candidate. `groups`: (N,) rows of one group are in one fold.
+    """
+    fold = _folds(len(labels), groups, seed)
+    work = counts.nnz * classes
+    candidates = _candidates(classes)
+    first = range(FOLDS if work <= MAX_WORK_OF_GRID else 1)
+    outputs = {candidate: _held_out(counts, labels, classes, fold, first, candidate) for candidate in candidates}
+    chosen = min(candidates, key=lambda candidate: _loss(outputs[candidate], labels)[0])
+    held_out = outputs[chosen]
+    if len(first) < FOLDS and work <= MAX_WORK_OF_FOLDS:
+        rest = _held_out(counts, labels, classes, fold, range(1, FOLDS), chosen)
+        held_out = np.where(np.isnan(held_out), rest, held_out)
+    _, temperature = _loss(held_out, labels)
+    fitted = _fit(counts, labels, classes, chosen)
+    head = SparseHead(fitted.weights / temperature, fitted.squares, fitted.bias / temperature)
+    return FittedHead(head, chosen, held_out / temperature)
+
+
+def _candidates(classes: int) -> list[Candidate]:
+    kinds = [("svm", cost) for cost in SVM_COSTS]
+    if classes == 2:
+        kinds += [("logistic", cost) for cost in LOGISTIC_COSTS]
+    return [Candidate(kind, cost, rows) for rows in MIN_ROWS for kind, cost in kinds]
+
+
+def _folds(rows: int, groups: np.ndarray | None, seed: int) -> np.ndarray:
+    """Return the fold (N,) of each row, 0 … FOLDS - 1."""
+    unit = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+    count = int(unit.max()) + 1
+    return np.random.default_rng(seed).permutation(count)[unit] * FOLDS // count
+
+
+def _held_out(
+    counts: Any, labels: np.ndarray, classes: int, fold: np.ndarray, folds: range, candidate: Candidate
+) -> np.ndarray:
+    logits = np.full((len(labels), classes), np.nan)
+    for number in folds:
+        out = fold == number
+        if out.any() and not out.all():
+            logits[out] = _fit(counts[~out], labels[~out], classes, candidate).logits(counts[out])
+    return logits
+
+
+def _loss(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """Return the mean log loss of the rows that are not NaN at the best temperature, and that temperature."""
+    rows = ~np.isnan(logits[:, 0])
+    if not rows.any():
+        return np.inf, 1.0
+    temperature = fit_temperature(logits[rows], labels[rows])
+    probabilities = softmax(logits[rows] / temperature)[np.arange(rows.sum()), labels[rows]]
+    return float(-np.log(np.maximum(probabilities, 1e-12)).mean()), temperature
+
+
+def _fit(counts: Any, labels: np.ndarray, classes: int, candidate: Candidate) -> SparseHead:
+    """Fit one candidate. The n-grams known to it are those of these rows."""
+    from scipy import sparse
+
+    rows_of = np.bincount(counts.indices, minlength=counts.shape[1])  # a row has each of its n-grams once
+    known = rows_of >= candidate.min_rows
+    idf = np.where(known, np.log((1 + len(labels)) / (1 + rows_of)) + 1, 0.0)
+    norm = np.sqrt(np.maximum(counts @ idf**2, np.finfo(np.float64).tiny))
+    features = sparse.diags(1 / norm) @ counts @ sparse.diags(idf)
+    present = np.unique(labels)
+    weights, bias = np.zeros((counts.shape[1], classes)), np.full(classes, -1.0)
+    if len(present) > 1:
+        directions, offsets = _estimate(features.tocsr(), labels, candidate)
+        if len(present) == 2:  # scikit-learn gives the second class alone
+            directions, offsets = np.vstack([-directions, directions]) / 2, np.append(-offsets, offsets) / 2
+        weights[:, present], bias[present] = directions.T, offsets
+        bias[np.setdiff1d(np.arange(classes), present)] = offsets.min() - UNSEEN_MARGIN
+    else:
+        bias[present] = 1.0
+    return SparseHead(weights * idf[:, None], idf**2, bias)
+
+
+def _estimate(features: Any, labels: np.ndarray, candidate: Candidate) -> tuple[np.ndarray, np.ndarray]:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
+    if candidate.kind == "svm":
+        model: Any = LinearSVC(C=candidate.cost, random_state=0)
+    else:
+        model = LogisticRegression(C=candidate.cost, solver="liblinear", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fit that has not converged is judged by held-out rows as any other
+        model.fit(features, labels)
+    return model.coef_, model.intercept_

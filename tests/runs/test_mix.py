@@ -1,0 +1,62 @@
+"""The mixture of a run: a trained network beside fitted wide paths."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import seqclf
+from seqclf.errors import InputError
+from seqclf.runs.mix import KINDS, fit_wide, mix_wide, path_kinds, without_mixture
+from seqclf.wide.ngrams import Ngrams
+
+
+@pytest.fixture
+def parts(tmp_path, cache, monkeypatch):
+    """A dataset whose label is told by the first letter, its batches, and an untrained task."""
+    monkeypatch.setenv("SEQCLF_CACHE", str(cache))
+    rng = np.random.default_rng(0)
+    rows = [rng.choice(list("abcd"), 4).tolist() for _ in range(200)]
+    table = pa.table({"letters": rows, "label": [row[0] for row in rows]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    dataset = seqclf.load_data(str(tmp_path / "rows.parquet"), label="label")
+    return dataset, seqclf.SequenceDataModule(dataset.splits), seqclf.SequenceTask(dataset.description())
+
+
+def test_wide_paths_replace_an_untrained_network(parts):
+    dataset, batches, task = parts
+    network = task.model
+    mix = mix_wide(dataset, batches, task, fit_wide(dataset))
+    assert mix.choice.share == 1 and task.hparams["wide"]["share"] == 1
+    assert (mix.logits["wide"].argmax(axis=1) == dataset.splits["validation"].labels).mean() > 0.9
+    assert without_mixture(task).model is network
+
+
+def test_a_fit_is_read_from_the_cache(parts):
+    dataset, _, _ = parts
+    first, again = fit_wide(dataset), fit_wide(dataset)
+    assert first.seconds > 0 == again.seconds
+    assert all(torch.equal(again.model.state_dict()[name], value) for name, value in first.model.state_dict().items())
+
+
+def test_a_network_that_reads_chunk_by_chunk_keeps_doing_so(parts):
+    _, _, task = parts
+    chunked = seqclf.SequenceTask(task.hparams["dataset"], model={**task.hparams["model"], "bidirectional": False})
+    assert path_kinds("auto", task) == path_kinds(True, chunked) == KINDS
+    assert path_kinds("auto", chunked) == (Ngrams,)
+
+
+def test_numbers_alone_have_no_path_that_reads_chunk_by_chunk(tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("SEQCLF_CACHE", str(cache))
+    table = pa.table({"level": [[0.5, float(row)] for row in range(60)], "label": ["a", "b"] * 30})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    assert fit_wide(seqclf.load_data(str(tmp_path / "rows.parquet"), label="label"), [Ngrams]) is None
+
+
+def test_a_network_whose_logits_are_not_finite_is_named(parts):
+    dataset, batches, task = parts
+    with torch.no_grad():
+        task.model.output.bias.fill_(torch.nan)
+    with pytest.raises(InputError, match="the network: gives logits that are not finite"):
+        mix_wide(dataset, batches, task, fit_wide(dataset))

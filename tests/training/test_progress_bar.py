@@ -1,0 +1,42 @@
+"""The progress line of training: epochs from 1, and the optimizer steps of all epochs."""
+
+import lightning.pytorch as pl
+import pytest
+
+from seqclf.training.callbacks import TrainingProgress
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers",
+    "ignore:.*treespec, LeafSpec",
+    "ignore:The number of training batches",
+    "ignore:You called `self.log.*no logger configured",
+)
+
+
+@pytest.fixture
+def trained(task, splits, data_module, tmp_path):
+    """`trained(max_epochs=3)` returns the stage of a training after its end."""
+
+    def train(**settings):
+        bar = TrainingProgress()
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "logger": False}
+        quiet["enable_checkpointing"] = False
+        trainer = pl.Trainer(default_root_dir=tmp_path, callbacks=[bar], **quiet, **settings)
+        with bar.shown():
+            trainer.fit(task(), datamodule=data_module(splits, max_tokens=40, max_sequences=4, pool_batches=2))
+        return bar.stage
+
+    return train
+
+
+def test_the_steps_of_all_epochs_are_counted(trained):
+    stage = trained(max_epochs=3, limit_train_batches=4, accumulate_grad_batches=2)
+    assert (stage.completed, stage.total, stage.unit) == (6, 6, "steps")
+    assert stage.title == "epoch 3 of 3, validation" and stage.note.startswith("loss ")
+
+
+def test_the_limit_that_is_reached_first_counts(trained):
+    stage = trained(max_epochs=-1, max_steps=4, max_time={"hours": 1})
+    assert (stage.completed, stage.total, stage.title) == (4, 4, "epoch 1") and 0 < stage.share() < 0.5
+    timed = trained(max_epochs=-1, max_time={"seconds": 1})
+    assert timed.total is None and timed.row()[1] is None and timed.share() > 1

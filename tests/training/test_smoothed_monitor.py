@@ -1,0 +1,86 @@
+"""The best checkpoint follows the smoothed monitor, in runs that are resumed too."""
+
+from types import SimpleNamespace
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+
+from seqclf.evaluation.metrics import epoch_value
+from seqclf.evaluation.smoothed_choice import smoothed_values
+from seqclf.training.callbacks import checkpoints, early_stopping
+from seqclf.training.checkpoint import RECENT
+from seqclf.training.epoch_record import EpochRecord
+
+# Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers",
+    "ignore:.*treespec, LeafSpec",
+    "ignore:Checkpoint directory .* not empty",
+    "ignore:The dirpath has changed",
+)
+EPOCHS = 30  # from this number of epochs on, three validations are averaged
+NOISY = {"optimizer": {"lr": 0.05}}
+
+
+def trained(fit, module, folder, *more, checkpoint=None):
+    record = EpochRecord(folder / "metrics.csv", lambda *_: None)
+    hooks = [early_stopping(EPOCHS), record, *checkpoints(folder), *more]
+    fit(module, checkpoint, callbacks=hooks, max_epochs=EPOCHS, limit_train_batches=2)
+    return record.history
+
+
+def stored(folder, name):
+    return torch.load(folder / f"{name}.ckpt", weights_only=True)
+
+
+@pytest.mark.parametrize("monitor", ["recall", "loss"])
+def test_the_best_checkpoint_has_the_best_mean_of_three_validations(task, fit, tmp_path, monitor):
+    history = trained(fit, task(monitor=monitor, **NOISY), tmp_path)
+    scores = [{name: row[f"validation/{name}"] for name in ("loss", monitor)} for row in history]
+    # Lightning compares the logged values in float32, in which means that differ by rounding are equal.
+    means = np.float32(smoothed_values([epoch_value(each, monitor) for each in scores], 3)).tolist()
+    best = stored(tmp_path, "best")
+    assert best["epoch"] == int(np.argmax(means))
+    notes = [row["observation"] for row in history]
+    chosen = [epoch for epoch in range(1, EPOCHS) if means[epoch] > max(means[:epoch])]
+    said = [epoch for epoch in range(1, EPOCHS) if "so far" in notes[epoch] and "but not" not in notes[epoch]]
+    assert chosen[-1] == best["epoch"] and set(chosen) <= set(said), (
+        "each epoch that is saved is called the best so far"
+    )
+
+
+class StopAfter(pl.Callback):
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def on_train_epoch_end(self, trainer, task):
+        trainer.should_stop = trainer.current_epoch == self.epoch
+
+
+@pytest.mark.parametrize("resumed_from", ["last", "best"])
+def test_a_resumed_run_chooses_the_epoch_of_an_unbroken_one(task, fit, tmp_path, resumed_from):
+    folders = [tmp_path / name for name in ("unbroken", "parts")]
+    trained(fit, task(**NOISY), folders[0])
+    trained(fit, task(**NOISY), folders[1], StopAfter(12))
+    trained(fit, task(**NOISY, seed=0), folders[1], checkpoint=folders[1] / f"{resumed_from}.ckpt")
+    for name in ("best", "last"):
+        unbroken, parts = (stored(folder, name) for folder in folders)
+        assert unbroken["epoch"] == parts["epoch"] and unbroken[RECENT] == parts[RECENT]
+        assert all(torch.equal(unbroken["state_dict"][key], parts["state_dict"][key]) for key in parts["state_dict"])
+    assert len(stored(folders[0], "last")[RECENT]) == 3
+
+
+def test_a_validation_that_is_repeated_counts_once_and_an_undefined_one_not_at_all(task, monkeypatch):
+    module = task(monitor="auroc")
+    steps = iter([10, 20, 20, 30, 40])
+    monkeypatch.setattr(type(module), "global_step", property(lambda _: next(steps)))
+    module.trainer = SimpleNamespace(max_epochs=EPOCHS, check_val_every_n_epoch=1)
+
+    def value(auroc=None):
+        return module._smoothed({"loss": 0.0} if auroc is None else {"loss": 0.0, "auroc": auroc})
+
+    assert [value(0.2), value(0.9), value(0.4)] == pytest.approx([0.2, 0.55, 0.3]), "step 20 is validated twice"
+    assert value() == 0, "as low as before"
+    assert [value(0.6), value(0.8)] == pytest.approx([0.4, 0.6])
