@@ -67,7 +67,9 @@ def ending_command() -> Iterator[None]:
             yield
     except Terminated as end:
         if end.code:
-            print("; ".join(filter(None, (f"stopped by {end.name}", end.advice))), file=sys.stderr)
+            # One write for text and line end: the ranks of a training share a terminal, and print makes two writes where
+            # Python does not buffer (as torchrun starts it), between which another rank may write.
+            sys.stderr.write("; ".join(filter(None, (f"stopped by {end.name}", end.advice))) + "\n")
         _State.received = None  # the message about the signal is printed
         sys.exit(end.code)
 

@@ -26,3 +26,12 @@ def test_outputs_are_reported(tmp_path, earlier, writes, fate):
             path.write_text("new")
         end_by_signal()
     assert raised.value.code == 130 and raised.value.advice == f"{path} {fate}"
+
+
+def test_the_message_is_one_write(monkeypatch):
+    """Between the writes of one rank, another rank may write, where Python does not buffer."""
+    written = []
+    monkeypatch.setattr("sys.stderr", type("Unbuffered", (), {"write": lambda self, text: written.append(text)})())
+    with pytest.raises(SystemExit), signals.ending_command():
+        end_by_signal()
+    assert written == ["stopped by SIGINT\n"]
