@@ -15,6 +15,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.choose_decision import choose_decision, uses_holdout
@@ -78,7 +79,8 @@ def evaluate_and_export(
     path and the difference are None without an export.
     """
     halting = set_halting(task, batches, dataset)
-    evaluation, held_out = _evaluate(config, dataset, batches, task, earlier or {})
+    known = {} if mix is None else {name: _outputs(batches.splits[name], rows) for name, rows in mix.mixed.items()}
+    evaluation, held_out = _evaluate(config, dataset, batches, task, {**known, **(earlier or {})})
     before = _before_refit(config, dataset, earlier or {})
     bundle = run / "bundle" if config.export else None
     training = Training(
@@ -247,14 +249,16 @@ def _metrics(
 def split_outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> SplitOutputs:
     """Run the model on a split."""
     rows = batches.splits[split]
-    lengths = rows.lengths_before_truncation
     if not len(rows.sequences):  # there are no held-out rows, because every class has too few validation rows
         classes = len(task.hparams["dataset"]["classes"])
-        return SplitOutputs(np.empty((0, classes), np.float32), rows.labels, lengths, np.empty(0, bool))
+        return _outputs(rows, np.empty((0, classes), np.float32))
     with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
-        labels, logits = predict_logits(task, batches.evaluation_loader(split))
-    truncated = lengths > rows.sequences.lengths
-    return SplitOutputs(logits, labels, lengths, truncated, rows.groups, rows.group_names)
+        return _outputs(rows, predict_logits(task, batches.evaluation_loader(split))[1])
+
+
+def _outputs(rows: Split, logits: np.ndarray) -> SplitOutputs:
+    lengths = rows.lengths_before_truncation
+    return SplitOutputs(logits, rows.labels, lengths, lengths > rows.sequences.lengths, rows.groups, rows.group_names)
 
 
 def _used_for(options: DecisionOptions, rule: str, epochs: int) -> list[str]:

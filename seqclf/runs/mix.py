@@ -139,10 +139,14 @@ def _read(path: Path, fields: list[FieldSpec], classes: int) -> WideModel:
 
 @dataclass(frozen=True)
 class Mix:
-    """A network beside wide paths, as chosen by validation. `logits`: dict rung → logits (N, C) of the last split."""
+    """A network beside wide paths, as chosen by validation.
+
+    `logits`: dict rung → logits (N, C) of the last split. `mixed`: dict split → logits (N, C) float32 of the mixture.
+    """
 
     choice: ShareChoice
     logits: Mapping[str, np.ndarray]
+    mixed: Mapping[str, np.ndarray]
 
 
 def mix_wide(dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, fit: WideFit) -> Mix:
@@ -168,7 +172,18 @@ def mix_wide(dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, 
     )
     put_mixture(task, wide, choice)
     choice = replace(choice, paths=tuple(path.title for path in fit.paths))
-    return Mix(choice, {name: by_split[last] for name, by_split in logits.items()})
+    mixed = {
+        split: _combined(task.model, network, logits["wide"][split]) for split, network in logits["network"].items()
+    }
+    return Mix(choice, {name: by_split[last] for name, by_split in logits.items()}, mixed)
+
+
+def _combined(model: nn.Module, network: np.ndarray, wide: np.ndarray) -> np.ndarray:
+    """Return the logits (N, C) float32 of a model from the logits of its network and of its wide paths."""
+    if not isinstance(model, Mixture):
+        return network.astype(np.float32)
+    parts = [torch.from_numpy(logits).float().to(model.scales.device) for logits in (network, wide)]
+    return model.combine(*parts).cpu().numpy()
 
 
 def put_mixture(task: SequenceTask, wide: WideModel, choice: ShareChoice) -> None:

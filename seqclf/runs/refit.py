@@ -125,7 +125,7 @@ def refit_model(
         _save(task, plan, chosen.checkpoint, run / "checkpoints" / "best.ckpt")
         task = load_task(run / "checkpoints" / "best.ckpt", trust=set(trust)).to(trainer.strategy.root_device)
         if wide is not None and mix is not None:
-            mix = replace(mix, logits=rung_logits(task, wide, batches, list(dataset.splits)[-1]))
+            mix = replace(mix, logits=rung_logits(task, wide, batches, list(dataset.splits)[-1]), mixed={})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     record = Refit(

@@ -67,8 +67,8 @@ def ending_command() -> Iterator[None]:
             yield
     except Terminated as end:
         if end.code:
-            # One write for text and line end: the ranks of a training share a terminal, and print makes two writes where
-            # Python does not buffer (as torchrun starts it), between which another rank may write.
+            # One write for text and line end. The ranks of a training share a terminal. Without buffers, as torchrun
+            # starts Python, print makes two writes, and another rank may write between them.
             sys.stderr.write("; ".join(filter(None, (f"stopped by {end.name}", end.advice))) + "\n")
         _State.received = None  # the message about the signal is printed
         sys.exit(end.code)

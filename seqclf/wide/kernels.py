@@ -36,6 +36,7 @@ from seqclf.wide.convolution import (
     skips_edges,
 )
 from seqclf.wide.kernel_means import KernelMeans
+from seqclf.wide.parallel_parts import map_parts
 from seqclf.wide.path import FittedPath, WidePath
 from seqclf.wide.ridge import BLOCK, fit_ridge, rows_per_group
 from seqclf.wide.views import VIEWS, Views, differences, level_statistics, make_views
@@ -109,13 +110,9 @@ class Kernels(WidePath):
         """Return the features (B, F) float64: first the features of kernels, then the level block."""
         values = self.values(fields)
         rows = max(1, chunk(values) // values.shape[-1])
+        parts = list(zip(values.split(rows), lengths.split(rows), strict=True))
         with torch.autocast(values.device.type, enabled=False):
-            return torch.cat(
-                [
-                    self._features(part, part_lengths)
-                    for part, part_lengths in zip(values.split(rows), lengths.split(rows), strict=True)
-                ]
-            )
+            return torch.cat(map_parts(self._features, parts))
 
     def _features(self, values: Tensor, lengths: Tensor) -> Tensor:
         views = make_views(values, lengths)

@@ -94,9 +94,11 @@ class Mixture(SequenceNetwork):
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C). See `SequenceNetwork.forward`."""
         logits = self.wide(fields, lengths)
-        if self.share == 1:
-            return logits
-        return self.scales[0] * self.network(fields, lengths, host_lengths).float() + self.scales[1] * logits
+        return logits if self.share == 1 else self.combine(self.network(fields, lengths, host_lengths), logits)
+
+    def combine(self, network: Tensor, wide: Tensor) -> Tensor:
+        """Return the logits (B, C) float32 of the mixture from the logits of its network and of its wide paths."""
+        return wide if self.share == 1 else self.scales[0] * network.float() + self.scales[1] * wide
 
     def step_form(self) -> MixtureStep | None:
         """Return the mixture that reads chunk by chunk, None if the network or a wide path needs whole sequences."""

@@ -1,5 +1,7 @@
 """The mixture of a run: a trained network beside fitted wide paths."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,6 +10,8 @@ import torch
 
 import seqclf
 from seqclf.errors import InputError
+from seqclf.evaluation.choose_share import choose_share
+from seqclf.runs.evaluate import split_outputs
 from seqclf.runs.mix import KINDS, fit_wide, mix_wide, path_kinds, without_mixture
 from seqclf.wide.ngrams import Ngrams
 
@@ -60,3 +64,18 @@ def test_a_network_whose_logits_are_not_finite_is_named(parts):
         task.model.output.bias.fill_(torch.nan)
     with pytest.raises(InputError, match="the network: gives logits that are not finite"):
         mix_wide(dataset, batches, task, fit_wide(dataset))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_logits_of_the_mixture_are_known_without_a_second_run(parts, monkeypatch, share):
+    def chosen(*arguments):
+        return replace(choose_share(*arguments), share=share, scale=2.0)
+
+    monkeypatch.setattr("seqclf.runs.mix.choose_share", chosen)
+    dataset, batches, task = parts
+    mix = mix_wide(dataset, batches, task, fit_wide(dataset))
+    assert set(mix.mixed) == {"validation", list(dataset.splits)[-1]}
+    for split, logits in mix.mixed.items():
+        expected = split_outputs(task, batches, split).logits
+        assert logits.dtype == expected.dtype
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-6, err_msg=split)
