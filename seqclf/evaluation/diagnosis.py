@@ -33,6 +33,7 @@ MIN_GAP = 0.03  # a gap of less between training and validation rows is not call
 LONG_SIGNAL = 200  # tokens; from this mean length on, convolutions shorten a signal for the recurrent layers
 BASE_UNITS = 96  # default of model.hidden_size
 MAX_UNITS = 192  # largest model.hidden_size that is recommended
+BASE_DROPOUT = 0.25  # default of model.dropout
 WEAK_DROPOUT, STRONG_DROPOUT = 0.1, 0.5
 MEMBERS = 3
 ADAM = ("Adam", "AdamW", "NAdam", "RAdam")  # optimizers for which a learning rate of 1e-3 is suitable
@@ -141,8 +142,8 @@ class Facts:
     number of the exported epoch, counted from 0. `steps`: number of optimizer steps of all epochs. `ranks`: number of
     processes that trained. `fit`: scores on training and validation rows. `splits`: dict split →
     metrics of the exported model. `leaks`: counts of rows that the splits share. `ladder`: rungs of the ladder.
-    `share`: share of the wide paths, None if they were not tried. `has_numbers`: True if a field is numeric. `signal_length`:
-    mean number of tokens of a training row if all fields are numeric, else 0.
+    `share`: share of the wide paths, None if they were not tried. `has_numbers`: True if a field is numeric.
+    `signal_length`: mean number of tokens of a training row if all fields are numeric, else 0.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -323,14 +324,21 @@ def _capacity(facts: Facts) -> Iterator[str]:
         yield "model=conv_lstm"
     if facts.has_numbers and (model.get("number_noise") or 0) > 0:
         yield "model.number_noise=0"
+    units, heads = model.get("hidden_size") or MAX_UNITS, model.get("heads") or 1
+    larger = [
+        f"model.hidden_size={size}" for size in (BASE_UNITS, MAX_UNITS) if size > units and not size % (2 * heads)
+    ]
+    if units < BASE_UNITS:
+        yield from larger[:1]
+    if (model.get("dropout") or 0) > BASE_DROPOUT:
+        yield f"model.dropout={WEAK_DROPOUT}"
     if _target(optimizer, "AdamW") in ADAM and optimizer.get("lr") != 1e-3:
         yield "optimizer.lr=1e-3"
-    units = BASE_UNITS if (model.get("hidden_size") or MAX_UNITS) < BASE_UNITS else MAX_UNITS
-    if (model.get("hidden_size") or units) < units and units % (2 * (model.get("heads") or 1)) == 0:
-        yield f"model.hidden_size={units}"
+    if units >= BASE_UNITS:
+        yield from larger[:1]
     if model.get("pooling") not in (None, "mean+max+last"):
         yield "model.pooling=mean+max+last"
-    if (model.get("dropout") or 0) > WEAK_DROPOUT:
+    if WEAK_DROPOUT < (model.get("dropout") or 0) <= BASE_DROPOUT:
         yield f"model.dropout={WEAK_DROPOUT}"
 
 

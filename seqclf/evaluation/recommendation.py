@@ -165,17 +165,18 @@ def _steps(
     for guarantee in decision.targets:
         if guarantee.rule != "cost" and not guarantee.backed:
             yield from _back_guarantee(guarantee, training, diagnosis, split)
+    yield from _tries(diagnosis, split)
     if training.settings and baseline is None:
         yield _train_again("baseline=true", "which compares it with a model that ignores the order")
-    yield from _tries(diagnosis, split)
     positive = metrics.positive
     if positive is not None and decision.rule == "argmax" and positive.rows < RARE_SHARE * metrics.rows:
         yield _train_again(
             "decision.min_recall=0.8", f"which guarantees a recall of {positive.label} and sets the threshold"
         )
     bundle = training.bundle if training.bundle and PLAIN_PATH.fullmatch(training.bundle) else "BUNDLE"
-    is_beaten = diagnosis.cause is Cause.SIMPLER_MODEL
-    yield f"use it with {PREDICT.format(bundle=bundle)}{_because(diagnosis) if is_beaten else ''}"
+    is_wide = diagnosis.cause is Cause.SIMPLER_MODEL and training.share
+    more = f"; its wide path is better than its network ({diagnosis.evidence})" if is_wide else ""
+    yield f"use it with {PREDICT.format(bundle=bundle)}{more}"
 
 
 def _steps_to_beat(
@@ -186,7 +187,7 @@ def _steps_to_beat(
     # improve it.
     if diagnosis.cause is Cause.SIMPLER_MODEL:
         yield from _tries(diagnosis, split)
-        return
+        yield f"use the simpler model if it is enough{_because(diagnosis)}."
     learns = compared.difference <= 0 and compared.can_be_shown
     if (diagnosis.cause is Cause.FEW_STEPS or learns) and compared.model < 1:
         yield from _tries(diagnosis, split)
