@@ -33,8 +33,8 @@ MIN_GAP = 0.03  # a gap of less between training and validation rows is not call
 LONG_SIGNAL = 200  # tokens; from this mean length on, convolutions shorten a signal for the recurrent layers
 BASE_UNITS = 96  # default of model.hidden_size
 MAX_UNITS = 192  # largest model.hidden_size that is recommended
-BASE_DROPOUT = 0.25  # default of model.dropout
-WEAK_DROPOUT, STRONG_DROPOUT = 0.1, 0.5
+DROPOUTS = {"dropout": 0.25, "token_dropout": 0.1}  # defaults of conf/model
+WEAK_DROPOUT = 0.1
 MEMBERS = 3
 ADAM = ("Adam", "AdamW", "NAdam", "RAdam")  # optimizers for which a learning rate of 1e-3 is suitable
 RANDOM_SPLITS = ("random", "distinct")  # values of data.split.by that divide the rows of a group
@@ -304,9 +304,9 @@ def _against_simpler(facts: Facts) -> Iterator[str]:
     """Yield overrides for a network that a simpler model beats: the wide path, then overrides by the larger error."""
     if facts.share:
         return  # the wide paths decide already
-    yield from _wide(facts)
-    fit = facts.fit
-    yield from _regularisation(facts) if fit is not None and fit.gap > fit.fit_error else _capacity(facts)
+    wide, fit = _wide(facts), facts.fit
+    others = _regularisation(facts) if fit is not None and fit.gap > fit.fit_error else _capacity(facts)
+    yield from (*wide, *(override for override in others if override not in wide))
 
 
 def _wide(facts: Facts) -> Sequence[str]:
@@ -330,7 +330,7 @@ def _capacity(facts: Facts) -> Iterator[str]:
     ]
     if units < BASE_UNITS:
         yield from larger[:1]
-    if (model.get("dropout") or 0) > BASE_DROPOUT:
+    if (model.get("dropout") or 0) > DROPOUTS["dropout"]:
         yield f"model.dropout={WEAK_DROPOUT}"
     if _target(optimizer, "AdamW") in ADAM and optimizer.get("lr") != 1e-3:
         yield "optimizer.lr=1e-3"
@@ -338,7 +338,7 @@ def _capacity(facts: Facts) -> Iterator[str]:
         yield from larger[:1]
     if model.get("pooling") not in (None, "mean+max+last"):
         yield "model.pooling=mean+max+last"
-    if WEAK_DROPOUT < (model.get("dropout") or 0) <= BASE_DROPOUT:
+    if WEAK_DROPOUT < (model.get("dropout") or 0) <= DROPOUTS["dropout"]:
         yield f"model.dropout={WEAK_DROPOUT}"
 
 
@@ -347,8 +347,11 @@ def _regularisation(facts: Facts) -> Iterator[str]:
     model, trainer = facts.block("model"), facts.block("trainer")
     if model.get("members") == 1 and not facts.halts:
         yield f"model.members={MEMBERS}"
-    if "dropout" in model and (model["dropout"] or 0) < STRONG_DROPOUT:
-        yield f"model.dropout={STRONG_DROPOUT}"
+    # Stronger dropout than the default lowered the accuracy of trainings on few rows, so only the default is restored.
+    for key, default in DROPOUTS.items():
+        if key in model and (model[key] or 0) < default:
+            yield f"model.{key}={default}"
+    yield from _wide(facts)
     keeps_run = facts.halts or facts.settings.get("structure") or trainer.get("max_time") or trainer.get("callbacks")
     can_refit = "test" in facts.splits and facts.ranks == 1 and not keeps_run
     if facts.settings.get("refit") is False and can_refit:
