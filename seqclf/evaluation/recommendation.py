@@ -49,13 +49,6 @@ class Training(Facts):
         return self.predictions or "predictions.parquet"
 
 
-def is_troubled(metrics: SplitMetrics, comparisons: Sequence[MetricComparison]) -> bool:
-    """Return True if a model has an alarm that training can remove, or is not shown to beat the baseline."""
-    kinds = {alarm.kind for alarm in metrics.alarms}
-    is_beaten = bool(comparisons) and not comparisons[0].is_better and not comparisons[0].is_too_easy
-    return bool(kinds & UNTRAINED) or is_beaten
-
-
 class Sampled(NamedTuple):
     """Size of a sample. `number`: number of independent units. `unit`: "rows", or "groups" for grouped rows."""
 
@@ -109,11 +102,17 @@ def _rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
     return _rounded_up(times * rows) if times <= MAX_TIMES_THE_ROWS else None
 
 
-def diagnose_run(metrics: SplitMetrics, baseline: BaselineMetrics | None, training: Training) -> Diagnosis:
+def diagnose_run(
+    metrics: SplitMetrics, decision: Decision, baseline: BaselineMetrics | None, training: Training
+) -> Diagnosis:
     """Return the cause of the errors of a model. `metrics`: metrics of the split by which the model is judged."""
-    comparisons = [] if baseline is None else baseline.comparison
-    compared = comparisons[0] if comparisons else None
-    return diagnose(training, metrics, compared, is_troubled=is_troubled(metrics, comparisons))
+    compared = next(iter([] if baseline is None else baseline.comparison), None)
+    is_troubled = (
+        any(alarm.kind in UNTRAINED for alarm in metrics.alarms)
+        or (compared is not None and not compared.is_better and not compared.is_too_easy)
+        or any(_is_unseparated(guarantee) for guarantee in decision.targets)
+    )
+    return diagnose(training, metrics, compared, is_troubled=is_troubled)
 
 
 def next_step(
@@ -129,7 +128,7 @@ def next_step(
     unknown.
     """
     training = training or Training()
-    diagnosis = diagnose_run(metrics, baseline, training)
+    diagnosis = diagnose_run(metrics, decision, baseline, training)
     return next(_steps(metrics, split, decision, baseline, training, diagnosis))
 
 
@@ -256,6 +255,13 @@ def _target_of_one_less(guarantee: Guarantee) -> float | None:
     return None if target is None else target / 100
 
 
+def _is_unseparated(guarantee: Guarantee) -> bool:
+    """Return True if a guarantee has enough rows, but the model does not separate the classes well enough."""
+    if guarantee.rule == "cost" or guarantee.backed or guarantee.provisional:
+        return False
+    return bool(guarantee.conflict) or not guarantee.needed or guarantee.needed <= guarantee.rows
+
+
 def _back_guarantee(guarantee: Guarantee, training: Training, diagnosis: Diagnosis, split: str) -> Iterator[str]:
     """Yield recommended steps that would back a guarantee."""
     key = f"decision.{guarantee.rule}"
@@ -264,8 +270,7 @@ def _back_guarantee(guarantee: Guarantee, training: Training, diagnosis: Diagnos
             "decision.provisional=false decision.holdout=0.5", "so that held-out rows back the guarantee"
         )
         return
-    if guarantee.conflict or not guarantee.needed or guarantee.needed <= guarantee.rows:
-        # The model does not separate the classes well enough.
+    if _is_unseparated(guarantee):
         yield from _tries(diagnosis, split)
         yield f"set a lower {key} than {guarantee.target:g}: the model does not separate the classes well enough."
         return

@@ -304,7 +304,7 @@ def _with_baseline_alarm(result: RunResult, training: Training) -> RunResult:
     baseline, judged = result.baseline, result.metrics
     if baseline is None:
         return result
-    diagnosis = diagnose_run(judged, baseline, training)
+    diagnosis = diagnose_run(judged, result.decision, baseline, training)
     alarm = baseline_alarm(baseline.comparison, Sampled.of(baseline.rows, judged.groups), diagnosis)
     if alarm is None:
         return result
