@@ -274,6 +274,7 @@ def _back_guarantee(guarantee: Guarantee, training: Training, diagnosis: Diagnos
         yield from _tries(diagnosis, split)
         yield f"set a lower {key} than {guarantee.target:g}: the model does not separate the classes well enough."
         return
+    assert guarantee.needed is not None
     rows = ROWS_OF_RULE.get(guarantee.rule, "validation rows").format(label=guarantee.label)
     if guarantee.unit is not None:
         rows = f"{UNITS_OF_RULE[guarantee.unit]} of validation"
