@@ -11,7 +11,7 @@ from typing import NamedTuple
 from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, Alarm, is_unbalanced
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.diagnosis import Cause, Diagnosis, Facts, diagnose
+from seqclf.evaluation.diagnosis import REFIT, Cause, Diagnosis, Facts, diagnose
 from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import SIGNED, interval_text
 from seqclf.evaluation.metrics import metric_title
@@ -214,12 +214,13 @@ def _tries(diagnosis: Diagnosis, split: str) -> Iterator[str]:
     """Yield the step to train again with the first override against the cause.
 
     On a split other than validation, the step advises to compare runs by validation scores, because the rows that
-    select a run cannot judge this run. Runs with another division of the rows cannot be compared.
+    select a run cannot judge this run. Another division of the rows, or a refit, leaves nothing to compare by.
     """
     is_comparable = split != "validation" and diagnosis.cause is not Cause.SHARED_GROUPS
-    compare = f"; compare the runs by validation scores, as {split} judges the last one" if is_comparable else ""
+    compare = f"; compare the runs by validation scores, as {split} judges the last one"
     for override in diagnosis.overrides[:1]:
-        yield f"train again with {override}{_because(diagnosis)}{compare}."
+        more = compare if is_comparable and override != REFIT else ""
+        yield f"train again with {override}{_because(diagnosis)}{more}."
 
 
 def _because(diagnosis: Diagnosis) -> str:

@@ -108,7 +108,7 @@ NUMBERS, TOKENS = "data.fields={x: number}", "data.fields={code: category}"
 RARE = {"share": 0.1, "noise": 0.06}
 SETS = {
     "few epochs": Planted(
-        Cause.FEW_STEPS, first_token, 900, ["trainer.max_epochs=2", "optimizer.lr=1e-3", "baseline=false"],
+        Cause.FEW_STEPS, first_token, 600, ["trainer.max_epochs=2", "baseline=false"],
         "trainer.max_epochs=30",
         is_followed=True,
     ),
@@ -119,7 +119,8 @@ SETS = {
     ),
     "few rows with noise": Planted(
         Cause.OVERFITTING, first_token, 300,
-        ["model.dropout=0.0", "model.token_dropout=0.0", "data.split.validation=0.5", "baseline=false"], "model.members=3",
+        ["model.dropout=0.0", "model.token_dropout=0.0", "data.split.validation=0.5", "baseline=false"],
+        "model.dropout=0.25",
         is_followed=True, options={"noise": 0.15, "symbols": 9},
     ),
     "votes of tokens": Planted(
@@ -129,7 +130,8 @@ SETS = {
         Cause.SIMPLER_MODEL, bag, 400, ["patience=4", "model.wide=true", TOKENS]
     ),
     "other groups in test": Planted(
-        Cause.SHARED_GROUPS, by_group, 700, ["data.group=who", TOKENS, "trainer.max_epochs=10"], "data.split.by=group",
+        Cause.SHARED_GROUPS, by_group, 700,
+        ["data.group=who", TOKENS, "trainer.max_epochs=10", "baseline=false"], "data.split.by=group",
         draw_test=other_groups,
     ),
     "a lost rare class": Planted(
@@ -142,7 +144,7 @@ SETS = {
     "solved": Planted(Cause.NONE, first_token, 700, ["trainer.max_epochs=12"]),
     "long signals": Planted(Cause.UNDERFITTING, rhythm, 160, ["patience=1", NUMBERS], "model=conv_lstm"),
     "noise that drowns the signal": Planted(
-        Cause.UNDERFITTING, step_of_level, 600,
+        Cause.UNDERFITTING, step_of_level, 400,
         ["patience=3", NUMBERS, "model.number_noise=1.0", "baseline=false"], "model.number_noise=0",
         is_followed=True,
     ),

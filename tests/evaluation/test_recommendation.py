@@ -9,7 +9,7 @@ import pytest
 
 from seqclf.evaluation.comparison import MetricComparison, mean_difference_limits
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.diagnosis import Cause, Diagnosis
+from seqclf.evaluation.diagnosis import Cause, Diagnosis, Fit, Score
 from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.evaluation.recommendation import (
@@ -253,3 +253,12 @@ def test_rows_that_chose_the_model_ask_for_a_test_split():
 def test_a_run_without_a_baseline_asks_for_one_unless_nothing_is_known_of_the_run():
     assert step(baseline=None).startswith("train again with baseline=true")
     assert next_step(judged(), "test", Decision(), None).startswith("use it")
+
+
+def test_a_refit_is_not_compared_by_validation_scores():
+    """They are those of the model before the refit."""
+    fit = Fit(Score("recall", 0.99), Score("recall", 0.6, (0.55, 0.65)))
+    settings = {**SETTINGS, "model": {"members": 1}, "refit": False}
+    assert "validation scores" in step(settings=settings, fit=fit)
+    refit = step(settings=settings, fit=fit, splits={"train": judged(), "test": judged()})
+    assert refit.startswith("train again with refit=true, because of overfitting") and "validation scores" not in refit
