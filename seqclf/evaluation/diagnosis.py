@@ -181,8 +181,9 @@ class Facts:
         """True if training was short and most of the error is made on the training rows too."""
         if not self.is_short or self.fit is None:
             return self.is_short
-        is_known = not self.fit.with_dropout or (self.epochs or 0) < MIN_EPOCHS
-        return is_known and self.fit.fit_error > MIN_FIT_ERROR and self.fit.fit_error >= self.fit.gap
+        is_cut = (self.epochs or 0) < MIN_EPOCHS
+        smallest = MIN_GAP if is_cut else MIN_FIT_ERROR
+        return (is_cut or not self.fit.with_dropout) and self.fit.fit_error > max(smallest, self.fit.gap)
 
     @property
     def halts(self) -> bool:

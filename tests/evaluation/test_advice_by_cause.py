@@ -1,4 +1,4 @@
-"""Trainings on generated rows with a planted cause of errors: the advice names the cause, and following it does no harm.
+"""The advice after trainings with a planted cause of errors names the cause, and following it does no harm.
 
 The planted causes were chosen first, and the limits of `diagnosis.py` were checked on other generators and seeds too.
 """
