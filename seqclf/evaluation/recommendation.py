@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from seqclf.evaluation.alarms import NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, Alarm, is_unbalanced
+from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, Alarm, is_unbalanced
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.diagnosis import REFIT, Cause, Diagnosis, Facts, diagnose
 from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import SIGNED, interval_text
 from seqclf.evaluation.metrics import metric_title
@@ -22,9 +23,9 @@ POWER = 0.8  # probability that the recommended number of rows shows an existing
 # shown with the probability `POWER`.
 HALF_WIDTHS = (1.96 + 0.8416) / 1.96
 MAX_TIMES_THE_ROWS = 20  # at most this multiple of the present number of rows is recommended
-MIN_EPOCHS = 30  # default number of epochs in conf/trainer/default.yaml
 RARE_SHARE = 0.2  # below this fraction of positive rows, the threshold 0.5 is rarely right
-ADAM = ("Adam", "AdamW", "NAdam", "RAdam")  # optimizers for which a learning rate of 1e-3 is suitable
+LOST = {"never_predicted", "hidden_recall"}  # alarms about classes with a low recall
+UNTRAINED = {*LOST, CHANCE, "below_majority"}  # alarms that a training may remove
 PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # a path that needs no quotes in a shell or in Hydra
 ROWS_OF_RULE = {"min_recall": "validation rows of {label}", "min_precision": "alerts among the validation rows"}
 UNITS_OF_RULE = {"group": "groups", "sequence": "different sequences"}
@@ -33,71 +34,19 @@ PREDICT = "seqclf predict bundle={bundle} input=new.parquet output=scores.parque
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """Facts about a training run that determine the recommendation. By default, all facts are unknown.
+class Training(Facts):
+    """Facts about a training run, and the files that a recommendation names.
 
-    `settings`: config of the run as a dict of plain values. `epochs`: number of epochs that were trained. `best_epoch`:
-    number of the exported epoch, counted from 0. `bundle`: path of the exported model. `predictions`: path of the file
-    with all evaluated rows.
+    `bundle`: path of the exported model. `predictions`: path of the file with all evaluated rows.
     """
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int | None = None
-    best_epoch: int | None = None
     bundle: str | None = None
     predictions: str | None = None
-
-    @property
-    def is_short(self) -> bool:
-        """True if training ended at its limit of epochs and more epochs may help.
-
-        More epochs may help if the limit is low, or if the last epoch was the best.
-        """
-        most = self.settings.get("trainer", {}).get("max_epochs") or 0
-        return 0 < most == self.epochs and (most < MIN_EPOCHS or self.epochs == (self.best_epoch or 0) + 1)
 
     @property
     def rows_file(self) -> str:
         """Path of the file with all evaluated rows."""
         return self.predictions or "predictions.parquet"
-
-
-def untried_overrides(training: Training) -> list[str]:
-    """Return overrides that the run did not use and that may help a model that has learned too little.
-
-    >>> model = {"cell": "gru", "hidden_size": 96, "pooling": "max"}
-    >>> untried_overrides(Training(settings={"model": model, "optimizer": {"lr": 0.001}}))
-    ['model.pooling=mean+max+last', 'model.hidden_size=192']
-    """
-    model = training.settings.get("model", {})
-    most_epochs = training.settings.get("trainer", {}).get("max_epochs") or 0
-    optimizer = training.settings.get("optimizer", {})
-    is_adam = str(optimizer.get("_target_", "AdamW")).rpartition(".")[2] in ADAM
-    candidates = [
-        (f"trainer.max_epochs={max(MIN_EPOCHS, 2 * most_epochs)}", training.is_short),
-        ("optimizer.lr=1e-3", is_adam and optimizer.get("lr") != 1e-3),
-        ("model=gru", model.get("cell") != "gru"),
-        # Only some networks have these settings.
-        ("model.pooling=mean+max+last", model.get("pooling") not in (None, "mean+max+last")),
-        ("model.hidden_size=192", model.get("hidden_size") not in (None, 192)),
-    ]
-    return [override for override, is_untried in candidates if is_untried]
-
-
-def untried_weights(training: Training, decision: Decision, support: Mapping[str, int]) -> list[str]:
-    """Return overrides that the run did not use and that raise the recall of rare classes.
-
-    `support`: dict label → number of rows. Class weights and balanced batches have the same effect, so neither setting
-    is recommended if the run used one of them. Both settings have no effect if all classes have the same number of
-    rows.
-    """
-    is_weighted = training.settings.get("loss", {}).get("class_weights") == "balanced"
-    is_weighted |= bool(training.settings.get("batching", {}).get("balance"))
-    candidates = [
-        ("loss=balanced", not is_weighted and is_unbalanced(support)),
-        ("decision.min_recall=0.8", decision.positive is not None and decision.rule == "argmax"),
-    ]
-    return [override for override, is_untried in candidates if is_untried]
 
 
 class Sampled(NamedTuple):
@@ -112,11 +61,11 @@ class Sampled(NamedTuple):
         return cls(rows) if groups is None or groups.unit != "group" else cls(groups.count, "groups")
 
 
-def baseline_alarm(comparisons: Sequence[MetricComparison], sampled: Sampled, training: Training) -> Alarm | None:
+def baseline_alarm(comparisons: Sequence[MetricComparison], sampled: Sampled, diagnosis: Diagnosis) -> Alarm | None:
     """Return an alarm if the model is worse than the baseline, or not shown to be better.
 
     The result is None if both models are nearly perfect: the verdict then says that these rows cannot tell the models
-    apart. `sampled`: size of the sample on which the models were compared.
+    apart. `sampled`: size of the sample on which the models were compared. `diagnosis`: cause of the errors.
     """
     if not comparisons or comparisons[0].is_better or comparisons[0].is_too_easy:
         return None
@@ -133,11 +82,11 @@ def baseline_alarm(comparisons: Sequence[MetricComparison], sampled: Sampled, tr
             f"; about {needed:,} {unit} instead of {count:,} would show a difference of this size with a probability "
             f"of {POWER:.0%}"
         )
-    if not first.can_be_shown:
+    if not first.can_be_shown and diagnosis.cause is not Cause.SIMPLER_MODEL:
         return Alarm(
             NOT_BETTER, text, f"more {unit} to judge it by: {count:,} would not show that a perfect model is better"
         )
-    overrides = " or ".join(untried_overrides(training)[:2])
+    overrides = " or ".join(diagnosis.overrides[:2])
     return Alarm(NOT_BETTER, text, f"{overrides}, compared by validation scores" if overrides else "another model")
 
 
@@ -153,6 +102,19 @@ def _rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
     return _rounded_up(times * rows) if times <= MAX_TIMES_THE_ROWS else None
 
 
+def diagnose_run(
+    metrics: SplitMetrics, decision: Decision, baseline: BaselineMetrics | None, training: Training
+) -> Diagnosis:
+    """Return the cause of the errors of a model. `metrics`: metrics of the split by which the model is judged."""
+    compared = next(iter([] if baseline is None else baseline.comparison), None)
+    is_troubled = (
+        any(alarm.kind in UNTRAINED for alarm in metrics.alarms)
+        or (compared is not None and not compared.is_better and not compared.is_too_easy)
+        or any(_is_unseparated(guarantee) for guarantee in decision.targets)
+    )
+    return diagnose(training, metrics, compared, is_troubled=is_troubled)
+
+
 def next_step(
     metrics: SplitMetrics,
     split: str,
@@ -165,26 +127,33 @@ def next_step(
     `metrics`: metrics of `split`, the split by which the model is judged. `training`: facts of the run, None if
     unknown.
     """
-    steps = _steps(metrics, split, decision, baseline, training or Training())
-    return next(steps)
+    training = training or Training()
+    diagnosis = diagnose_run(metrics, decision, baseline, training)
+    return next(_steps(metrics, split, decision, baseline, training, diagnosis))
 
 
 def _steps(
-    metrics: SplitMetrics, split: str, decision: Decision, baseline: BaselineMetrics | None, training: Training
+    metrics: SplitMetrics,
+    split: str,
+    decision: Decision,
+    baseline: BaselineMetrics | None,
+    training: Training,
+    diagnosis: Diagnosis,
 ) -> Iterator[str]:
     """Yield recommended steps, the most urgent step first. The last step applies to every model."""
     kinds = {alarm.kind for alarm in metrics.alarms}
     if NO_POSITIVE in kinds and decision.positive is not None:
         yield f"get rows of {decision.positive}: {split} has none among {metrics.rows:,}, so its recall is unknown."
-    if kinds & {"never_predicted", "hidden_recall"}:
-        yield from map(_train_again, untried_weights(training, decision, metrics.support_by_class)[:1])
-    if kinds & {"never_predicted", "hidden_recall", "no_better_than_chance", "below_majority"}:
-        yield from _tries(training, split)
+    is_lost, can_raise = bool(kinds & LOST), decision.positive is not None and decision.rule == "argmax"
+    if is_lost and can_raise and diagnosis.cause is not Cause.LOST_CLASS and is_unbalanced(metrics.support_by_class):
+        yield _train_again("decision.min_recall=0.8")
+    if kinds & UNTRAINED or diagnosis.cause in (Cause.SHARED_GROUPS, Cause.LOST_CLASS):
+        yield from _tries(diagnosis, split)
     useless = {alarm.label for alarm in metrics.alarms if alarm.kind == USELESS_ALERTS}
     yield from (_raise_threshold(guarantee, training) for guarantee in decision.targets if guarantee.label in useless)
     if baseline is not None and baseline.comparison and not baseline.comparison[0].is_better:
         sampled = Sampled.of(baseline.rows, metrics.groups)
-        yield from _steps_to_beat(baseline.comparison[0], sampled, metrics, split, training)
+        yield from _steps_to_beat(baseline.comparison[0], sampled, metrics, split, diagnosis)
     if metrics.alarms:
         yield (
             f"look at the rows of {training.rows_file} that are wrong with the highest probability: do the labels "
@@ -194,7 +163,8 @@ def _steps(
         yield _train_again(*HOLD_OUT_TEST)
     for guarantee in decision.targets:
         if guarantee.rule != "cost" and not guarantee.backed:
-            yield from _back_guarantee(guarantee, training, split)
+            yield from _back_guarantee(guarantee, training, diagnosis, split)
+    yield from _tries(diagnosis, split)
     if training.settings and baseline is None:
         yield _train_again("baseline=true", "which compares it with a model that ignores the order")
     positive = metrics.positive
@@ -203,18 +173,23 @@ def _steps(
             "decision.min_recall=0.8", f"which guarantees a recall of {positive.label} and sets the threshold"
         )
     bundle = training.bundle if training.bundle and PLAIN_PATH.fullmatch(training.bundle) else "BUNDLE"
-    yield f"use it with {PREDICT.format(bundle=bundle)}"
+    is_wide = diagnosis.cause is Cause.SIMPLER_MODEL and training.share
+    more = f"; its wide path is better than its network ({diagnosis.evidence})" if is_wide else ""
+    yield f"use it with {PREDICT.format(bundle=bundle)}{more}"
 
 
 def _steps_to_beat(
-    compared: MetricComparison, sampled: Sampled, metrics: SplitMetrics, split: str, training: Training
+    compared: MetricComparison, sampled: Sampled, metrics: SplitMetrics, split: str, diagnosis: Diagnosis
 ) -> Iterator[str]:
     """Yield recommended steps for a model that is not shown to beat the baseline on a split."""
     # If the model is better, more rows can show this. If the model is not better, more rows for evaluation do not
     # improve it.
-    learns = compared.is_worse or (compared.difference <= 0 and compared.can_be_shown)
-    if (training.is_short or learns) and compared.model < 1:
-        yield from _tries(training, split)
+    if diagnosis.cause is Cause.SIMPLER_MODEL:
+        yield from _tries(diagnosis, split)
+        yield f"use the simpler model if it is enough{_because(diagnosis)}."
+    learns = compared.difference <= 0 and compared.can_be_shown
+    if (diagnosis.cause is Cause.FEW_STEPS or learns) and compared.model < 1:
+        yield from _tries(diagnosis, split)
     count, unit = sampled
     needed = _rows_to_tell(compared, count)
     needs_rows = needed is not None or not compared.can_be_shown
@@ -232,18 +207,24 @@ def _steps_to_beat(
         )
     if not compared.can_be_shown:
         yield f"judge it on more than {count:,} {unit} of {split}: these would not show that a perfect model is better."
-    yield from _tries(training, split)
+    yield from _tries(diagnosis, split)
 
 
-def _tries(training: Training, split: str) -> Iterator[str]:
-    """Yield the step to train again with the first override that the run did not use.
+def _tries(diagnosis: Diagnosis, split: str) -> Iterator[str]:
+    """Yield the step to train again with the first override against the cause.
 
     On a split other than validation, the step advises to compare runs by validation scores, because the rows that
-    select a run cannot judge this run.
+    select a run cannot judge this run. Another division of the rows, or a refit, leaves nothing to compare by.
     """
-    compare = f" and compare the runs by validation scores, as {split} judges the last one"
-    for override in untried_overrides(training)[:1]:
-        yield f"train again with {override}{'' if split == 'validation' else compare}."
+    is_comparable = split != "validation" and diagnosis.cause is not Cause.SHARED_GROUPS
+    compare = f"; compare the runs by validation scores, as {split} judges the last one"
+    for override in diagnosis.overrides[:1]:
+        more = compare if is_comparable and override != REFIT else ""
+        yield f"train again with {override}{_because(diagnosis)}{more}."
+
+
+def _because(diagnosis: Diagnosis) -> str:
+    return f", because of {diagnosis.cause}" + (f" ({diagnosis.evidence})" if diagnosis.evidence else "")
 
 
 def _train_again(override: str, reason: str | None = None) -> str:
@@ -275,7 +256,14 @@ def _target_of_one_less(guarantee: Guarantee) -> float | None:
     return None if target is None else target / 100
 
 
-def _back_guarantee(guarantee: Guarantee, training: Training, split: str) -> Iterator[str]:
+def _is_unseparated(guarantee: Guarantee) -> bool:
+    """Return True if a guarantee has enough rows, but the model does not separate the classes well enough."""
+    if guarantee.rule == "cost" or guarantee.backed or guarantee.provisional:
+        return False
+    return bool(guarantee.conflict) or not guarantee.needed or guarantee.needed <= guarantee.rows
+
+
+def _back_guarantee(guarantee: Guarantee, training: Training, diagnosis: Diagnosis, split: str) -> Iterator[str]:
     """Yield recommended steps that would back a guarantee."""
     key = f"decision.{guarantee.rule}"
     if guarantee.provisional:
@@ -283,11 +271,11 @@ def _back_guarantee(guarantee: Guarantee, training: Training, split: str) -> Ite
             "decision.provisional=false decision.holdout=0.5", "so that held-out rows back the guarantee"
         )
         return
-    if guarantee.conflict or not guarantee.needed or guarantee.needed <= guarantee.rows:
-        # The model does not separate the classes well enough.
-        yield from _tries(training, split)
+    if _is_unseparated(guarantee):
+        yield from _tries(diagnosis, split)
         yield f"set a lower {key} than {guarantee.target:g}: the model does not separate the classes well enough."
         return
+    assert guarantee.needed is not None
     rows = ROWS_OF_RULE.get(guarantee.rule, "validation rows").format(label=guarantee.label)
     if guarantee.unit is not None:
         rows = f"{UNITS_OF_RULE[guarantee.unit]} of validation"

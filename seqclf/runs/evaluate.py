@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.choose_decision import choose_decision, uses_holdout
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.diagnosis import Fit
 from seqclf.evaluation.ladder import SHUFFLED, Contender
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarm, next_step
+from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarm, diagnose_run, next_step
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import (
     Evaluation,
@@ -83,13 +84,6 @@ def evaluate_and_export(
     evaluation, held_out = _evaluate(config, dataset, batches, task, {**known, **(earlier or {})})
     before = _before_refit(config, dataset, earlier or {})
     bundle = run / "bundle" if config.export else None
-    training = Training(
-        settings=plain,
-        epochs=len(history),
-        best_epoch=best_epoch(history, task.trained_steps if refit is None else refit.chosen_step),
-        bundle=None if bundle is None else str(bundle),
-        predictions=str(run / PREDICTIONS),
-    )
     temperature = fit_temperature(held_out.logits, held_out.labels)
     no_baseline = _no_baseline(config, dataset)
     decisions = {**dict.fromkeys(evaluation.outputs, evaluation.decision), **before.decisions}
@@ -97,6 +91,23 @@ def evaluate_and_export(
     others = mixed_contenders(config, mix) | ({} if shuffled is None else {SHUFFLED: shuffled})
     compared = compare_with_simpler(
         *(config, dataset, evaluation, metrics[evaluation.split], others), with_baseline=no_baseline is None
+    )
+    epoch = best_epoch(history, task.trained_steps if refit is None else refit.chosen_step)
+    share = None if mix is None else mix.choice.share
+    training = Training(
+        settings=plain,
+        epochs=len(history),
+        best_epoch=epoch,
+        steps=history[-1]["step"] if history else None,
+        ranks=batches.planned_ranks,
+        fit=Fit.of(metrics, None if epoch is None else history[epoch], share or 0.0),
+        splits=metrics,
+        leaks=dataset.leaks,
+        ladder=compared.ladder,
+        share=share,
+        **_field_facts(dataset),
+        bundle=None if bundle is None else str(bundle),
+        predictions=str(run / PREDICTIONS),
     )
     result = RunResult(
         splits=metrics,
@@ -280,12 +291,25 @@ def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
     return None
 
 
+class _FieldFacts(TypedDict):
+    has_numbers: bool
+    signal_length: float
+
+
+def _field_facts(dataset: Dataset) -> _FieldFacts:
+    """Return the facts about the fields (see `diagnosis.Facts`)."""
+    kinds = {field.kind for field in dataset.schema.fields}
+    length = float(dataset.splits["train"].sequences.lengths.mean())
+    return {"has_numbers": "number" in kinds, "signal_length": length if kinds == {"number"} else 0.0}
+
+
 def _with_baseline_alarm(result: RunResult, training: Training) -> RunResult:
     """Return the result, with an alarm on the last split if the model does not beat the baseline."""
     baseline, judged = result.baseline, result.metrics
     if baseline is None:
         return result
-    alarm = baseline_alarm(baseline.comparison, Sampled.of(baseline.rows, judged.groups), training)
+    diagnosis = diagnose_run(judged, result.decision, baseline, training)
+    alarm = baseline_alarm(baseline.comparison, Sampled.of(baseline.rows, judged.groups), diagnosis)
     if alarm is None:
         return result
     judged = replace(judged, alarms=[*judged.alarms, alarm])

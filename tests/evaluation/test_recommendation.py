@@ -2,17 +2,14 @@
 
 import dataclasses
 import re
-import shlex
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
-from seqclf.config.documentation import CONF
 from seqclf.evaluation.comparison import MetricComparison, mean_difference_limits
 from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.diagnosis import Cause, Diagnosis, Fit, Score
 from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.evaluation.recommendation import (
@@ -21,14 +18,11 @@ from seqclf.evaluation.recommendation import (
     _rows_to_tell,
     baseline_alarm,
     next_step,
-    untried_overrides,
-    untried_weights,
 )
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
 from seqclf.evaluation.thresholds import recall_holds, threshold_for_recall
 
 CLASSES = ["no", "yes"]
-RARE = {"no": 95, "yes": 5}
 PROMISE = Guarantee(rule="min_recall", label="yes", target=0.8, confidence=0.95, backed=True, rows=40, needed=None)
 
 
@@ -58,6 +52,7 @@ def compared(difference, half_width, metrics=None, baseline_score=0.5):
 
 
 BETTER = compared(0.2, 0.05)
+TRAIN_AGAIN = Diagnosis(Cause.UNDERFITTING, "", ("optimizer.lr=1e-3", "model.hidden_size=192", "model.dropout=0.1"))
 SETTINGS = {
     "model": {"cell": "lstm", "pooling": "max", "hidden_size": 96},
     "optimizer": {"lr": 3e-3},
@@ -79,7 +74,9 @@ def test_a_good_model_is_to_be_used():
 
 def test_a_class_that_is_never_predicted_comes_first():
     rare = judged(recall=0.0, share=0.2)
-    assert step(rare, baseline=compared(-0.2, 0.05)) == "train again with loss=balanced."
+    assert step(rare, baseline=compared(-0.2, 0.05)).startswith(
+        "train again with loss=balanced, because of a lost rare"
+    )
     weighted = {**SETTINGS, "loss": {"class_weights": "balanced"}}
     assert next_step(rare, "test", Decision(positive="yes"), None, Training(settings=weighted)) == (
         "train again with decision.min_recall=0.8."
@@ -87,7 +84,7 @@ def test_a_class_that_is_never_predicted_comes_first():
 
 
 def test_balanced_classes_are_not_advised_to_be_balanced():
-    advice = step(judged(recall=0.0), baseline=compared(-0.2, 0.05), decision=Decision(rule="min_recall"))
+    advice = step(judged(recall=0.0), baseline=compared(0.05, 0.1), decision=Decision(rule="min_recall"))
     assert advice.startswith("train again with optimizer.lr=1e-3")
     assert "balanced" not in next(alarm.remedy for alarm in judged(recall=0.0).alarms)
 
@@ -111,12 +108,12 @@ def test_a_difference_that_more_rows_would_show_asks_for_these_rows():
         "probability of 80%."
     )
     assert step(baseline=compared(0.05, 0.1)) == expected
-    alarm = baseline_alarm(compared(0.05, 0.1).comparison, Sampled(200), Training(settings=SETTINGS))
+    alarm = baseline_alarm(compared(0.05, 0.1).comparison, Sampled(200), TRAIN_AGAIN)
     assert alarm.kind == "not_better_than_baseline" and alarm.text.startswith("not shown to be better than a model")
     assert alarm.text.endswith(
         "; about 1,700 rows instead of 200 would show a difference of this size with a probability of 80%"
     )
-    assert alarm.remedy == "optimizer.lr=1e-3 or model=gru, compared by validation scores"
+    assert alarm.remedy == "optimizer.lr=1e-3 or model.hidden_size=192, compared by validation scores"
 
 
 def power_of_advice(rows, wins, losses, repeats):
@@ -147,30 +144,45 @@ def test_advised_rows_show_differences_of_any_size(rows, wins, losses):
     assert 0.76 <= power_of_advice(rows, wins, losses, 600) <= 0.9
 
 
-@pytest.mark.parametrize(("difference", "half_width"), [(-0.2, 0.05), (-0.01, 0.05), (0.001, 0.05), (0.0, 0.05)])
+@pytest.mark.parametrize(("difference", "half_width"), [(-0.01, 0.05), (0.001, 0.05), (0.0, 0.05)])
 def test_a_model_that_does_not_beat_the_baseline_is_trained_again(difference, half_width):
-    by_validation = " and compare the runs by validation scores, as test judges the last one."
+    by_validation = "; compare the runs by validation scores, as test judges the last one."
     baseline = compared(difference, half_width)
-    assert step(baseline=baseline) == f"train again with optimizer.lr=1e-3{by_validation}"
+    advice = f"train again with optimizer.lr=1e-3, because of underfitting{by_validation}"
+    assert step(baseline=baseline) == advice
     # The last epoch was the best.
-    assert step(baseline=baseline, epochs=30, best_epoch=29) == f"train again with trainer.max_epochs=60{by_validation}"
+    longer = step(baseline=baseline, epochs=30, best_epoch=29)
+    assert longer.startswith("train again with trainer.max_epochs=60, because of a training that is too short")
     # Rows of validation may choose between runs.
     training = Training(settings=SETTINGS)
-    assert next_step(judged(), "validation", Decision(), baseline, training) == "train again with optimizer.lr=1e-3."
+    alone = next_step(judged(), "validation", Decision(), baseline, training)
+    assert alone == advice.removesuffix(by_validation) + "."
+
+
+@pytest.mark.parametrize("baseline_score", [0.5, 0.99])
+def test_a_model_that_the_baseline_beats_is_never_judged_on_more_rows(baseline_score):
+    """More rows would show the same."""
+    baseline = compared(-0.2, 0.05, baseline_score=baseline_score)
+    wide = {**SETTINGS, "model": {**SETTINGS["model"], "wide": False}}
+    assert step(baseline=baseline, settings=wide).startswith("train again with model.wide=true, because of a simpler")
+    mixed = step(baseline=baseline, settings=wide, share=1.0)
+    assert mixed.startswith("use the simpler model") and "judge" not in mixed
+    alarm = baseline_alarm(baseline.comparison, Sampled(200), Diagnosis(Cause.SIMPLER_MODEL, "", ("model.wide=true",)))
+    assert alarm.remedy == "model.wide=true, compared by validation scores"
 
 
 def test_two_nearly_perfect_models_raise_no_alarm_and_ask_for_no_training():
     """No training can raise a perfect score, and choosing by test rows would spoil them."""
     for model in (1.0, 0.99, 0.97):
         perfect = compared(model - 1.0, 0.04, baseline_score=1.0)
-        assert baseline_alarm(perfect.comparison, Sampled(200), Training(settings=SETTINGS)) is None
+        assert baseline_alarm(perfect.comparison, Sampled(200), TRAIN_AGAIN) is None
         assert step(baseline=perfect) == (
             "use the simpler model if it is enough, or judge both on more or harder rows than these 200 of test."
         )
     better = compared(0.01, 0.02, baseline_score=0.985)
     assert step(baseline=better).startswith("judge it on about 1,700 rows of test instead of 200")
     worse = compared(-0.03, 0.01, baseline_score=1.0)
-    assert baseline_alarm(worse.comparison, Sampled(200), Training()).text.startswith("worse than")
+    assert baseline_alarm(worse.comparison, Sampled(200), TRAIN_AGAIN).text.startswith("worse than")
 
 
 def test_a_perfect_model_on_few_rows_is_judged_on_more_instead_of_trained_again():
@@ -178,7 +190,7 @@ def test_a_perfect_model_on_few_rows_is_judged_on_more_instead_of_trained_again(
     assert step(baseline=few) == (
         "judge it on more than 200 rows of test: these would not show that a perfect model is better."
     )
-    alarm = baseline_alarm(few.comparison, Sampled(200), Training(settings=SETTINGS))
+    alarm = baseline_alarm(few.comparison, Sampled(200), TRAIN_AGAIN)
     assert alarm.remedy == "more rows to judge it by: 200 would not show that a perfect model is better"
 
 
@@ -187,37 +199,12 @@ def test_rows_that_chose_the_epoch_are_not_asked_for_more_of_them():
     assert step_for_validation.startswith("train again with data.split.test=0.2, so that rows which chose nothing")
 
 
-@pytest.mark.parametrize(
-    ("epochs", "best_epoch", "expected"),
-    [(3, 1, ["trainer.max_epochs=30"]), (2, 1, []), (30, 20, []), (40, 39, ["trainer.max_epochs=80"])],
-)
-def test_training_is_cut_short_by_few_epochs_or_where_the_last_was_the_best(epochs, best_epoch, expected):
-    most = 3 if epochs < 30 else epochs  # the second training was stopped early
-    settings = {**SETTINGS, "trainer": {"max_epochs": most}}
-    overrides = untried_overrides(Training(settings=settings, epochs=epochs, best_epoch=best_epoch))
-    assert [override for override in overrides if "max_epochs" in override] == expected
-
-
-def test_overrides_suit_the_optimizer_and_the_network():
-    sgd = {**SETTINGS, "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1}}
-    assert "optimizer.lr=1e-3" not in untried_overrides(Training(settings=sgd))
-    foreign = {**SETTINGS, "model": {"_target_": "other.Network"}}
-    assert untried_overrides(Training(settings=foreign)) == ["optimizer.lr=1e-3", "model=gru"]
-
-
-def test_a_tree_lstm_is_not_advised_a_pooling():
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        settings = OmegaConf.to_container(compose("train", ["model=tree_lstm"]), resolve=False)
-    overrides = untried_overrides(Training(settings=settings))
-    assert overrides[-1] == "model.hidden_size=192" and not [text for text in overrides if "pooling" in text]
-
-
 def test_a_worse_model_and_one_that_is_not_shown_to_be_better_are_worded_differently():
-    worse, unclear = (baseline_alarm(compared(d, 0.05).comparison, Sampled(200), Training()) for d in (-0.2, -0.01))
+    worse, unclear = (baseline_alarm(compared(d, 0.05).comparison, Sampled(200), TRAIN_AGAIN) for d in (-0.2, -0.01))
     assert worse.text.startswith("worse than a model that ignores the order: average precision 0.300 against 0.500")
     assert unclear.text.startswith("not shown to be better than")
-    assert baseline_alarm(BETTER.comparison, Sampled(200), Training()) is None
-    assert baseline_alarm([], Sampled(200), Training()) is None, "nothing to compare"
+    assert baseline_alarm(BETTER.comparison, Sampled(200), TRAIN_AGAIN) is None
+    assert baseline_alarm([], Sampled(200), TRAIN_AGAIN) is None, "nothing to compare"
 
 
 def test_a_promise_without_enough_rows_asks_for_validation_rows():
@@ -268,15 +255,10 @@ def test_a_run_without_a_baseline_asks_for_one_unless_nothing_is_known_of_the_ru
     assert next_step(judged(), "test", Decision(), None).startswith("use it")
 
 
-def test_overrides_are_new_to_the_run_and_can_be_typed():
-    """Each is one word of a shell, is accepted, and changes the config."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        default = OmegaConf.to_container(compose("train"), resolve=False)
-        training = Training(settings=default, epochs=30, best_epoch=29)
-        overrides = [*untried_overrides(training), *untried_weights(training, Decision(positive="yes"), RARE)]
-        assert len(overrides) == 7
-        assert [word for override in overrides for word in shlex.split(override)] == overrides
-        assert not set("".join(overrides)) & set("*?[]{}~!$"), "special in bash or zsh"
-        changed = Training(settings=OmegaConf.to_container(compose("train", overrides), resolve=False))
-    assert changed.settings["trainer"]["max_epochs"] == 2 * default["trainer"]["max_epochs"]
-    assert untried_overrides(changed) == untried_weights(changed, Decision(), RARE) == []
+def test_a_refit_is_not_compared_by_validation_scores():
+    """They are those of the model before the refit."""
+    fit = Fit(Score("recall", 0.99), Score("recall", 0.6, (0.55, 0.65)))
+    settings = {**SETTINGS, "model": {"members": 1}, "refit": False}
+    assert "validation scores" in step(settings=settings, fit=fit)
+    refit = step(settings=settings, fit=fit, splits={"train": judged(), "test": judged()})
+    assert refit.startswith("train again with refit=true, because of overfitting") and "validation scores" not in refit
