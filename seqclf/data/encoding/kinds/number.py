@@ -283,6 +283,11 @@ class NumberEncoder(NumberColumn):
 
         A missing value is the number that replaced it.
         """
+        values = self._unscaled_logs(fields)
+        return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
+
+    def _unscaled_logs(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the (T, W) float64 values of encoded tokens before scaling, and after the option `log`."""
         encoded = fields[self.field.name]
         if self.levels is not None:
             mean, deviation = self.levels.inverse(np.asarray(encoded[:, -2 * self.width :], np.float64))
@@ -292,8 +297,16 @@ class NumberEncoder(NumberColumn):
         values = encoded[:, : self.width] * deviation + mean
         # Scaling and unscaling in float32 turns a 0 into a tiny number such as 1e-8. Tiny numbers are therefore shown
         # as 0.
-        values = np.where(np.abs(values) < ROUNDING * np.abs(mean), 0.0, values)
-        return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
+        return np.where(np.abs(values) < ROUNDING * np.abs(mean), 0.0, values)
+
+    def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        if self.levels is None:
+            return None
+        mean, deviation = self.scales.mean[:, : self.width], self.scales.deviation[:, : self.width]
+        values = _scaled(self._unscaled_logs(fields), mean, deviation)
+        # The log-deviations and log-means are left out, because these values have the level of their sequence.
+        others = fields[self.field.name][:, self.width : -2 * self.width]
+        return np.concatenate([values, others], axis=1, dtype=np.float32)
 
     @property
     def _seen_name(self) -> str:
