@@ -75,16 +75,24 @@ class NumberProjection(nn.Linear):
 
     In training, Gaussian noise is added to standardized channels before the linear layer. `scaled`: D booleans, True
     for a standardized channel. Channels that are not standardized, such as masks and sines, get no noise, because the
-    noise could be larger than their values. `deviation`: standard deviation of the noise.
+    noise could be larger than their values. `deviation`: standard deviation of the noise. `within`: D standard
+    deviations of the channels within sequences, at most 1; None for 1. The noise of a channel is proportional to it,
+    because noise of the size of the differences between sequences would drown the shape of each sequence.
+
+    >>> NumberProjection(4, [True, True, False], 0.5, [1.0, 0.5, 1.0]).noise.tolist()
+    [0.5, 0.25, 0.0]
     """
 
     noise: Tensor
 
-    def __init__(self, size: int, scaled: Sequence[bool], deviation: float):
+    def __init__(self, size: int, scaled: Sequence[bool], deviation: float, within: Sequence[float] | None = None):
         super().__init__(len(scaled), size)
         self.deviation = deviation
         # The checkpoint does not store this buffer, because the buffer is computed from the constructor arguments.
-        self.register_buffer("noise", deviation * torch.tensor(scaled, dtype=torch.float32), persistent=False)
+        noise = deviation * torch.tensor(scaled, dtype=torch.float32)
+        if within is not None:
+            noise = noise * torch.tensor(within, dtype=torch.float32)
+        self.register_buffer("noise", noise, persistent=False)
 
     def forward(self, values: Tensor) -> Tensor:
         if self.training and self.deviation:
@@ -101,8 +109,9 @@ class FieldEmbedding(nn.Module):
     categorical field whose spec has a `vector_size` gets `vector_size` dimensions instead, for pretrained vectors (see
     `load_vectors`). `token_dropout`: probability that training replaces an id by the unknown id, so that the model
     learns to handle unknown values. `number_noise`: standard deviation of the noise that training adds to standardized
-    numbers. The entry `scaled` in the spec of a numeric field marks the standardized channels. By default, all channels
-    are standardized.
+    numbers, in units of their standard deviation within sequences. The entries `scaled` and `within` in the spec of a
+    numeric field mark the standardized channels and give these standard deviations. By default, all channels are
+    standardized, and their standard deviation within sequences is 1.
 
     >>> fields = [{"name": "word", "kind": "category", "size": 50}, {"name": "value", "kind": "number", "width": 3}]
     >>> embedding = FieldEmbedding(fields, embedding_size=4, token_dropout=0.0, number_noise=0.0)
@@ -125,7 +134,7 @@ class FieldEmbedding(nn.Module):
                 self.layers.append(BagEmbedding(field["size"], size, field["combine"], token_dropout))
             else:
                 scaled = field.get("scaled", [True] * field["width"])
-                self.layers.append(NumberProjection(size, scaled, number_noise))
+                self.layers.append(NumberProjection(size, scaled, number_noise, field.get("within")))
             self.size += size
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
