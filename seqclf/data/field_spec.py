@@ -52,7 +52,9 @@ class NumberSpec(TypedDict):
     `scaled`: list with True for each channel that has a standard deviation of about 1, and False for masks, sines and
     cosines. If the spec lacks `scaled`, every channel has a standard deviation of about 1. `within`: list with the
     standard deviation of each channel within sequences, at most 1. The noise of training is proportional to it. If the
-    spec lacks `within`, it is 1 for every channel.
+    spec lacks `within`, it is 1 for every channel. `constant`: list with True for each channel that has the same value
+    in all tokens of a sequence, such as the level of the sequence. If the spec lacks `constant`, there is no such
+    channel.
     """
 
     name: str
@@ -60,6 +62,7 @@ class NumberSpec(TypedDict):
     width: int
     scaled: NotRequired[list[bool]]
     within: NotRequired[list[float]]
+    constant: NotRequired[list[bool]]
 
 
 class ParentsSpec(TypedDict):

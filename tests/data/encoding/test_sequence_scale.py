@@ -320,4 +320,5 @@ def test_values_on_one_scale_are_those_of_the_standard_scale(options):
 def test_levels_are_marked_as_scaled(options):
     encoder = fitted([[[1.0, 2.0]]], 2, **options)
     assert encoder.spec()["scaled"][-4:] == [True] * 4
+    assert encoder.spec()["constant"] == [False] * (encoder.spec()["width"] - 4) + [True] * 4
     assert len(encoder.spec()["scaled"]) == encoder.spec()["width"] == encoded(encoder, [[[1.0, 2.0]]]).shape[1]
