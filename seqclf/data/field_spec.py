@@ -50,13 +50,19 @@ class NumberSpec(TypedDict):
     """A field of numbers: (B, T, `width`) float32.
 
     `scaled`: list with True for each channel that has a standard deviation of about 1, and False for masks, sines and
-    cosines. If the spec lacks `scaled`, every channel has a standard deviation of about 1.
+    cosines. If the spec lacks `scaled`, every channel has a standard deviation of about 1. `within`: list with the
+    standard deviation of each channel within sequences, at most 1. The noise of training is proportional to it. If the
+    spec lacks `within`, it is 1 for every channel. `constant`: list with True for each channel that has the same value
+    in all tokens of a sequence, such as the level of the sequence. If the spec lacks `constant`, there is no such
+    channel.
     """
 
     name: str
     kind: Literal["number"]
     width: int
     scaled: NotRequired[list[bool]]
+    within: NotRequired[list[float]]
+    constant: NotRequired[list[bool]]
 
 
 class ParentsSpec(TypedDict):

@@ -32,13 +32,20 @@ Predictor = Callable[[Ragged], tuple[np.ndarray, np.ndarray]]
 
 
 def fit_baseline(
-    splits: Mapping[str, Split], fields: Sequence[TokenSpec], num_classes: int, seed: int = 0
+    splits: Mapping[str, Split],
+    fields: Sequence[TokenSpec],
+    num_classes: int,
+    seed: int = 0,
+    *,
+    shared_scales: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Fit logistic regression and gradient boosting on features that ignore the order of the tokens.
 
     The features are counts of categorical values, and statistics of numbers such as the mean. The result is a dict
     model → split → probabilities (N, C), for every split except train. `splits`: dict name → split, with train and at
-    least one other split. `fields`: specs of the encoded fields.
+    least one other split. `fields`: specs of the encoded fields. `shared_scales`: dict number field → array with its
+    channels on one scale for all sequences, for each field that scales every sequence by itself. Logistic regression
+    gets these arrays in place of the encoded fields. Gradient boosting gets both, because more features cost it little.
 
     >>> import pyarrow as pa
     >>> rows = np.arange(8)
@@ -57,12 +64,18 @@ def fit_baseline(
     train = sample_split(splits["train"], MAX_FITTED_TOKENS // widest, seed)
     other_splits = {name: split for name, split in splits.items() if name != "train"}
     category_sizes = {field["name"]: field["size"] for field in fields if field["kind"] != "number"}
-    number_fields = [field["name"] for field in fields if field["kind"] == "number"]
+    encoded = [field["name"] for field in fields if field["kind"] == "number"]
+    shared_scales = shared_scales or {}
+    shared = [shared_scales.get(name, name) for name in encoded]
+    both = list(dict.fromkeys([*shared, *encoded]))
     probabilities: dict[str, dict[str, np.ndarray]] = {}
     threads = 1 if len(train.labels) < SINGLE_THREAD_ROWS else None
     with warnings.catch_warnings(), threadpool_limits(threads):
         warnings.simplefilter("ignore")  # a model that has not converged is still a valid baseline
-        for name, fit in (("logistic regression", _fit_logistic), ("gradient boosting", _fit_boosting)):
+        for name, fit, number_fields in (
+            ("logistic regression", _fit_logistic, shared),
+            ("gradient boosting", _fit_boosting, both),
+        ):
             with progress.stage(f"order-blind baseline: {name}"):
                 predict = fit(train, category_sizes, number_fields, seed)
                 probabilities[name] = {

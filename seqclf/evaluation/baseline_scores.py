@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from seqclf.system.atomic_files import atomic_replace, write_bytes
 from seqclf.system.json_result import JsonResult
 
 # Format version in the names of the cache files; increase the version when the content of the files changes.
-SCORES_FORMAT = 4
+SCORES_FORMAT = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +135,8 @@ def _write_cache(path: Path, scored: ScoredBaseline) -> None:
 
 def _score_baseline(dataset: Dataset) -> ScoredBaseline:
     specs = [encoder.spec() for encoder in dataset.encoders.values()]
-    splits = {name: sample_split(split, MAX_FITTED_TOKENS, 0) for name, split in dataset.splits.items()}
-    fitted = fit_baseline(splits, specs, len(dataset.classes))
+    splits, shared_scales = _sampled_splits(dataset, MAX_FITTED_TOKENS)
+    fitted = fit_baseline(splits, specs, len(dataset.classes), shared_scales=shared_scales)
     models = {
         model: {
             split: classification_metrics(splits[split].labels, probabilities, dataset.classes, dataset.positive)
@@ -171,12 +172,13 @@ def score_single_fields(dataset: Dataset) -> dict[str, float]:
         return {}
     # A separate baseline is fitted for each field. With an eighth of the tokens for each field, eight fields take as
     # long as the baseline on all fields.
-    splits = {name: sample_split(split, MAX_FITTED_TOKENS // 8, 0) for name, split in dataset.splits.items()}
+    splits, shared_scales = _sampled_splits(dataset, MAX_FITTED_TOKENS // 8)
     recalls = {}
     last = list(splits)[-1]
     for spec in progress.track(specs, "order-blind baseline of each field alone", total=len(specs), unit="fields"):
-        one_field = {name: _with_one_field(split, spec["name"]) for name, split in splits.items()}
-        fitted = fit_baseline(one_field, [spec], len(dataset.classes))
+        arrays = [spec["name"], *(shared for name, shared in shared_scales.items() if name == spec["name"])]
+        one_field = {name: _with_arrays(split, arrays) for name, split in splits.items()}
+        fitted = fit_baseline(one_field, [spec], len(dataset.classes), shared_scales=shared_scales)
         recalls[spec["name"]] = max(
             classification_metrics(one_field[last].labels, by_split[last], dataset.classes, dataset.positive).recall
             for by_split in fitted.values()
@@ -184,6 +186,25 @@ def score_single_fields(dataset: Dataset) -> dict[str, float]:
     return recalls
 
 
-def _with_one_field(split: Split, name: str) -> Split:
-    sequences = Ragged(split.sequences.offsets, {name: split.sequences.fields[name]})
-    return Split(sequences, split.labels, split.ids, split.row_numbers)
+def _sampled_splits(dataset: Dataset, max_tokens: int) -> tuple[dict[str, Split], dict[str, str]]:
+    """Return dict name → sampled split, and dict number field → array with its channels on one scale for all sequences.
+
+    `scale: sequence` removes the level and the spread of a sequence from its values. Models without order can hardly
+    combine them again, so a baseline on encoded values would be weaker than a baseline on the values of the data.
+    """
+    splits, shared_scales = {}, {}
+    for split_name, split in dataset.splits.items():
+        sample = sample_split(split, max_tokens, 0)
+        arrays = dict(sample.sequences.fields)
+        for name, encoder in dataset.encoders.items():
+            shared = encoder.shared_scale(sample.sequences.fields)
+            if shared is not None:
+                shared_scales[name] = f"{name} on one scale"
+                arrays[shared_scales[name]] = shared
+        splits[split_name] = sample._replace(sequences=Ragged(sample.sequences.offsets, arrays))
+    return splits, shared_scales
+
+
+def _with_arrays(split: Split, names: Sequence[str]) -> Split:
+    sequences = Ragged(split.sequences.offsets, {name: split.sequences.fields[name] for name in names})
+    return split._replace(sequences=sequences)

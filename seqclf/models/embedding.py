@@ -10,6 +10,11 @@ from torch import Tensor, nn
 
 from seqclf.data.field_spec import UNKNOWN_IDS, FieldSpec, token_specs
 
+# Factor of the initial weights of channels that are constant in each sequence. With the weights of other channels, they
+# shift every token by the same random vector, and a network learns the shape of sequences late. On waves of three
+# periods whose level tells nothing, the accuracy after 8 epochs was .43 with a factor of 1 and .72 with 0.1. Where the
+# level alone tells, it was .985 with both. On Spoken Arabic Digits, it was .87 and .955 after 2 epochs.
+CONSTANT_WEIGHT = 0.1
 NO_VALUE = 0  # id that stands for no value and pads the lists of ids
 
 
@@ -75,16 +80,40 @@ class NumberProjection(nn.Linear):
 
     In training, Gaussian noise is added to standardized channels before the linear layer. `scaled`: D booleans, True
     for a standardized channel. Channels that are not standardized, such as masks and sines, get no noise, because the
-    noise could be larger than their values. `deviation`: standard deviation of the noise.
+    noise could be larger than their values. `deviation`: standard deviation of the noise. `within`: D standard
+    deviations of the channels within sequences, at most 1; None for 1. The noise of a channel is proportional to it,
+    because noise of the size of the differences between sequences would drown the shape of each sequence.
+
+    `constant`: D booleans, True for a channel that is constant in each sequence; None if there is none. The initial
+    weights of constant channels are small, and those of the others are as large as without constant channels.
+
+    >>> NumberProjection(4, [True, True, False], 0.5, [1.0, 0.5, 1.0]).noise.tolist()
+    [0.5, 0.25, 0.0]
     """
 
     noise: Tensor
 
-    def __init__(self, size: int, scaled: Sequence[bool], deviation: float):
+    def __init__(
+        self,
+        size: int,
+        scaled: Sequence[bool],
+        deviation: float,
+        within: Sequence[float] | None = None,
+        constant: Sequence[bool] | None = None,
+    ):
         super().__init__(len(scaled), size)
         self.deviation = deviation
         # The checkpoint does not store this buffer, because the buffer is computed from the constructor arguments.
-        self.register_buffer("noise", deviation * torch.tensor(scaled, dtype=torch.float32), persistent=False)
+        noise = deviation * torch.tensor(scaled, dtype=torch.float32)
+        if within is not None:
+            noise = noise * torch.tensor(within, dtype=torch.float32)
+        self.register_buffer("noise", noise, persistent=False)
+        if constant is not None and any(constant) and not all(constant):
+            # The range of initial weights of `nn.Linear` is 1 / sqrt(number of channels).
+            factor = (len(constant) / (len(constant) - sum(constant))) ** 0.5
+            factors = [factor * (CONSTANT_WEIGHT if is_constant else 1.0) for is_constant in constant]
+            with torch.no_grad():
+                self.weight *= torch.tensor(factors)
 
     def forward(self, values: Tensor) -> Tensor:
         if self.training and self.deviation:
@@ -101,8 +130,9 @@ class FieldEmbedding(nn.Module):
     categorical field whose spec has a `vector_size` gets `vector_size` dimensions instead, for pretrained vectors (see
     `load_vectors`). `token_dropout`: probability that training replaces an id by the unknown id, so that the model
     learns to handle unknown values. `number_noise`: standard deviation of the noise that training adds to standardized
-    numbers. The entry `scaled` in the spec of a numeric field marks the standardized channels. By default, all channels
-    are standardized.
+    numbers, in units of their standard deviation within sequences. The entries `scaled` and `within` in the spec of a
+    numeric field mark the standardized channels and give these standard deviations. By default, all channels are
+    standardized, and their standard deviation within sequences is 1.
 
     >>> fields = [{"name": "word", "kind": "category", "size": 50}, {"name": "value", "kind": "number", "width": 3}]
     >>> embedding = FieldEmbedding(fields, embedding_size=4, token_dropout=0.0, number_noise=0.0)
@@ -125,7 +155,9 @@ class FieldEmbedding(nn.Module):
                 self.layers.append(BagEmbedding(field["size"], size, field["combine"], token_dropout))
             else:
                 scaled = field.get("scaled", [True] * field["width"])
-                self.layers.append(NumberProjection(size, scaled, number_noise))
+                self.layers.append(
+                    NumberProjection(size, scaled, number_noise, field.get("within"), field.get("constant"))
+                )
             self.size += size
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:

@@ -5,11 +5,13 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.table_files import write
 
+from seqclf.data.prepare import prepare
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.store import Split, sample_split
 from seqclf.evaluation.baseline import _category_counts, _pooled_numbers, fit_baseline
-from seqclf.evaluation.baseline_scores import BaselineScores
+from seqclf.evaluation.baseline_scores import BaselineScores, score_baseline, score_single_fields
 from seqclf.evaluation.metrics import classification_metrics
 
 SPECS = [{"name": "x", "kind": "category", "size": 4}, {"name": "v", "kind": "number", "width": 2}]
@@ -46,6 +48,28 @@ def test_counts_and_means_are_learned():
 def test_order_is_not_learned():
     """The class compares the first token with the last, which no bag of tokens contains."""
     assert max(baseline_accuracies(lambda ids, _: int(ids[0] < ids[-1]))) < 0.72
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_scaling_each_sequence_leaves_the_baseline_the_level_of_the_values(options, tmp_path, alone):
+    """The class compares the largest value with 3, which needs level, spread and shape of a sequence together."""
+    generator = np.random.default_rng(0)
+    rows = [
+        generator.normal(generator.normal(0, 2), generator.uniform(0.5, 2), generator.integers(4, 9)).tolist()
+        for _ in range(900)
+    ]
+    labels = ["high" if max(row) > 3 else "low" for row in rows]
+    table = {"x": rows, "other": [[len(row) % 3] * len(row) for row in rows], "label": labels}
+    path = write(tmp_path / "t.parquet", table)
+    recall = {}
+    for scale in ("standard", "sequence"):
+        fields = {"x": {"kind": "number", "scale": scale}, "other": "category"}
+        dataset = prepare(options(train=path, label="label", fields=fields, split={"validation": 0.3}))
+        if alone:
+            recall[scale] = score_single_fields(dataset)["x"]
+        else:
+            recall[scale] = score_baseline(dataset).scores.models["logistic regression"]["validation"].recall
+    assert recall["sequence"] >= recall["standard"] - 0.01 > 0.96
 
 
 def test_features_are_those_of_a_loop():

@@ -83,6 +83,19 @@ def test_number_noise_is_added_to_scaled_channels_only():
     assert noise.mean(dim=0).abs().max() < 0.03
 
 
+def test_channels_that_are_constant_in_each_sequence_start_with_small_weights():
+    """The other channels start with the range of weights that a field without constant channels has."""
+    torch.manual_seed(0)
+    field = {"name": "value", "kind": "number", "width": 6, "constant": [False] * 2 + [True] * 4}
+    size = {"embedding_size": 4000, "token_dropout": 0.0, "number_noise": 0.0}
+    weight = FieldEmbedding([field], **size).layers[0].weight.detach()
+    alone = FieldEmbedding([{"name": "value", "kind": "number", "width": 2}], **size).layers[0].weight.detach()
+    assert float(weight[:, :2].std()) == pytest.approx(float(alone.std()), rel=0.05)
+    assert float(weight[:, 2:].std()) == pytest.approx(0.1 * float(alone.std()), rel=0.05)
+    with torch.device("meta"):  # checkpoints are checked against networks without memory
+        assert FieldEmbedding([field], **size).layers[0].weight.is_meta
+
+
 @pytest.mark.parametrize("combine", ["mean", "sum", "max"])
 def test_a_bag_combines_its_values_and_is_zero_without_any(combine):
     bag = BagEmbedding(9, 4, combine, dropout=0.0)

@@ -261,6 +261,14 @@ class View(ABC):
         """
         return None
 
+    def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return the (T, D) float32 channels of the tokens on one scale for all sequences.
+
+        Return None if the encoded channels are on such a scale already. `fields`: dict array name → (T,) or (T, D)
+        encoded tokens.
+        """
+        return None
+
     def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Return the (T, W) float64 numbers that reports show: the original values, or the gaps between times."""
         return self.original_values(fields)

@@ -305,8 +305,20 @@ def test_a_batch_without_rows_or_tokens_is_scaled_to_nothing():
     assert empty.values.shape == (0, 2) and empty.mean.shape == (0, 2)
 
 
+@pytest.mark.parametrize("options", [{}, {"log": True}, {"missing": "mean", "since": "tokens"}])
+def test_values_on_one_scale_are_those_of_the_standard_scale(options):
+    rows = waveforms()
+    (standard,) = make_encoders([Field("x", "number", ("x",), width=1, options=options)]).values()
+    standard.fit(lambda *names: iter([column(rows)]))
+    encoder = fitted(rows, **options)
+    shared = encoder.shared_scale({"x": encoded(encoder, rows)})
+    np.testing.assert_allclose(shared, encoded(standard, rows), rtol=1e-4, atol=1e-4)
+    assert standard.shared_scale({"x": encoded(standard, rows)}) is None
+
+
 @pytest.mark.parametrize("options", [{}, {"missing": "last"}, {"missing": "mean", "mask": False, "since": "tokens"}])
 def test_levels_are_marked_as_scaled(options):
     encoder = fitted([[[1.0, 2.0]]], 2, **options)
     assert encoder.spec()["scaled"][-4:] == [True] * 4
+    assert encoder.spec()["constant"] == [False] * (encoder.spec()["width"] - 4) + [True] * 4
     assert len(encoder.spec()["scaled"]) == encoder.spec()["width"] == encoded(encoder, [[[1.0, 2.0]]]).shape[1]

@@ -21,6 +21,7 @@ from seqclf.data.encoding.sequence_scale import (
     stored_levels,
     unit_levels,
 )
+from seqclf.data.encoding.within_spread import fit_within
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import elapsed_since_seen, fill_forward, list_lengths, list_values, vector_values
 from seqclf.data.schema.field_options import Option, choice_option, flag_option, positive_option, text_option
@@ -102,6 +103,7 @@ class NumberEncoder(NumberColumn):
         self.channels = self.width * (2 if self.since else 1)  # number of scaled channels, without masks
         self.scales = Scales(np.zeros((1, self.channels)), np.ones((1, self.channels)))
         self.levels = unit_levels(self.width) if self.scale == "sequence" else None
+        self.within = np.ones(self.channels)
 
     def check_references(self) -> None:
         key = f"data.fields.{self.field.name}"
@@ -157,10 +159,31 @@ class NumberEncoder(NumberColumn):
             others = [] if self.since in (None, "tokens") else [self.since]
             record_batches = read(self.field.name, *others)
             self.levels = fit_levels(map(self._scaled_sequences, map(self._raw_channels, record_batches)), self.width)
+        else:
+            self.within = fit_within(self._scaled_values(read), self.channels)
 
     def _scaled_sequences(self, channels: RawChannels) -> ScaledSequences:
         values = self._within_limits(channels.values, 0)  # values that are already clipped remain unchanged
         return scale_sequences(values[:, : self.width], channels.seen, channels.lengths)
+
+    def _scaled_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the scaled channels (S, channels), NaN if missing, and the lengths (N,) of each staged record batch."""
+        others = [self.by, None if self.since == "tokens" else self.since]
+        for record_batch in read(self.field.name, *(name for name in others if name is not None)):
+            channels = self._raw_channels(record_batch)
+            yield self._scaled_channels(channels.values, self._scale_rows(record_batch)), channels.lengths
+
+    def _scale_rows(self, record_batch: pa.RecordBatch) -> np.ndarray | int:
+        """Return the (S,) row of `scales` for each token, or 0 if there is one row, as before the fit."""
+        groups = self._groups(record_batch)
+        return 0 if groups is None or len(self.scales.mean) == 1 else groups
+
+    def _scaled_channels(self, raw: np.ndarray, rows: np.ndarray | int) -> np.ndarray:
+        """Return the (S, channels) scaled channels. `raw`: unscaled channels. `rows`: see `_scale_rows`."""
+        scaled = _scaled(self._within_limits(raw, rows), self.scales.mean[rows], self.scales.deviation[rows])
+        if self.option("clip") is not None:
+            scaled[:, : self.width] = self._clipped(scaled[:, : self.width])
+        return scaled
 
     def _training_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield the unscaled channels (S, channels) and the category ids (S,) of each staged record batch."""
@@ -197,19 +220,14 @@ class NumberEncoder(NumberColumn):
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
         lengths, seen, raw = self._raw_channels(record_batch)
-        groups = self._groups(record_batch)
-        rows = 0 if groups is None or len(self.scales.mean) == 1 else groups  # one row if nothing was fit
+        rows = self._scale_rows(record_batch)
         mean, deviation = self.scales.mean[rows], self.scales.deviation[rows]
-        raw = self._within_limits(raw, rows)
+        scaled = self._scaled_channels(raw, rows)
+        values, elapsed = scaled[:, : self.width], scaled[:, self.width :]
         sequences = None
         if self.levels is not None:
             sequences = self._scaled_sequences(RawChannels(lengths, seen, raw))
-            values = sequences.values
-            elapsed = _scaled(raw[:, self.width :], mean[..., self.width :], deviation[..., self.width :])
-        else:
-            scaled = _scaled(raw, mean, deviation)
-            values, elapsed = scaled[:, : self.width], scaled[:, self.width :]
-        values = self._clipped(values)
+            values = self._clipped(sequences.values)
         if self.missing == "last":
             values = fill_forward(values, seen, lengths)
         if self.missing == "zero":
@@ -283,6 +301,11 @@ class NumberEncoder(NumberColumn):
 
         A missing value is the number that replaced it.
         """
+        values = self._unscaled_logs(fields)
+        return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
+
+    def _unscaled_logs(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the (T, W) float64 values of encoded tokens before scaling, and after the option `log`."""
         encoded = fields[self.field.name]
         if self.levels is not None:
             mean, deviation = self.levels.inverse(np.asarray(encoded[:, -2 * self.width :], np.float64))
@@ -292,8 +315,16 @@ class NumberEncoder(NumberColumn):
         values = encoded[:, : self.width] * deviation + mean
         # Scaling and unscaling in float32 turns a 0 into a tiny number such as 1e-8. Tiny numbers are therefore shown
         # as 0.
-        values = np.where(np.abs(values) < ROUNDING * np.abs(mean), 0.0, values)
-        return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
+        return np.where(np.abs(values) < ROUNDING * np.abs(mean), 0.0, values)
+
+    def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        if self.levels is None:
+            return None
+        mean, deviation = self.scales.mean[:, : self.width], self.scales.deviation[:, : self.width]
+        values = _scaled(self._unscaled_logs(fields), mean, deviation)
+        # The log-deviations and log-means are left out, because these values have the level of their sequence.
+        others = fields[self.field.name][:, self.width : -2 * self.width]
+        return np.concatenate([values, others], axis=1, dtype=np.float32)
 
     @property
     def _seen_name(self) -> str:
@@ -364,7 +395,13 @@ class NumberEncoder(NumberColumn):
             # noise differs between the tokens of a sequence, so it averages out over the sequence. Without noise, a
             # model could memorize sequences by the exact digits of log-deviations and log-means.
             channels += [True] * 2 * self.width
-        return {"name": self.field.name, "kind": "number", "width": len(channels), "scaled": channels}
+        spec: NumberSpec = {"name": self.field.name, "kind": "number", "width": len(channels), "scaled": channels}
+        if self.levels is not None:
+            spec["constant"] = [False] * (len(channels) - 2 * self.width) + [True] * 2 * self.width
+        if (self.within < 1).any():
+            values, elapsed = self.within[: self.width].tolist(), self.within[self.width :].tolist()
+            spec["within"] = values + [1.0] * self.width * bool(self._has_mask) + elapsed
+        return spec
 
     def state(self) -> EncoderState:
         state: EncoderState = {"mean": self.scales.mean.tolist(), "deviation": self.scales.deviation.tolist()}
@@ -374,6 +411,8 @@ class NumberEncoder(NumberColumn):
                 state[name] = [[limit if np.isfinite(limit) else None for limit in row] for row in limits.tolist()]
         if self.levels is not None:
             state["levels"] = self.levels.state()
+        if (self.within < 1).any():
+            state["within"] = self.within.tolist()
         return state
 
     def restore(self, state: EncoderState) -> None:
@@ -386,6 +425,9 @@ class NumberEncoder(NumberColumn):
         if self.levels is not None:
             require(state, {"levels": dict})
             self.levels = stored_levels(state["levels"], self.width)
+        elif "within" in state:
+            # States of older versions lack the entry, and their networks were trained with noise for 1.
+            self.within = np.minimum(1.0, stored_array(state, "within", [(self.channels,)], positive=True))
 
     @property
     def has_one_scale(self) -> bool:
