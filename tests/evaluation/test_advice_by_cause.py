@@ -20,7 +20,7 @@ from seqclf.runs import evaluate
 pytestmark = pytest.mark.slow
 COMMON = [
     *("logger=none", "export=false", "trainer.accelerator=cpu", "runtime.threads=1"),
-    *("model.hidden_size=24", "model.embedding_size=8", "trainer.max_epochs=30"),
+    *("model.hidden_size=24", "model.embedding_size=8", "model.wide=false", "trainer.max_epochs=30"),
 ]
 SAME_LAW = np.random.default_rng(5).normal(size=300)  # weight of each token in `bag`
 
