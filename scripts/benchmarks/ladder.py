@@ -5,9 +5,9 @@
 
 Generated sets need no files. Each of the others is a folder of FOLDER: those of conf/experiment with their experiments,
 those of `signals` as SET_train.parquet and SET_test.parquet with the columns x and label. Each set is trained by
-`python -m seqclf.train`. Rivals outside of the package are fitted to the same training rows, and validation chooses what
-they choose: TF-IDF of n-grams with a linear SVM for tokens (scikit-learn), MiniRocket for signals (aeon, in a separate
-environment whose Python is `--aeon`). Prints a Markdown table, and one JSON line at the end.
+`python -m seqclf.train`. Rivals outside of the package are fitted to the same training rows, and validation chooses
+their settings: TF-IDF of n-grams with a linear SVM for tokens (scikit-learn), MiniRocket for signals (aeon, in a
+separate environment whose Python is `--aeon`). Prints a Markdown table, and one JSON line at the end.
 """
 
 from __future__ import annotations
