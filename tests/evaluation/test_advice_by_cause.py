@@ -146,7 +146,7 @@ SETS = {
     "long signals": Planted(Cause.UNDERFITTING, rhythm, 160, ["patience=1", NUMBERS], "model=conv_lstm"),
     "noise that drowns the signal": Planted(
         Cause.UNDERFITTING, step_of_level, 400,
-        ["patience=3", NUMBERS, "model.number_noise=1.0", "baseline=false"], "model.number_noise=0",
+        ["patience=3", NUMBERS, "model.number_noise=5.0", "baseline=false"], "model.number_noise=0",
         is_followed=True,
     ),
 }  # fmt: skip
