@@ -51,7 +51,7 @@ class NetworkArguments(TypedDict, total=False):
 
 def with_run_settings(model: Any) -> Any:
     """Add the default values of `members` and `wide`, which are settings of the run and not arguments of a network."""
-    return {**model, "members": model.get("members", 1), "wide": model.get("wide", False)}
+    return {**model, "members": model.get("members", 1), "wide": model.get("wide", "auto")}
 
 
 ModelArguments = Annotated[NetworkArguments, AfterValidator(with_run_settings)]

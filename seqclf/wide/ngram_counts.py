@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+Size = TypeVar("Size", bound=Any)  # an int, or a tensor of ints
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def pruned(vocabulary: Vocabulary, is_kept: np.ndarray) -> tuple[Vocabulary, np.
     return Vocabulary(vocabulary.size, levels), stays
 
 
-def begin_mark(size: int) -> int:
+def begin_mark(size: Size) -> Size:
     """Return the id of the mark before the first token. The next id is the mark after the last token."""
     return size
 

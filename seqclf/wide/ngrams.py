@@ -14,10 +14,11 @@ from seqclf.data.field_spec import FieldSpec, token_specs
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split, sampled_rows, subset
 from seqclf.models.running_state import State
-from seqclf.wide.exact_table import ExactTable, slots_for
-from seqclf.wide.ngram_counts import Stream, Vocabulary, begin_mark, count_new, pruned
+from seqclf.wide.ngram_counts import Stream, Vocabulary, count_new, pruned
 from seqclf.wide.path import FittedPath, WidePath
 from seqclf.wide.sparse_head import fit_head
+from seqclf.wide.stacked_ngrams import StackedNgrams
+from seqclf.wide.stream_index import Pairs, Part, StreamIndex
 
 # Training tokens, and tokens times streams, that n-grams are counted on. Larger splits are sampled by whole rows.
 MAX_FITTED_TOKENS, MAX_READINGS = 4_000_000, 8_000_000
@@ -25,7 +26,6 @@ MAX_NGRAMS = 200_000  # n-grams of one n in one stream; the most frequent ones a
 MAX_WEIGHTS = 8_000_000  # weights of all n-grams, 32 MB
 SMALL_VOCABULARY = 256  # letters and events have fewer values, words have more
 LONGEST = {"small": 4, "large": 3, "several": 3, "pair": 2}  # largest n of a stream
-BINS = 8  # quantile bins of a number
 MAX_CHANNELS = 16  # channels of number fields that are read as bins
 MAX_CARRIED_ID = 2**24  # ids of a stream that float32 states hold exactly
 MAX_PAIRED = 6  # streams whose pairs are read too
@@ -95,6 +95,10 @@ class Ngrams(WidePath):
         norm = total[:, -1:].clamp(min=1e-12).sqrt()
         return total[:, :-1] / norm + self.bias, [*new_contexts, sums]
 
+    def onnx_form(self) -> StackedNgrams:
+        """Return the form of the path that is exported."""
+        return StackedNgrams(self._indices(), self.weights, self.bias, self._states())
+
     def _indices(self) -> list[StreamIndex]:
         return list(self.indices)  # type: ignore[arg-type]
 
@@ -135,149 +139,6 @@ class Ngrams(WidePath):
         return FittedPath(path, held_out)
 
 
-class Part(nn.Module):
-    """One id of each token, from a field: the id of a category, the ids of a bag, or the bin of a channel of a number.
-
-    `size`: exclusive upper bound of the ids. `channel`: index in a number field, None for other kinds of fields.
-    """
-
-    edges: Tensor
-    size: int
-
-    def __init__(self, field: str, size: int, channel: int | None = None):
-        super().__init__()
-        self.field = field
-        self.size = size
-        self.channel = channel
-        self.register_buffer("edges", torch.zeros(0 if channel is None else size - 1))
-
-    @classmethod
-    def of_channel(cls, field: str, channel: int, values: np.ndarray) -> Part:
-        """Return a channel of a number field, with bins that hold about as many of the `values` (S,) each."""
-        edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1]).astype(np.float32))
-        part = cls(field, len(edges) + 1, channel)
-        part.edges.copy_(torch.from_numpy(edges))
-        return part
-
-    def settings(self) -> dict[str, Any]:
-        return {"field": self.field, "size": self.size, "channel": self.channel}
-
-    def forward(self, fields: Mapping[str, Tensor]) -> Tensor:
-        """Return ids (B, T) int64, or (B, T, K) for a bag."""
-        values = fields[self.field]
-        if self.channel is None:
-            return values.long()  # encoders give int32 ids, and the key of a pair of ids would overflow
-        return (values[..., self.channel, None] >= self.edges).sum(dim=-1)
-
-    def ids(self, sequences: Ragged) -> np.ndarray:
-        """Return the ids (S,) int64 of the tokens, (S, K) of a bag."""
-        values = np.asarray(sequences.fields[self.field])
-        if self.channel is None:
-            return values.astype(np.int64)
-        return np.searchsorted(self.edges.numpy(), values[:, self.channel], side="right")
-
-
-class StreamIndex(nn.Module):
-    """Numbers of the n-grams of one stream of ids: its part, or the pairs of its two parts in a token.
-
-    `parts`: settings of `Part`. `pairs`: number of distinct pairs, 0 for a single part. `grams`: number of n-grams of
-    each n from 1.
-    """
-
-    unigrams: Tensor
-    size: int
-    grams: list[int]
-
-    def __init__(self, parts: Sequence[Mapping[str, Any]], pairs: int, grams: Sequence[int]):
-        super().__init__()
-        made = [Part(**part) for part in parts]
-        self.parts = nn.ModuleList(made)
-        self.pairs = pairs
-        self.grams = list(grams)
-        self.pair_table = table_of_size(pairs) if pairs else None
-        self.size = pairs + 1 if pairs else made[0].size
-        self.register_buffer("unigrams", torch.zeros(self.size + 3, dtype=torch.int32))
-        self.tables = nn.ModuleList(table_of_size(count) for count in grams[1:])
-
-    @classmethod
-    def of_vocabulary(cls, parts: Sequence[Part], pairs: Pairs | None, known: Vocabulary) -> StreamIndex:
-        """Return the index of a vocabulary. `pairs`: distinct pairs of ids of two parts, None for one part."""
-        count = 0 if pairs is None else len(pairs.first)
-        index = cls([part.settings() for part in parts], count, [len(level) for level in known.levels])
-        index.parts = nn.ModuleList(parts)
-        if pairs is not None:
-            index.pair_table = ExactTable.of_pairs(*pairs)
-        first, *longer = known.levels
-        index.unigrams[torch.from_numpy(first.tokens)] = torch.arange(1, len(first) + 1, dtype=torch.int32)
-        index.tables = nn.ModuleList(ExactTable.of_pairs(level.prefixes, level.tokens) for level in longer)
-        return index
-
-    def settings(self) -> dict[str, Any]:
-        parts = [part.settings() for part in self.parts]  # type: ignore[operator]
-        return {"parts": parts, "pairs": self.pairs, "grams": self.grams}
-
-    @property
-    def context(self) -> int:
-        """Number of ids before a chunk that its n-grams may begin with."""
-        return len(self.grams) - 1
-
-    def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, context: Tensor | None
-    ) -> tuple[list[tuple[Tensor, Tensor | None]], Tensor | None]:
-        """Find the n-grams of a chunk of tokens.
-
-        Args:
-            fields: see `WidePath.forward`.
-            lengths: (B,) number of tokens of each row in the chunk.
-            context: (B, `context`) float32, the ids before the chunk plus 1, and 0 before the first token. None for a
-                stream of n = 1 alone.
-
-        Returns:
-            For each n the numbers (B, T') of the n-grams whose last token is in the chunk, 0 for an unknown one, and
-            the number (B,) of the one that ends with the mark after the chunk, None for n = 1. Then the context (B,
-            `context`) for the next chunk.
-        """
-        ids = self.parts[0](fields)
-        if self.pair_table is not None:
-            ids = self.pair_table(ids, self.parts[1](fields))
-        padding = self.size + 2
-        inside = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
-        if ids.dim() == 3:
-            ids = torch.where(inside[..., None] & (ids > 0), ids, padding).flatten(1)
-        else:
-            ids = torch.where(inside, ids, padding)
-        if context is None:
-            return [(self._unigrams(ids), None)], None
-        ids = torch.cat([self._before(context), ids, torch.full_like(ids[:, :1], padding)], dim=1)
-        end = lengths[:, None] + self.context
-        is_end = torch.arange(ids.shape[1], device=ids.device) == end
-        marked = torch.where(is_end, begin_mark(self.size) + 1, ids)
-        numbers = self._unigrams(marked)
-        found: list[tuple[Tensor, Tensor | None]] = [(self._unigrams(ids[:, self.context :]), None)]
-        for n, table in enumerate(self.tables, start=2):
-            numbers = table(numbers[:, :-1], marked[:, n - 1 :])
-            # Those whose last token is in the chunk, and not the mark behind it.
-            in_chunk = torch.where(is_end[:, self.context :], 0, numbers[:, self.context - n + 1 :])
-            found.append((in_chunk, numbers.gather(1, end - n + 1)[:, 0]))
-        last = lengths[:, None] + torch.arange(self.context, device=ids.device)
-        return found, (ids.gather(1, last) + 1).to(torch.float32)
-
-    def _unigrams(self, ids: Tensor) -> Tensor:
-        return self.unigrams[ids].to(torch.int64)
-
-    def _before(self, context: Tensor) -> Tensor:
-        """Return ids (B, `context`) before a chunk. The mark stands before the first token, and nothing before it."""
-        ids = context.to(torch.int64) - 1
-        nothing = torch.full_like(ids[:1], self.size + 2)
-        nothing[:, -1] = begin_mark(self.size)
-        return torch.where(ids < 0, nothing, ids)
-
-
-def table_of_size(pairs: int) -> ExactTable:
-    """Return an empty table of the size that `ExactTable.of_pairs` makes of so many pairs."""
-    return ExactTable(slots_for(pairs))
-
-
 def _streams(train: Split, fields: Sequence[FieldSpec]) -> list[tuple[list[Part], int]]:
     """Return the parts of each stream, and the largest n of its n-grams."""
     single: list[Part] = []
@@ -297,13 +158,6 @@ def _streams(train: Split, fields: Sequence[FieldSpec]) -> list[tuple[list[Part]
     streams = [([part], n) for part, n in zip(single, longest, strict=True)]
     streams += [([part], 1) for part in bags]
     return streams + [([one, other], LONGEST["pair"]) for one, other in combinations(single[:MAX_PAIRED], 2)]
-
-
-class Pairs(NamedTuple):
-    """Distinct pairs of ids, (P,) each."""
-
-    first: np.ndarray
-    second: np.ndarray
 
 
 class _Counted(NamedTuple):

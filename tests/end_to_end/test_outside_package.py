@@ -175,7 +175,7 @@ def test_a_network_of_the_package_goes_the_same_way(shell, train):
     typed = ["model._target_=acme.networks.Averages", "+model.depth=1", "model.hidden_size=8", "seed=1"]
     assert train("outside_net_typed", *typed).result["recall"] == result["recall"]
     config = yaml.safe_load((shell.folder / "outside_net_typed/config.yaml").read_text())
-    settings = {"hidden_size": 8, "depth": 1, "members": 1, "wide": False}
+    settings = {"hidden_size": 8, "depth": 1, "members": 1, "wide": "auto"}
     assert config["model"] == {"_target_": typed[0].partition("=")[2], **settings}
 
 

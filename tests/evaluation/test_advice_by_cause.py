@@ -20,7 +20,7 @@ from seqclf.runs import evaluate
 pytestmark = pytest.mark.slow
 COMMON = [
     *("logger=none", "export=false", "trainer.accelerator=cpu", "runtime.threads=1"),
-    *("model.hidden_size=24", "model.embedding_size=8", "trainer.max_epochs=30"),
+    *("model.hidden_size=24", "model.embedding_size=8", "model.wide=false", "trainer.max_epochs=30"),
 ]
 SAME_LAW = np.random.default_rng(5).normal(size=300)  # weight of each token in `bag`
 
@@ -146,7 +146,7 @@ SETS = {
     "long signals": Planted(Cause.UNDERFITTING, rhythm, 160, ["patience=1", NUMBERS], "model=conv_lstm"),
     "noise that drowns the signal": Planted(
         Cause.UNDERFITTING, step_of_level, 400,
-        ["patience=3", NUMBERS, "model.number_noise=1.0", "baseline=false"], "model.number_noise=0",
+        ["patience=3", NUMBERS, "model.number_noise=5.0", "baseline=false"], "model.number_noise=0",
         is_followed=True,
     ),
 }  # fmt: skip

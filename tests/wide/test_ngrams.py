@@ -10,7 +10,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from seqclf.batching.collate import pad
 from seqclf.data.ragged import Ragged
-from seqclf.wide import ngram_counts, ngrams
+from seqclf.wide import ngram_counts, ngrams, stacked_ngrams
 from seqclf.wide.ngram_counts import Stream, count_new, pruned
 from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.sparse_head import fit_head
@@ -18,7 +18,8 @@ from seqclf.wide.sparse_head import fit_head
 LETTERS = {"name": "letter", "kind": "category", "size": 6}
 NUMBER = {"name": "amount", "kind": "number", "width": 2}
 SET = {"name": "tags", "kind": "bag", "size": 5, "combine": "mean"}
-SCHEMAS = [[LETTERS], [LETTERS, NUMBER], [SET, LETTERS], [SET]]
+SHOPS = {"name": "shop", "kind": "category", "size": 9}
+SCHEMAS = [[LETTERS], [LETTERS, NUMBER], [NUMBER, SHOPS, SET, LETTERS], [SET, LETTERS], [SET]]
 few = settings(max_examples=20, deadline=None)
 
 
@@ -117,9 +118,19 @@ def test_padding_of_any_value_reaches_no_logit(fitted, logits_of):
     torch.testing.assert_close(found, logits_of(path, split.sequences), rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 5])
-def test_chunks_give_the_logits_of_the_tokens_so_far(fitted, logits_of, chunk):
+def test_the_exported_form_gives_the_same_logits(fitted, logits_of, monkeypatch):
     _, split, (path, _) = fitted
+    expected = logits_of(path, split.sequences)
+    for most in (stacked_ngrams.MAX_VALUES, 1, 9):
+        monkeypatch.setattr(stacked_ngrams, "MAX_VALUES", most)
+        torch.testing.assert_close(logits_of(path.onnx_form(), split.sequences), expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("is_exported", [False, True])
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+def test_chunks_give_the_logits_of_the_tokens_so_far(fitted, logits_of, chunk, is_exported):
+    _, split, (path, _) = fitted
+    form = path.onnx_form() if is_exported else path
     lengths = split.sequences.lengths
     fields = {
         name: torch.from_numpy(values) for name, values in pad(split.sequences, np.arange(len(lengths)))[0].items()
@@ -134,7 +145,7 @@ def test_chunks_give_the_logits_of_the_tokens_so_far(fitted, logits_of, chunk):
         part = {name: values[rows, start : start + chunk] for name, values in fields.items()}
         read = np.minimum(lengths[rows] - start, chunk)
         with torch.inference_mode():
-            logits, states = path.step(part, torch.from_numpy(read), states)
+            logits, states = form.step(part, torch.from_numpy(read), states)
             so_far = {name: values[rows, : start + chunk] for name, values in fields.items()}
             expected = path(so_far, torch.from_numpy(start + read))
         torch.testing.assert_close(logits, expected, rtol=0, atol=2e-6)

@@ -1,0 +1,250 @@
+"""Compare the default command with simple models: order-blind, wide path, network and mix on the same test rows.
+
+    python scripts/benchmarks/ladder.py [--sets markov waves …] [--seeds 0 1] [--aeon PYTHON] [model.wide=false …]
+    python scripts/benchmarks/ladder.py --sets trec names sms_spam hdfs signals/eye … --data FOLDER
+
+Generated sets need no files. Each of the others is a folder of FOLDER: those of conf/experiment with their experiments,
+those of `signals` as SET_train.parquet and SET_test.parquet with the columns x and label. Each set is trained by
+`python -m seqclf.train`. Rivals outside of the package are fitted to the same training rows, and validation chooses
+their settings: TF-IDF of n-grams with a linear SVM for tokens (scikit-learn), MiniRocket for signals (aeon, in a
+separate environment whose Python is `--aeon`). Prints a Markdown table, and one JSON line at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import average_precision_score
+from sklearn.svm import LinearSVC
+
+import seqclf
+from seqclf.data.storage.dataset import Dataset
+
+sys.path[:0] = [str(Path(__file__).parent)]
+
+import waveforms  # noqa: E402
+
+AEON_WORKER = Path(__file__).parent / "peer_frameworks" / "minirocket.py"
+RUNGS = ("order-blind", "wide", "network", "mix")
+QUIET = ("logger=none", "export=false", "trainer.enable_progress_bar=false", "trainer.accelerator=cpu")
+LETTERS = 12
+SPLITS = {"train": 600, "validation": 200, "test": 1000}
+Generator = np.random.Generator
+
+
+def bag(label: int, time: int, random: Generator) -> np.ndarray:
+    """Letters whose frequencies depend on the class."""
+    weights = np.where(np.arange(LETTERS) % 3 == label, 1.5, 1.0)
+    return random.choice(LETTERS, time, p=weights / weights.sum())
+
+
+def markov(label: int, time: int, random: Generator) -> np.ndarray:
+    """Letters whose next letter depends on the class: one more, two more or three more, a third of the time."""
+    letters = random.integers(LETTERS, size=time)
+    for at in np.flatnonzero(random.random(time - 1) < 0.3) + 1:
+        letters[at] = (letters[at - 1] + label + 1) % LETTERS
+    return letters
+
+
+def trigram(label: int, time: int, random: Generator) -> np.ndarray:
+    """Random letters with the same three letters, one after the other, in an order that depends on the class."""
+    letters = random.integers(LETTERS, size=time)
+    start = random.integers(time - 2)
+    letters[start : start + 3] = np.array([[0, 1, 2], [1, 2, 0], [2, 0, 1]])[label]
+    return letters
+
+
+def order(label: int, time: int, random: Generator) -> np.ndarray:
+    """Three letters, far from each other, in an order that depends on the class."""
+    letters = random.integers(3, LETTERS, size=time)
+    places = np.sort(random.choice(time, 3, replace=False))
+    letters[places] = np.array([[0, 1, 2], [1, 2, 0], [2, 0, 1]])[label]
+    return letters
+
+
+def bag_and_order(label: int, time: int, random: Generator) -> np.ndarray:
+    """Both `bag` and `order` tell a part of the class."""
+    return np.where(random.random(time) < 0.5, bag(label, time, random), order(label, time, random))
+
+
+TOKENS: dict[str, Callable[[int, int, Generator], np.ndarray]] = {
+    function.__name__: function for function in (bag, markov, trigram, order, bag_and_order)
+}
+TOKEN_CLASSES = 3
+
+
+def token_table(name: str, rows: int, seed: int) -> pa.Table:
+    """Return `rows` labelled sequences of letters, of 8 to 40 tokens."""
+    random = np.random.default_rng([seed, list(TOKENS).index(name)])
+    labels = random.permutation(np.arange(rows) % TOKEN_CLASSES)
+    sequences = [TOKENS[name](int(label), int(random.integers(8, 41)), random) for label in labels]
+    letters = [[chr(ord("a") + letter) for letter in sequence] for sequence in sequences]
+    return pa.table({"letters": letters, "label": [f"class{label}" for label in labels]})
+
+
+def write_generated(name: str, seed: int, folder: Path) -> list[str]:
+    """Write the splits of a generated set into `folder`. Return the overrides that train on them."""
+    for number, (split, rows) in enumerate(SPLITS.items()):
+        if name in TOKENS:
+            table = token_table(name, rows, 100 * seed + number)
+        else:
+            table = waveforms.generate(name.removeprefix("wave/"), rows, 100 * seed + number, standardized=False)
+        pq.write_table(table, folder / f"{split}.parquet")
+    return ["data=files", "data.label=label", *(f"data.{split}={folder}/{split}.parquet" for split in SPLITS)]
+
+
+def overrides_of(name: str, seed: int, folder: Path, data: Path | None) -> list[str]:
+    """Return the overrides of a set. `data`: folder of the sets that are not generated."""
+    if name in GENERATED:
+        return write_generated(name, seed, folder)
+    if data is None:
+        raise SystemExit(f"{name}: needs --data")
+    if name.startswith("signals/"):
+        files = [f"data.{split}={data}/{name}_{split}.parquet" for split in ("train", "test")]
+        return ["data=files", "data.label=label", *files]
+    return [f"experiment={name}", f"path={data / FOLDERS.get(name, name)}"]
+
+
+GENERATED = (*TOKENS, *(f"wave/{family}" for family in waveforms.FAMILIES))
+FOLDERS = {"hdfs": "hdfs_2pct"}
+
+
+def score(dataset: Dataset, scores: np.ndarray, split: str) -> float:
+    """Return the average precision of the positive class, or the accuracy without one. `scores`: (N, C) or (N,)."""
+    labels = np.asarray(dataset.splits[split].labels)
+    if dataset.positive is None:
+        return float((scores.argmax(1) == labels).mean())
+    positive = dataset.classes.index(dataset.positive)
+    return float(average_precision_score(labels == positive, scores[:, positive]))
+
+
+def ngrams(dataset: Dataset) -> float:
+    """Return the test score of TF-IDF n-grams with a linear SVM. Validation chooses n and C."""
+    texts = {split: list(map(_words, _tokens(dataset, split))) for split in dataset.splits}
+    labels = np.asarray(dataset.splits["train"].labels)
+    best: tuple[float, float] = (-1.0, -1.0)
+    for longest, penalty in product((2, 3, 4), (0.05, 0.3, 2.0)):
+        vectorizer = TfidfVectorizer(
+            analyzer="word", token_pattern=r"\S+", ngram_range=(1, longest), sublinear_tf=True, lowercase=False
+        )
+        model = LinearSVC(C=penalty).fit(vectorizer.fit_transform(texts["train"]), labels)
+        scores = {}
+        for split in ("validation", "test"):
+            values = model.decision_function(vectorizer.transform(texts[split]))
+            scores[split] = score(dataset, _by_class(values, model.classes_, len(dataset.classes)), split)
+        best = max(best, (scores["validation"], scores["test"]))
+    return best[1]
+
+
+def _tokens(dataset: Dataset, split: str) -> list[np.ndarray]:
+    sequences = dataset.splits[split].sequences
+    fields = [np.asarray(values) for values in sequences.fields.values() if np.issubdtype(values.dtype, np.integer)]
+    codes = np.array(["_".join(map(str, token)) for token in zip(*(field.tolist() for field in fields), strict=True)])
+    return np.split(codes, np.asarray(sequences.offsets)[1:-1])
+
+
+def _words(tokens: np.ndarray) -> str:
+    return " ".join(["<", *tokens, ">"])
+
+
+def _by_class(values: np.ndarray, known: np.ndarray, classes: int) -> np.ndarray:
+    """(N, C) scores of `decision_function`, which has one column for two classes."""
+    result = np.full((len(values), classes), -np.inf)
+    result[:, known] = np.stack([-values, values], 1) if values.ndim == 1 else values
+    return result
+
+
+def minirocket(dataset: Dataset, python: str, folder: Path) -> float:
+    """Return the test score of aeon's MiniRocket with its ridge head."""
+    arrays = {}
+    for split in ("train", "validation", "test"):
+        rows = dataset.splits[split]
+        numbers = [np.asarray(values) for values in rows.sequences.fields.values() if values.dtype == np.float32]
+        arrays |= {
+            f"{split}_values": np.concatenate(numbers, axis=1),
+            f"{split}_offsets": np.asarray(rows.sequences.offsets),
+            f"{split}_labels": np.asarray(rows.labels),
+        }
+    np.savez(folder / "rows.npz", **arrays)
+    done = subprocess.run([python, AEON_WORKER, folder / "rows.npz"], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"minirocket: {done.stderr}")
+    return float(json.loads(done.stdout)["accuracy"])
+
+
+def measure(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Train on a set. Return the scores of the rungs and of the rival, the share of the wide path, and the seconds."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        overrides = [*overrides_of(name, seed, folder, options.data), f"data.cache_dir={folder}/cache", f"seed={seed}"]
+        overrides += options.overrides
+        dataset = seqclf.load_data(None, label=None, overrides=overrides)
+        start = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "seqclf.train", *overrides, *QUIET, f"hydra.run.dir={folder}/run"],
+            capture_output=True,
+            text=True,
+        )
+        seconds = time.perf_counter() - start
+        if done.returncode:
+            raise SystemExit(f"{name}: {done.stderr}")
+        metrics = json.loads((folder / "run" / "metrics.json").read_text())
+        kinds = {field["kind"] for field in dataset.description()["fields"]}
+        rival = None
+        if kinds == {"number"} and options.aeon:
+            rival = minirocket(dataset, options.aeon, folder)
+        elif "number" not in kinds:
+            rival = ngrams(dataset)
+    key = "accuracy" if dataset.positive is None else "value"
+    rungs = {rung["name"]: rung[key] for rung in metrics.get("ladder") or []}
+    share = (metrics.get("mix") or {}).get("share")
+    if share == 0:
+        rungs["mix"] = rungs["network"]  # the model is the network alone, and the ladder has no other mixture
+    scores = {rung: rungs.get(rung) for rung in RUNGS}
+    return {"set": name, "seed": seed, **scores, "rival": rival, "share": share, "seconds": round(seconds, 1)}
+
+
+def table_row(results: list[dict[str, Any]]) -> str:
+    """Return a row of the Markdown table: means over the seeds, and the range of the shares."""
+    cells = [results[0]["set"]]
+    for key in (*RUNGS, "rival"):
+        values = [result[key] for result in results]
+        cells.append("-" if any(value is None for value in values) else f"{mean(values):.3f}")
+    shares = [result["share"] for result in results if result["share"] is not None]
+    cells.append(f"{min(shares):.1f} to {max(shares):.1f}" if shares else "-")
+    return f"| {' | '.join(cells)} | {mean(result['seconds'] for result in results):.0f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", default=list(GENERATED))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--data", type=Path, help="folder of the sets that are not generated")
+    parser.add_argument("--aeon", help="Python of an environment with aeon")
+    parser.add_argument("overrides", nargs="*", help="of seqclf.train")
+    options = parser.parse_intermixed_args()
+    print(f"| {' | '.join(['set', *RUNGS, 'rival', 'share of the wide path', 's'])} |\n|{'---|' * (len(RUNGS) + 4)}")
+    found = []
+    for name in options.sets:
+        results = [measure(name, seed, options) for seed in options.seeds]
+        print(table_row(results), flush=True)
+        found += results
+    print(json.dumps(found, separators=(",", ":")))
+
+
+if __name__ == "__main__":
+    main()
