@@ -59,7 +59,7 @@ class StackedNgrams(nn.Module):
         for place, index in enumerate(streams):
             numbers = [self.parts.numbers[_key(part)] for part in _parts(index)]
             (self.pairs if len(numbers) == 2 else self.singles).append((place, numbers))
-        self.pair_tables = StackedTables(streams[place].pair_table for place, _ in self.pairs)
+        self.pair_tables = StackedTables(index.pair_table for index in streams if index.pair_table is not None)
         self.register_buffer("sizes", torch.tensor([index.size for index in streams])[:, None, None])
         lengths = [len(index.unigrams) for index in streams]
         self.register_buffer("unigram_starts", _starts(lengths)[:, None, None])
