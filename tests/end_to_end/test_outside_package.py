@@ -185,14 +185,35 @@ def test_a_plain_lstm_in_an_encoder_is_exported(train):
     assert result["parity"] < 1e-5
 
 
-@pytest.mark.slow
-def test_an_encoder_that_reads_the_padding_is_named(shell, train):
+def test_an_encoder_that_reads_the_padding_is_rejected_before_the_first_epoch(shell, train):
     leaky = ["model.encoder._target_=acme.encoders.LeakyConvolution", "+model.kernel=3"]
-    completed = train("outside_leaky", *leaky, "export=false")
-    assert completed.result["epochs"] == 1
-    (line,) = [line for line in completed.stderr.splitlines() if line.startswith("model.encoder._target_=")]
-    assert line.startswith("model.encoder._target_=acme.encoders.LeakyConvolution: the logits of a sequence change by ")
-    assert "LeakyConvolution" in (shell.folder / "outside_leaky/report.html").read_text(encoding="utf-8")
+    rejected = train("outside_leaky", *leaky)
+    line = rejected.stderr.splitlines()[-1]
+    assert rejected.exit_code == 2 and "epoch   1" not in rejected.stderr
+    assert line.startswith(
+        "error: model.encoder._target_=acme.encoders.LeakyConvolution: encoder.convolution (Conv1d) "
+    )
+    assert "runtime.on_padding=allow" in line and not (shell.folder / "outside_leaky").exists()
+
+
+def test_a_run_that_may_read_the_padding_says_so_in_its_results(shell, start, train):
+    plain = ["model.encoder._target_=acme.encoders.PlainBidirectional", "runtime.on_padding=allow"]
+    completed, run = train("outside_plain_both", *plain), shell.folder / "outside_plain_both"
+    error = completed.result["padding_error"]
+    assert error > 1e-3 and completed.result["parity"] < 1e-5
+    assert json.loads((run / "metrics.json").read_text())["padding_error"] == error
+    assert json.loads((run / "bundle/manifest.json").read_text())["padding_error"] == error
+    assert f"{error:.2g}" in (run / "bundle/MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "encoder.lstm (LSTM)" in completed.stderr
+    assert "PlainBidirectional" in (run / "report.html").read_text(encoding="utf-8")
+
+    predict = start("predict", f"bundle={run}/bundle", "input=test.trace", f"output={run}/scores.parquet")
+    (run / "metrics.json").unlink()  # without the figure of the run, the export measures the network itself
+    last = start("export", f"checkpoint={run}/checkpoints/last.ckpt", f"bundle={run}/unscored", "trust=acme")
+    predicted = predict()
+    assert predicted.result["rows"] == 90 and f"{error:.2g}" in predicted.stderr
+    assert last().result["parity"] < 1e-5
+    assert json.loads((run / "unscored/manifest.json").read_text())["padding_error"] > 1e-3
 
 
 @pytest.mark.slow
