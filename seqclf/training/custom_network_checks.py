@@ -304,7 +304,10 @@ def _reads_padding(
     )
     remedy = "let it read no token beyond lengths"
     if source is not None and isinstance(source.module, nn.RNNBase):
-        remedy = f"read the tokens with {RECURRENT}, which skips padding, or pack them by lengths"
+        remedy = (
+            f"read the tokens with {RECURRENT}, which skips padding, or pack them by lengths (an export then needs an "
+            "onnx_form)"
+        )
     named = "" if source is None else f"{source.title} reads padding: "
     problem = (
         f"{named}the logits of a sequence change by up to {error:.2g} with its padding and batch mates, so its "
