@@ -270,7 +270,9 @@ def check_foreign_network(
     # This error comes before a failed export, because packing, a remedy against it, changes what is exported.
     if error > MAX_LOGIT_ERROR:
         warning = _reads_padding(network, fields, foreign[0], shortest, error)
-        if on_padding == "stop" or not np.isfinite(error):
+        if not np.isfinite(error):  # such a network cannot be used at all, and JSON has no infinite numbers
+            raise warning
+        if on_padding == "stop":
             raise warning.with_remedy(f"{warning.remedy}, or set runtime.on_padding=allow")
     if export:
         check_exportable(network, fields, foreign[0], shortest)
@@ -297,11 +299,22 @@ def trained_padding_error(task: SequenceTask, shortest: int = 1) -> float | None
 def _reads_padding(
     network: nn.Module, fields: Sequence[FieldSpec], key: str, shortest: int, error: float
 ) -> InputError:
-    """Return the error of a network that reads padding. The error names the module, if the module can be told."""
+    """Return the error of a network that reads padding. The error names the module, if the module can be told.
+
+    Raises InputError if the network is random in evaluation mode, because then its logits always change.
+    """
     inputs = _padded_batch(fields, shortest)
-    source = find_padding_source(
-        network, inputs, _rows_alone(inputs), lambda batch: _array(_run(network, dict(batch), key))
-    )
+
+    def run(batch: Mapping[str, np.ndarray]) -> np.ndarray:
+        return _array(_run(network, dict(batch), key))
+
+    if np.isfinite(error) and logit_error(run(inputs), run(inputs)) > MAX_LOGIT_ERROR:
+        raise InputError(
+            key,
+            "the logits of the same batch differ between two runs in evaluation mode",
+            "use nn.Dropout, or F.dropout with training=self.training",
+        )
+    source = find_padding_source(network, inputs, _rows_alone(inputs), run)
     remedy = "let it read no token beyond lengths"
     if source is not None and isinstance(source.module, nn.RNNBase):
         remedy = (

@@ -118,6 +118,34 @@ class Unmasked(Tokenwise):
         return self.convolution(tokens.mT).mT, lengths, host_lengths
 
 
+class Looped(FinalState):
+    """A loop over tokens, whose last state is that after the padding."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        state = None
+        for token in tokens.unbind(dim=1):
+            outputs, state = self.gru(token[:, None], state)
+        return outputs, lengths.clamp(max=1), host_lengths
+
+
+class AlwaysDropping(Tokenwise):
+    """Drops values in evaluation mode too."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        return nn.functional.dropout(self.linear(tokens)), lengths, host_lengths
+
+
+class MeanNetwork(nn.Module):
+    """Its own code, in no layer, reads the padding."""
+
+    def __init__(self, fields, num_classes):
+        super().__init__()
+        self.linear = nn.Linear(2, num_classes)
+
+    def forward(self, fields, lengths, host_lengths):
+        return self.linear(fields["value"].mean(dim=1))
+
+
 class Overflowing(Tokenwise):
     def forward(self, tokens, lengths, host_lengths):
         return self.linear(tokens / (lengths == tokens.shape[1])[:, None, None]), lengths, host_lengths
@@ -207,8 +235,9 @@ READING_PADDING = {  # encoder → module that reads padding
     "FinalState": "encoder.gru (GRU)",
     "MeanOfAll": "encoder (MeanOfAll)",
     "MeanOfOutputs": "encoder (MeanOfOutputs)",
+    "Looped": "encoder (Looped)",
     "Unmasked": "encoder.convolution (Conv1d)",
-    "PackedTooLong": "encoder (PackedTooLong)",
+    "PackedTooLong": "encoder (PackedTooLong)",  # it cannot be exported either, which must not be the error
 }
 
 
@@ -233,6 +262,18 @@ def test_an_encoder_whose_outputs_at_tokens_are_right_is_accepted(task, with_enc
     assert check_foreign_network(with_encoder(task, name), export) == []
 
 
+def test_a_network_whose_own_code_reads_padding_is_named_by_its_key_alone(task):
+    checked = with_part(task, model={"_target_": f"{HERE}.MeanNetwork", "members": 1})
+    with pytest.raises(InputError, match=r"^model\._target_=.*MeanNetwork: the logits of a sequence change by up to "):
+        check_foreign_network(checked, export=False)
+
+
+@pytest.mark.parametrize("on_padding", ["stop", "allow"])
+def test_a_network_that_is_random_in_evaluation_is_not_said_to_read_padding(task, with_encoder, on_padding):
+    with pytest.raises(InputError, match=r"AlwaysDropping: .* differ between two runs .*training=self\.training$"):
+        check_foreign_network(with_encoder(task, "AlwaysDropping"), export=False, on_padding=on_padding)
+
+
 def test_an_encoder_that_reads_padding_may_be_allowed(task, with_encoder):
     checked = with_encoder(task, "PlainBackward")
     (line,) = check_foreign_network(checked, export=False, on_padding="allow")
@@ -240,8 +281,9 @@ def test_an_encoder_that_reads_padding_may_be_allowed(task, with_encoder):
 
 
 def test_padding_that_makes_logits_infinite_is_never_allowed(task, with_encoder):
-    with pytest.raises(InputError, match="Overflowing: "):
+    with pytest.raises(InputError) as caught:
         check_foreign_network(with_encoder(task, "Overflowing"), export=False, on_padding="allow")
+    assert "Overflowing" in caught.value.where and "on_padding" not in caught.value.remedy
 
 
 def test_the_padding_error_of_a_trained_model_is_that_of_its_present_weights(task, with_encoder):
