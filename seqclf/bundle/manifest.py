@@ -66,8 +66,11 @@ SHAPE = {
 }
 LOG_LOSS = Where(float, lambda loss: loss >= 0, "at least 0")
 POINT = {"threshold": (HALTING_SCORE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE, "loss": LOG_LOSS}
+LOGIT_CHANGE = Where(float, lambda change: change >= 0, "a number from 0")
 # Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `halting`: the model may stop early.
+# `padding_error`: the logits of a sequence depend on its padding, and so on the rows that are predicted with it.
 OPTIONAL = {
+    "padding_error": LOGIT_CHANGE,
     "step": {"states": [STATE]},
     "halting": {"threshold": (HALTING_SCORE, None), "splits": Each([POINT])},
 }

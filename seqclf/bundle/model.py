@@ -80,7 +80,8 @@ class BundleModel:
         self.provider: str = self.reader.session.provider
         self.no_cuda: str | None = self.reader.session.no_cuda
         on_cpu = None if self.no_cuda is None else f"device={device}: takes {self.provider}: {self.no_cuda}"
-        self.warnings = [line for line in (self._drop_guarantees(budget), on_cpu) if line is not None]
+        lines = (self._drop_guarantees(budget), on_cpu, self._padding_warning())
+        self.warnings = [line for line in lines if line is not None]
 
     def _open_reader(self, budget: float | None) -> BatchReader:
         """Open the ONNX model. Raises InputError if `budget` is set and the model cannot stop early."""
@@ -112,6 +113,16 @@ class BundleModel:
         return (
             f"budget={budget}: the guarantees and the threshold of the bundle were set for the tokens that it reads by "
             "default; they hold without budget only"
+        )
+
+    def _padding_warning(self) -> str | None:
+        """Return a warning if the logits of a sequence depend on its padding, else None."""
+        error = self.manifest.get("padding_error")
+        if error is None:
+            return None
+        return (
+            f"bundle={self.folder}: its network reads padding: the logits of a sequence change by up to {error:.2g} "
+            "with the sequences that are predicted with it"
         )
 
     def open_step(self, threshold: float | None) -> StepModel:

@@ -65,7 +65,9 @@ class RunResult:
     sentence. `data`: counts of the dataset by split. `leaks`: counts of rows that the splits of the dataset share.
     `holdout_rows`: number of validation rows that only set the threshold. `trained_steps`: optimizer steps of the
     evaluated checkpoint. `halting`: accuracy against tokens read, for a network that may halt before the end of a
-    sequence. `refit`: the second training on train and validation, None if there was none.
+    sequence. `refit`: the second training on train and validation, None if there was none. `padding_error`: largest
+    change of a logit of the trained network with padding, None for a network that ignores padding (see the function
+    `padding_error`).
 
     `ladder`: models on the same rows, from the lowest rung to the highest; empty if there is only one model.
     """
@@ -84,6 +86,7 @@ class RunResult:
     halting: TokensCurve | None = None
     mix: ShareChoice | None = None
     refit: Refit | None = None
+    padding_error: float | None = None
 
     @property
     def split(self) -> str:
@@ -147,6 +150,7 @@ class RunResult:
             "halting": self.halting,
             "mix": self.mix,
             "refit": self.refit,
+            "padding_error": self.padding_error,
             "calibration": self.calibration,
             "data": self.data or None,
             "holdout": {"rows": self.holdout_rows},
@@ -185,6 +189,7 @@ class RunResult:
                 halting=part("halting", TokensCurve.from_manifest),
                 mix=part("mix", ShareChoice.from_dict),
                 refit=part("refit", Refit.from_dict),
+                padding_error=state.get("padding_error"),
             )
         # The file may be edited or of another version, so any key may be missing or have another type.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -69,13 +69,14 @@ def evaluate_and_export(
     *,
     earlier: Mapping[str, SplitOutputs] | None = None,
     refit: Refit | None = None,
+    padding_error: float | None = None,
     prints_verdict: bool,
 ) -> tuple[RunResult, Path | None, float | None]:
     """Evaluate a task, export it, and write metrics.json, predictions.parquet, report and logs.
 
     `plain`: config as config.yaml holds it. `earlier`: outputs of the model before a refit, for the splits that trained
-    the refitted model, and for the held-out rows. `refit`: record of the refit, None without one. `prints_verdict`:
-    True to print the scores and their interpretation.
+    the refitted model, and for the held-out rows. `refit`: record of the refit, None without one. `padding_error`:
+    see `RunResult`. `prints_verdict`: True to print the scores and their interpretation.
     Returns the result, the path of the bundle, and the largest difference between the exported model and PyTorch. The
     path and the difference are None without an export.
     """
@@ -123,6 +124,7 @@ def evaluate_and_export(
         halting=halting,
         mix=None if mix is None else mix.choice,
         refit=refit,
+        padding_error=padding_error,
     )
     result = _with_baseline_alarm(result, training)
     step = next_step(result.metrics, result.split, result.decision, result.baseline, training)

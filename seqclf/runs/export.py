@@ -32,6 +32,7 @@ from seqclf.system.atomic_files import exchange, explain_disk_errors, scratch_fo
 from seqclf.system.environment import package_versions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
+from seqclf.training.custom_network_checks import MAX_LOGIT_ERROR, trained_padding_error
 from seqclf.training.module import SequenceTask
 
 PARITY_SEED = 0
@@ -180,6 +181,10 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
     if as_network(task.model).halts:
         # Without the metrics of its run, the bundle reads every sequence to the end and has no curve for a budget.
         halting["halting"] = run_metrics.get("halting", {"threshold": None, "splits": {}})
+    padding_error = run_metrics.get("padding_error")
+    if padding_error is None:  # a bundle without the metrics of its run says too that its network reads padding
+        measured = trained_padding_error(task)
+        padding_error = measured if measured is not None and measured > MAX_LOGIT_ERROR else None
     return {
         "classes": dataset["classes"],
         "positive": dataset["positive"],
@@ -192,4 +197,5 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
         "metrics": {split: run_metrics[split] for split in SPLITS if split in run_metrics},
         "versions": package_versions(),
         **halting,
+        **({} if padding_error is None else {"padding_error": padding_error}),
     }

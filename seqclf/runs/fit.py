@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import lightning.pytorch as pl
 import numpy as np
@@ -40,11 +41,11 @@ from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import TrainingProgress, write_checkpoint
-from seqclf.training.custom_network_checks import check_foreign_network, check_reloaded
+from seqclf.training.custom_network_checks import check_foreign_network, check_reloaded, trained_padding_error
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
-from seqclf.training.options import TrainConfig
+from seqclf.training.options import OnPadding, TrainConfig
 from seqclf.training.resume import check_resumable, epochs_started, left_out
 from seqclf.training.step_memory import explained_memory
 from seqclf.training.structure_schedule import StructureSchedule
@@ -79,7 +80,10 @@ class TrainResult(JsonResult):
     the rows of this split chose nothing about the model and share no group and no time with earlier splits. `use`: True
     if there is no reason against using the model (see `reasons_against`). `bundle`: path of the bundle. `parity`:
     largest difference between the exported model and PyTorch. `bundle` and `parity` are None without an export.
+    `padding_error`: see `RunResult`.
     """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"padding_error"})
 
     run: str
     epochs: int
@@ -93,6 +97,7 @@ class TrainResult(JsonResult):
     precision: float
     f1: float
     parity: float | None
+    padding_error: float | None = None
     train_s: float
     total_s: float
 
@@ -149,9 +154,10 @@ def train(
         check_resumable(plain, task, batches)
         if trainer.is_global_zero and (settings := left_out(resumed, hooks.all)):
             show_note(f"resumed without {', '.join(settings)}, which the run of the checkpoint had")
-    logger = None
+    logger, model_warnings = None, []
     if trainer.is_global_zero:
-        data_warnings = [*data_warnings, *_model_warnings(task, config.export, splits)]
+        model_warnings = _model_warnings(task, config.export, splits, config.runtime.on_padding)
+        data_warnings = [*data_warnings, *model_warnings]
         logger = _open_run(plain, dataset, run, task, trainer)
     trainer.loggers = [logger.curves] if logger is not None else []
     failed = True
@@ -206,6 +212,8 @@ def train(
             *(config, plain, dataset, batches, task, run, logger, history, data_warnings, mix, shuffled),
             earlier=earlier,
             refit=record,
+            # Training changes the error, so the result holds the error of the trained model.
+            padding_error=trained_padding_error(task, _shortest(splits)) if model_warnings else None,
             prints_verdict=prints_verdict,
         )
         failed = False
@@ -235,18 +243,25 @@ def train(
         use=not result.not_yet,
         **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
         parity=parity,
+        padding_error=result.padding_error,
         train_s=round(trained_s, 2),
         total_s=round(time.perf_counter() - started, 2),
     )
 
 
-def _model_warnings(task: SequenceTask, export: bool, splits: Mapping[str, Split]) -> list[str]:
+def _model_warnings(
+    task: SequenceTask, export: bool, splits: Mapping[str, Split], on_padding: OnPadding = "stop"
+) -> list[str]:
     """Return and print the warnings about a network of another package (see `check_foreign_network`)."""
-    shortest = min(int(split.sequences.lengths.min()) for split in splits.values() if len(split.sequences))
-    model_warnings = check_foreign_network(task, export, shortest)
+    model_warnings = check_foreign_network(task, export, _shortest(splits), on_padding=on_padding)
     for line in model_warnings:
         console.print(line, style="yellow", soft_wrap=True)
     return model_warnings
+
+
+def _shortest(splits: Mapping[str, Split]) -> int:
+    """Return the number of tokens of the shortest sequence."""
+    return min(int(split.sequences.lengths.min()) for split in splits.values() if len(split.sequences))
 
 
 def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> RunLogger | None:

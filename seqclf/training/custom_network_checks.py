@@ -26,10 +26,13 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.network import as_network
 from seqclf.models.onnx.export import example_inputs, export_onnx
+from seqclf.models.onnx.layers import RECURRENT
 from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
 from seqclf.training.missing_weights import REMEDY as MISSING_REMEDY
 from seqclf.training.missing_weights import missing_phrase
 from seqclf.training.module import SequenceTask
+from seqclf.training.options import OnPadding
+from seqclf.training.padding_source import find_padding_source
 
 # Checks of a third-party network before training: its logits, its export to ONNX, and whether it ignores padding.
 
@@ -116,12 +119,10 @@ def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "m
     """
     inputs = _padded_batch(fields, shortest)
     together = _array(_run(network, inputs, key))
-    errors = []
-    for row, length in enumerate(inputs["lengths"]):
-        alone = {name: values[row : row + 1] for name, values in inputs.items()}
-        alone = {name: values if name == "lengths" else values[:, :length] for name, values in alone.items()}
-        errors.append(logit_error(_finite_logits(network, alone, key)[0], together[row]))
-    return max(errors)
+    rows = _rows_alone(inputs)
+    return max(
+        logit_error(_finite_logits(network, row, key)[0], logits) for row, logits in zip(rows, together, strict=True)
+    )
 
 
 def describe_value(value: Any) -> str:
@@ -138,6 +139,17 @@ def describe_value(value: Any) -> str:
 def _padded_batch(fields: Sequence[FieldSpec], shortest: int) -> dict[str, np.ndarray]:
     lengths = shortest + np.array(MORE_TOKENS)
     return example_inputs(fields, lengths, shortest + PADDED_WIDTH, np.random.default_rng(SEED))
+
+
+def _rows_alone(inputs: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Return the inputs of each sequence of a batch without its padding."""
+    return [
+        {
+            name: values[row : row + 1] if name == "lengths" else values[row : row + 1, :length]
+            for name, values in inputs.items()
+        }
+        for row, length in enumerate(inputs["lengths"])
+    ]
 
 
 def _finite_logits(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> np.ndarray:
@@ -222,13 +234,26 @@ def check_reloaded(
 MAX_LOGIT_ERROR = 1e-4  # largest accepted `padding_error`; rounding errors are a hundred times smaller
 
 
-def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -> list[str]:
+def check_foreign_network(
+    task: SequenceTask, export: bool, shortest: int = 1, *, on_padding: OnPadding = "stop"
+) -> list[str]:
     """Check the third-party network and the third-party loss of a task, and return a list of warnings.
 
-    The list is empty for networks of this package. `export`: True to check also that the network exports to ONNX.
-    `shortest`: number of tokens of the shortest sequence in the data. Raises InputError unless the network returns
-    logits (B, C) and the loss is a single number. The error names the class of the network or the loss. Raises
-    InputError also if `export` is True and the network cannot be exported.
+    Networks of this package are not checked.
+
+    Args:
+        task: task before its training.
+        export: True to check also that the network exports to ONNX.
+        shortest: number of tokens of the shortest sequence in the data.
+        on_padding: `stop` to reject a network whose logits depend on padding, `allow` to warn only.
+
+    Returns:
+        One warning if the network reads padding and `on_padding` is `allow`, else an empty list.
+
+    Raises:
+        InputError: the network does not return logits (B, C), the loss is not a single number, the logits depend on
+            padding, or the network cannot be exported. The error names the class of the network or the loss, and the
+            module that reads padding.
     """
     hyper: Mapping[str, Any] = task.hparams
     if foreign := _foreign_targets(hyper["loss"], "loss"):
@@ -241,14 +266,67 @@ def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -
     # Run `check_logits` first, so that an error in the code of the network is not reported as a failed export.
     check_logits(network, fields, len(task.classes), foreign[0], shortest)
     error = padding_error(network, fields, foreign[0], shortest)
+    warning = None
+    # This error comes before a failed export, because packing, a remedy against it, changes what is exported.
+    if error > MAX_LOGIT_ERROR:
+        warning = _reads_padding(network, fields, foreign[0], shortest, error)
+        if not np.isfinite(error):  # such a network cannot be used at all, and JSON has no infinite numbers
+            raise warning
+        if on_padding == "stop":
+            raise warning.with_remedy(f"{warning.remedy}, or set runtime.on_padding=allow")
     if export:
         check_exportable(network, fields, foreign[0], shortest)
-    if error <= MAX_LOGIT_ERROR:
-        return []
-    return [
-        f"{foreign[0]}: the logits of a sequence change by up to {error:.1g} with its padding and batch mates, so its "
-        "prediction depends on the rows that are scored with it; let the network read no token beyond lengths"
-    ]
+    return [] if warning is None else [str(warning)]
+
+
+def trained_padding_error(task: SequenceTask, shortest: int = 1) -> float | None:
+    """Return the `padding_error` of the trained model of a task, None for a network of this package.
+
+    The model is a copy on the CPU in float32: an ensemble as a whole, and a network with its wide path. Raises
+    InputError if its logits are not finite.
+    """
+    hyper: Mapping[str, Any] = task.hparams
+    foreign = _foreign_targets(hyper["model"], "model")
+    if not foreign:
+        return None
+    model = copy.deepcopy(task.model).cpu().float()
+    error = padding_error(model, hyper["dataset"]["fields"], foreign[0], shortest)
+    if not np.isfinite(error):
+        raise InputError(foreign[0], "the logits of a padded batch are not finite", "train with debug=nan")
+    return error
+
+
+def _reads_padding(
+    network: nn.Module, fields: Sequence[FieldSpec], key: str, shortest: int, error: float
+) -> InputError:
+    """Return the error of a network that reads padding. The error names the module, if the module can be told.
+
+    Raises InputError if the network is random in evaluation mode, because then its logits always change.
+    """
+    inputs = _padded_batch(fields, shortest)
+
+    def run(batch: Mapping[str, np.ndarray]) -> np.ndarray:
+        return _array(_run(network, dict(batch), key))
+
+    if np.isfinite(error) and logit_error(run(inputs), run(inputs)) > MAX_LOGIT_ERROR:
+        raise InputError(
+            key,
+            "the logits of the same batch differ between two runs in evaluation mode",
+            "use nn.Dropout, or F.dropout with training=self.training",
+        )
+    source = find_padding_source(network, inputs, _rows_alone(inputs), run)
+    remedy = "let it read no token beyond lengths"
+    if source is not None and isinstance(source.module, nn.RNNBase):
+        remedy = (
+            f"read the tokens with {RECURRENT}, which skips padding, or pack them by lengths (an export then needs an "
+            "onnx_form)"
+        )
+    named = "" if source is None else f"{source.title} reads padding: "
+    problem = (
+        f"{named}the logits of a sequence change by up to {error:.2g} with its padding and batch mates, so its "
+        "prediction depends on the rows that are scored with it"
+    )
+    return InputError(key, problem, remedy)
 
 
 def check_loss(loss: nn.Module, num_classes: int, key: str = "loss") -> None:

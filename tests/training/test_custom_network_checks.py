@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
+from seqclf.models.onnx.layers import RECURRENT
+from seqclf.models.recurrent import Recurrent
 from seqclf.runs.fit import _model_warnings
-from seqclf.training.custom_network_checks import check_foreign_network
+from seqclf.training.custom_network_checks import check_foreign_network, trained_padding_error
 
 HERE = __name__
 
@@ -30,6 +33,122 @@ class Mixing(Tokenwise):
 
     def forward(self, tokens, lengths, host_lengths):
         return self.linear(tokens + tokens.mean(dim=(0, 1))), lengths, host_lengths
+
+
+class PlainBackward(Tokenwise):
+    """The backward direction starts in the padding."""
+
+    def __init__(self, input_size, *, hidden_size):
+        super().__init__(input_size, hidden_size=hidden_size)
+        self.lstm = nn.LSTM(input_size, hidden_size // 2, batch_first=True, bidirectional=True)
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.lstm(tokens)[0], lengths, host_lengths
+
+
+class Packed(PlainBackward):
+    """Reads the tokens alone."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.read_packed(tokens, host_lengths), lengths, host_lengths
+
+    def read_packed(self, tokens, lengths):
+        packed = pack_padded_sequence(tokens, torch.from_numpy(lengths), batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=tokens.shape[1])[0]
+
+
+class PackedTooLong(Packed):
+    """Packs padding too."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.read_packed(tokens, np.full(len(tokens), tokens.shape[1])), lengths, host_lengths
+
+
+class OwnRecurrent(Tokenwise):
+    """A bidirectional recurrent layer of seqclf, as the remedy says."""
+
+    def __init__(self, input_size, *, hidden_size):
+        super().__init__(input_size, hidden_size=hidden_size)
+        self.recurrent = Recurrent(input_size, cell="lstm", hidden_size=hidden_size, bidirectional=True)
+        self.size = self.recurrent.size
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.recurrent(tokens, lengths, host_lengths)
+
+
+class FinalState(Tokenwise):
+    """Takes the state after the padding."""
+
+    def __init__(self, input_size, *, hidden_size):
+        super().__init__(input_size, hidden_size=hidden_size)
+        self.gru = nn.GRU(input_size, hidden_size, batch_first=True)
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.gru(tokens)[1].transpose(0, 1), lengths.clamp(max=1), host_lengths
+
+
+class PlainForward(FinalState):
+    """The outputs at tokens know no padding, and nothing uses the final state."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.gru(tokens)[0], lengths, host_lengths
+
+
+class MeanOfOutputs(FinalState):
+    """The outputs are right, and the final state is not used, but the mean is over padding too."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        outputs = self.gru(tokens)[0]
+        return outputs + outputs.mean(dim=1, keepdim=True), lengths, host_lengths
+
+
+class MeanOfAll(Tokenwise):
+    def forward(self, tokens, lengths, host_lengths):
+        return self.linear(tokens.mean(dim=1, keepdim=True)).expand(-1, tokens.shape[1], -1), lengths, host_lengths
+
+
+class Unmasked(Tokenwise):
+    """The window of the last token reaches into the padding."""
+
+    def __init__(self, input_size, *, hidden_size):
+        super().__init__(input_size, hidden_size=hidden_size)
+        self.convolution = nn.Conv1d(input_size, hidden_size, 3, padding="same")
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.convolution(tokens.mT).mT, lengths, host_lengths
+
+
+class Looped(FinalState):
+    """A loop over tokens, whose last state is that after the padding."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        state = None
+        for token in tokens.unbind(dim=1):
+            outputs, state = self.gru(token[:, None], state)
+        return outputs, lengths.clamp(max=1), host_lengths
+
+
+class AlwaysDropping(Tokenwise):
+    """Drops values in evaluation mode too."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        return nn.functional.dropout(self.linear(tokens)), lengths, host_lengths
+
+
+class MeanNetwork(nn.Module):
+    """Its own code, in no layer, reads the padding."""
+
+    def __init__(self, fields, num_classes):
+        super().__init__()
+        self.linear = nn.Linear(2, num_classes)
+
+    def forward(self, fields, lengths, host_lengths):
+        return self.linear(fields["value"].mean(dim=1))
+
+
+class Overflowing(Tokenwise):
+    def forward(self, tokens, lengths, host_lengths):
+        return self.linear(tokens / (lengths == tokens.shape[1])[:, None, None]), lengths, host_lengths
 
 
 class Branching(Tokenwise):
@@ -110,9 +229,72 @@ def test_an_encoder_that_leaves_padding_alone_gets_no_warning(task, with_encoder
     assert checked.training and all(torch.equal(value, weights[name]) for name, value in checked.state_dict().items())
 
 
-def test_an_encoder_that_mixes_sequences_is_named(task, with_encoder):
-    (line,) = check_foreign_network(with_encoder(task, "Mixing"), export=False)
-    assert line.startswith(f"model.encoder._target_={HERE}.Mixing: the logits of a sequence change by up to ")
+READING_PADDING = {  # encoder → module that reads padding
+    "Mixing": "encoder (Mixing)",
+    "PlainBackward": "encoder.lstm (LSTM)",
+    "FinalState": "encoder.gru (GRU)",
+    "MeanOfAll": "encoder (MeanOfAll)",
+    "MeanOfOutputs": "encoder (MeanOfOutputs)",
+    "Looped": "encoder (Looped)",
+    "Unmasked": "encoder.convolution (Conv1d)",
+    "PackedTooLong": "encoder (PackedTooLong)",  # it cannot be exported either, which must not be the error
+}
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("name", READING_PADDING)
+def test_an_encoder_that_reads_padding_is_rejected_with_the_module(task, with_encoder, name, members):
+    checked = with_encoder(task, name, members).train()
+    weights = {name: value.clone() for name, value in checked.state_dict().items()}
+    with pytest.raises(InputError) as caught:
+        check_foreign_network(checked, export=True)
+    assert caught.value.where == f"model.encoder._target_={HERE}.{name}"
+    assert caught.value.problem.startswith(f"{READING_PADDING[name]} reads padding: ")
+    assert "runtime.on_padding=allow" in caught.value.remedy
+    is_recurrent = READING_PADDING[name] in ("encoder.lstm (LSTM)", "encoder.gru (GRU)")
+    assert (RECURRENT in caught.value.remedy) == is_recurrent
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in checked.modules())
+    assert checked.training and all(torch.equal(value, weights[name]) for name, value in checked.state_dict().items())
+
+
+@pytest.mark.parametrize(("name", "export"), [("PlainForward", True), ("Packed", False), ("OwnRecurrent", True)])
+def test_an_encoder_whose_outputs_at_tokens_are_right_is_accepted(task, with_encoder, name, export):
+    assert check_foreign_network(with_encoder(task, name), export) == []
+
+
+def test_a_network_whose_own_code_reads_padding_is_named_by_its_key_alone(task):
+    checked = with_part(task, model={"_target_": f"{HERE}.MeanNetwork", "members": 1})
+    with pytest.raises(InputError, match=r"^model\._target_=.*MeanNetwork: the logits of a sequence change by up to "):
+        check_foreign_network(checked, export=False)
+
+
+@pytest.mark.parametrize("on_padding", ["stop", "allow"])
+def test_a_network_that_is_random_in_evaluation_is_not_said_to_read_padding(task, with_encoder, on_padding):
+    with pytest.raises(InputError, match=r"AlwaysDropping: .* differ between two runs .*training=self\.training$"):
+        check_foreign_network(with_encoder(task, "AlwaysDropping"), export=False, on_padding=on_padding)
+
+
+def test_an_encoder_that_reads_padding_may_be_allowed(task, with_encoder):
+    checked = with_encoder(task, "PlainBackward")
+    (line,) = check_foreign_network(checked, export=False, on_padding="allow")
+    assert f"{trained_padding_error(checked):.2g}" in line and "encoder.lstm (LSTM)" in line
+
+
+def test_padding_that_makes_logits_infinite_is_never_allowed(task, with_encoder):
+    with pytest.raises(InputError) as caught:
+        check_foreign_network(with_encoder(task, "Overflowing"), export=False, on_padding="allow")
+    assert "Overflowing" in caught.value.where and "on_padding" not in caught.value.remedy
+
+
+def test_the_padding_error_of_a_trained_model_is_that_of_its_present_weights(task, with_encoder):
+    checked = with_encoder(task, "PlainBackward", members=2)
+    before = trained_padding_error(checked)
+    with torch.no_grad():
+        for member in checked.model.members:
+            for weight in member.encoder.lstm.parameters():
+                weight.zero_()
+    assert before > 1e-3 and trained_padding_error(checked) < 1e-6
+    assert trained_padding_error(task()) is None
 
 
 def test_an_encoder_that_cannot_be_exported_is_refused_unless_nothing_is_exported(task, with_encoder):

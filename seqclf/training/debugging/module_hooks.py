@@ -52,8 +52,7 @@ class ModuleHooks:
         >>> ModuleHooks(nn.Sequential(nn.Linear(2, 3)), print).title("0")
         '0 (Linear)'
         """
-        class_name = type(self.modules[name]).__name__
-        return f"{name} ({class_name})" if name else class_name
+        return module_title(name, self.modules[name])
 
     def remove(self) -> None:
         """Remove the hooks from all modules."""
@@ -84,6 +83,12 @@ class ModuleHooks:
 
     def _pass_gradient(self, name: str, role: str, packed: PackedSequence | None, gradient: Tensor) -> None:
         self.visit(name, role, gradient if packed is None else packed._replace(data=gradient), None)
+
+
+def module_title(name: str, module: nn.Module) -> str:
+    """Return the name of a module followed by its class, or the class alone if the name is empty."""
+    class_name = type(module).__name__
+    return f"{name} ({class_name})" if name else class_name
 
 
 def _is_packed(value: Any) -> bool:

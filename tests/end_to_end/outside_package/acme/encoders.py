@@ -47,3 +47,15 @@ class PlainLSTM(nn.Module):
 
     def forward(self, tokens, lengths, host_lengths):
         return self.lstm(tokens)[0], lengths, host_lengths
+
+
+class PlainBidirectional(nn.Module):
+    """PyTorch's own LSTM, in both directions: the backward one starts in the padding."""
+
+    def __init__(self, input_size, *, hidden_size):
+        super().__init__()
+        self.size = 2 * hidden_size
+        self.lstm = nn.LSTM(input_size, hidden_size, batch_first=True, bidirectional=True)
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.lstm(tokens)[0], lengths, host_lengths
