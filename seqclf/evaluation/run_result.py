@@ -32,6 +32,7 @@ REASONS = {  # dict kind of alarm → reason against using the model
     "below_majority": "always saying the largest class is right as often",
     NOT_BETTER: "it is not shown to beat a model that ignores the order",
 }
+READS_PADDING = "its network reads padding, so its predictions depend on the rows that are scored with them"
 
 
 def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is_apart: bool = True) -> list[str]:
@@ -126,7 +127,8 @@ class RunResult:
     @property
     def not_yet(self) -> list[str]:
         """Reasons against the use of the model (see `reasons_against`)."""
-        return reasons_against(self.metrics, self.decision, self.split, is_apart=self.is_apart)
+        reasons = reasons_against(self.metrics, self.decision, self.split, is_apart=self.is_apart)
+        return reasons if self.padding_error is None else [*reasons, READS_PADDING]
 
     def scores(self) -> dict[str, dict[str, float]]:
         """Return dict split → `metric_key` → score, with the scores of the order-blind baseline as split `baseline`."""

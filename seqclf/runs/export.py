@@ -32,7 +32,7 @@ from seqclf.system.atomic_files import exchange, explain_disk_errors, scratch_fo
 from seqclf.system.environment import package_versions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
-from seqclf.training.custom_network_checks import MAX_LOGIT_ERROR, trained_padding_error
+from seqclf.training.custom_network_checks import trained_padding_error
 from seqclf.training.module import SequenceTask
 
 PARITY_SEED = 0
@@ -183,8 +183,7 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
         halting["halting"] = run_metrics.get("halting", {"threshold": None, "splits": {}})
     padding_error = run_metrics.get("padding_error")
     if padding_error is None:  # a bundle without the metrics of its run says too that its network reads padding
-        measured = trained_padding_error(task)
-        padding_error = measured if measured is not None and measured > MAX_LOGIT_ERROR else None
+        padding_error = trained_padding_error(task)
     return {
         "classes": dataset["classes"],
         "positive": dataset["positive"],

@@ -280,10 +280,10 @@ def check_foreign_network(
 
 
 def trained_padding_error(task: SequenceTask, shortest: int = 1) -> float | None:
-    """Return the `padding_error` of the trained model of a task, None for a network of this package.
+    """Return the `padding_error` of the trained model of a task, None for a model that ignores padding.
 
-    The model is a copy on the CPU in float32: an ensemble as a whole, and a network with its wide path. Raises
-    InputError if its logits are not finite.
+    Networks of this package do. The model is a copy on the CPU in float32: an ensemble as a whole, and a network with
+    its wide path. Raises InputError if its logits are not finite.
     """
     hyper: Mapping[str, Any] = task.hparams
     foreign = _foreign_targets(hyper["model"], "model")
@@ -293,7 +293,7 @@ def trained_padding_error(task: SequenceTask, shortest: int = 1) -> float | None
     error = padding_error(model, hyper["dataset"]["fields"], foreign[0], shortest)
     if not np.isfinite(error):
         raise InputError(foreign[0], "the logits of a padded batch are not finite", "train with debug=nan")
-    return error
+    return error if error > MAX_LOGIT_ERROR else None
 
 
 def _reads_padding(
