@@ -293,7 +293,7 @@ def test_the_padding_error_of_a_trained_model_is_that_of_its_present_weights(tas
         for member in checked.model.members:
             for weight in member.encoder.lstm.parameters():
                 weight.zero_()
-    assert before > 1e-3 and trained_padding_error(checked) < 1e-6
+    assert before > 1e-3 and trained_padding_error(checked) is None
     assert trained_padding_error(task()) is None
 
 
