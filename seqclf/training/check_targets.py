@@ -29,6 +29,7 @@ from seqclf.config.targets import (
     require_complete,
     require_finite,
     require_known,
+    targets,
 )
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
@@ -167,7 +168,8 @@ def _resolve_classifier(
     of_encoder_alone = {name: value for name, value in settings.items() if name not in ("encoder", *of_classifier)}
     check_values("model", located, of_encoder_alone)
     # A task (`written` is None) builds its network immediately, which checks the encoder as well.
-    if written is not None and not is_foreign(block["_target_"]):
+    # Third-party code, such as a recurrent cell in the block, may not work on the device `meta`.
+    if written is not None and not any(is_foreign(target) for _, target in targets(block, "model.encoder")):
         _check_encoder(network, {**of_encoder_alone, **block}, of_encoder)
     return settings
 
