@@ -39,10 +39,10 @@ class MatrixMemory(RecurrentCell):
         value, key, query, gate = self.linear_2(torch.cat([inputs, state["hidden"]], dim=-1)).split(self.parts, dim=-1)
         forget = gate.sigmoid()
         weight = forget[:, 0] * state["weight"] + 1
-        memory = forget[..., None] * state["memory"] + value.tanh()[..., None] * functional.softmax(key, -1)[:, None]
-        reading = (memory @ query[..., None])[..., 0] / weight[:, None]
-        hidden = self.norm(reading).tanh()
-        return hidden + value, {"hidden": hidden, "memory": memory, "weight": weight}
+        value = self.norm(value)
+        memory = forget[..., None] * state["memory"] + value[..., None] * functional.softmax(key, -1)[:, None]
+        hidden = ((memory @ query[..., None])[..., 0] / weight[:, None]).tanh()
+        return hidden, {"hidden": hidden, "memory": memory, "weight": weight}
 
 
 CELLS = {"gru": GRU, "matrix": MatrixMemory}

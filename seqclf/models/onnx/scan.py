@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from seqclf.errors import InputError, first_line
+from seqclf.errors import InputError
 
 REMEDY = "write it with tensor operations, such as torch.where instead of if, or set export=false"
+
+ABOUT_SCAN = "This higher order operator"
 
 # (token (B, D), is_token (B,), states) → output (B, size), new states
 Step = Callable[[Tensor, Tensor, Sequence[Tensor]], tuple[Tensor, list[Tensor]]]
@@ -39,11 +41,10 @@ def scan_tokens(
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason of the innermost cause. The error of `scan` itself names neither the cell nor the reason."""
-    cause: BaseException = error
-    while inner := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__):
-        cause = inner
-    text = first_line(cause)
+    """Return the reason of the failure, without the first line, in which `scan` speaks about itself."""
+    text = str(error)
     if "data-dependent" in text.lower():
         return "depends on the values of tensors, as by an if or int() of a tensor"
-    return f"fails ({type(cause).__name__}: {text})"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    line = next((line for line in lines if not line.startswith(ABOUT_SCAN)), type(error).__name__)
+    return f"fails ({line})"
