@@ -62,13 +62,17 @@ class CellRecurrent(SequenceEncoder):
                 "the first layer cannot be residual",
             )
         self.dropout = TokenDropout(dropout, variational)
-        self.forward_cells, self.backward_cells = nn.ModuleList(), nn.ModuleList()
-        for _ in range(layers):
-            for cells in (self.forward_cells, self.backward_cells) if bidirectional else (self.forward_cells,):
-                cells.append(_build_cell(cell, input_size, hidden_size))
-            input_size = sum(int(cells[-1].size) for cells in (self.forward_cells, self.backward_cells) if len(cells))
         self.size = input_size
-        self.backward_size = int(self.backward_cells[-1].size) if bidirectional else 0
+        forward_cells, backward_cells = [], []
+        for _ in range(layers):
+            forward_cells.append(_build_cell(cell, self.size, hidden_size))
+            if bidirectional:
+                backward_cells.append(_build_cell(cell, self.size, hidden_size))
+                self.backward_size = backward_cells[-1].size
+            self.size = forward_cells[-1].size + self.backward_size
+        # PyTorch annotates the modules of a ModuleList as Module.
+        self.forward_cells: Any = nn.ModuleList(forward_cells)
+        self.backward_cells: Any = nn.ModuleList(backward_cells)
         self.first_residual = layers - residual_layers
         self.scales = nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(residual_layers))
 

@@ -1,4 +1,4 @@
-"""Base class of recurrent cells. A cell reads one token of each sequence, and `CellRecurrent` runs it over all tokens."""
+"""Base class of recurrent cells. A cell reads one token at a time, and `CellRecurrent` runs it over sequences."""
 
 from __future__ import annotations
 

@@ -22,27 +22,25 @@ class GRU(RecurrentCell):
 
 
 class MatrixMemory(RecurrentCell):
-    """A fast weight memory: a matrix with gated outer products, a running count and a normalized reading.
+    """A fast weight memory: a matrix of gated outer products, a running count from 1, and what was read last.
 
-    Its modules have names that ONNX uses for nodes.
+    Its layer has a name that ONNX uses for nodes. No layer norm, which would multiply rounding errors.
     """
 
     def __init__(self, input_size, hidden_size, *, keys=4):
         super().__init__()
         self.size = hidden_size
-        self.states = [State("memory", (hidden_size, keys)), State("weight", (), 1.0), State("hidden", (hidden_size,))]
+        self.states = [State("memory", (hidden_size, keys)), State("count", (), 1.0), State("hidden", (hidden_size,))]
         self.linear_2 = nn.Linear(input_size + hidden_size, hidden_size + 2 * keys + 1)
-        self.norm = nn.LayerNorm(hidden_size)
         self.parts = [hidden_size, keys, keys, 1]
 
     def step(self, inputs, state):
         value, key, query, gate = self.linear_2(torch.cat([inputs, state["hidden"]], dim=-1)).split(self.parts, dim=-1)
         forget = gate.sigmoid()
-        weight = forget[:, 0] * state["weight"] + 1
-        value = self.norm(value)
-        memory = forget[..., None] * state["memory"] + value[..., None] * functional.softmax(key, -1)[:, None]
-        hidden = ((memory @ query[..., None])[..., 0] / weight[:, None]).tanh()
-        return hidden, {"hidden": hidden, "memory": memory, "weight": weight}
+        count = forget[:, 0] * state["count"] + 1
+        memory = forget[..., None] * state["memory"] + value.tanh()[..., None] * functional.softmax(key, -1)[:, None]
+        hidden = (value + (memory @ query[..., None])[..., 0] / count[:, None]).tanh()
+        return hidden, {"hidden": hidden, "memory": memory, "count": count}
 
 
 CELLS = {"gru": GRU, "matrix": MatrixMemory}
