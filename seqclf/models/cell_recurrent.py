@@ -84,15 +84,17 @@ class CellRecurrent(SequenceEncoder):
         order = flip_order(lengths, tokens.shape[1]) if self.backward_cells else None
         for index, cell in enumerate(self.forward_cells):
             inputs = self.dropout(tokens) if index else tokens  # the caller applied dropout to the first input
-            outputs, _ = run_cell(cell, inputs, inside, initial_states(cell, inputs), shortest)
+            outputs = self._run(cell, inputs, inside, shortest)
             if order is not None:
                 # Reverse the tokens of each sequence, so that the backward direction starts at the last token.
-                backward = self.backward_cells[index]
-                start = initial_states(backward, inputs)
-                flipped, _ = run_cell(backward, reorder(inputs, order), inside, start, shortest)
+                flipped = self._run(self.backward_cells[index], reorder(inputs, order), inside, shortest)
                 outputs = torch.cat([outputs, reorder(flipped, order)], dim=-1)
             tokens = self.joined(index, tokens, outputs)
         return tokens, lengths, host_lengths
+
+    def _run(self, cell: RecurrentCell, tokens: Tensor, inside: Tensor, shortest: int) -> Tensor:
+        start = initial_states(cell, tokens)
+        return run_cell(cell, tokens, inside, start, shortest=shortest, keeps_states=False)[0]
 
     def joined(self, layer: int, inputs: Tensor, outputs: Tensor) -> Tensor:
         """Return the tokens after a layer: its outputs, added to its inputs if the layer is residual."""
