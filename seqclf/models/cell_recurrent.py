@@ -108,7 +108,7 @@ class CellRecurrent(SequenceEncoder):
 
 def _build_cell(config: Mapping[str, Any], input_size: int, hidden_size: int) -> RecurrentCell:
     if "_target_" not in config:
-        raise InputError(KEY, "names no class", f"set {KEY}._target_")
+        raise InputError(KEY, "names no class", f"write +{KEY}._target_=mypackage.cells.Cell")
     located = locate_subclass(config["_target_"], RecurrentCell, f"{KEY}._target_")
     settings = {name: value for name, value in config.items() if name != "_target_"}
     provided = {"input_size": input_size}
