@@ -1,5 +1,7 @@
 """Any recurrent cell in training, in ONNX and chunk by chunk, against each other and against PyTorch's GRU."""
 
+import copy
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -40,7 +42,7 @@ def network(kind, base=SequenceClassifier, **options):
     built = base(FIELDS, 4, encoder=settings(kind), **{**PLAIN, "pooling": "last+max", **options}).eval()
     with torch.no_grad():
         for weight in built.parameters():
-            weight.add_(0.2 * torch.randn_like(weight))
+            weight.add_(0.1 * torch.randn_like(weight))
     return built
 
 
@@ -89,6 +91,7 @@ def rows_alone(model, inputs):
 def compare(kind, layers, bidirectional, batches, folder):
     """Compare ONNX, chunks and rows alone to the eager network, on random batches."""
     model = network(kind, layers=layers, bidirectional=bidirectional)
+    precise = copy.deepcopy(model).double()
     session = exported(model, folder / "model.onnx")
     graph = onnx.load(folder / "model.onnx").graph
     scans = [node for node in graph.node if node.op_type == "Scan"]
@@ -100,7 +103,9 @@ def compare(kind, layers, bidirectional, batches, folder):
         expected = eager(model, inputs)
         assert np.isfinite(expected).all()
         assert logit_error(session.run(["logits"], inputs)[0], expected) <= TOLERANCE
-        assert logit_error(rows_alone(model, inputs), expected) <= TOLERANCE
+        # In float64, because float32 rounds products of one row and of several differently.
+        wide = {**inputs, "linear_2": inputs["linear_2"].astype(np.float64)}
+        assert logit_error(rows_alone(precise, wide), eager(precise, wide)) <= 1e-12
         if steps is not None:
             fields = {name: values for name, values in inputs.items() if name != "lengths"}
             chunk = int(generator.integers(1, 9))
