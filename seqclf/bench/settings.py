@@ -21,7 +21,7 @@ from seqclf.config.hints import must_be_one_of
 from seqclf.config.hydra_command import check_config, config_folders, typed_overrides, user_error
 from seqclf.config.override_checks import TypedArguments
 from seqclf.config.override_text import key_of
-from seqclf.config.targets import Config, is_foreign, locate
+from seqclf.config.targets import Config, is_foreign, locate, targets
 from seqclf.config.user_keys import written_keys, written_with
 from seqclf.documents.terminal import show_line
 from seqclf.errors import InputError
@@ -91,9 +91,9 @@ def _check_network(model: Mapping[str, Any]) -> None:
     network = locate(model["_target_"], "model._target_")
     if is_foreign(model["_target_"]) or not issubclass(network, SequenceClassifier):
         raise InputError(f"model._target_={model['_target_']}", "cannot be timed", BUILT_IN)
-    encoder = model["encoder"]["_target_"]
-    if is_foreign(encoder):
-        raise InputError(f"model.encoder._target_={encoder}", "cannot be timed", BUILT_IN)
+    for key, target in targets(model["encoder"], "model.encoder"):
+        if is_foreign(target):
+            raise InputError(f"{key}={target}", "cannot be timed", BUILT_IN)
 
 
 # A comparison of models needs one config for each model, so the benchmark config is composed once for each model.

@@ -101,8 +101,8 @@ class Recurrent(SequenceEncoder):
             outputs = self._run(layer, inputs, host_lengths)
             if order is not None:
                 # Reverse the tokens of each sequence, so that the backward direction starts at the last token.
-                flipped = self._run(self.backward_layers[index], _reorder(inputs, order), host_lengths)
-                outputs = torch.cat([outputs, _reorder(flipped, order)], dim=-1)
+                flipped = self._run(self.backward_layers[index], reorder(inputs, order), host_lengths)
+                outputs = torch.cat([outputs, reorder(flipped, order)], dim=-1)
             residual = index - self.first_residual
             tokens = outputs if residual < 0 else tokens + self.scales[residual] * outputs
         return tokens, lengths, host_lengths
@@ -151,7 +151,8 @@ def _cpu_runs_lstm_in(dtype: torch.dtype) -> bool:
     return True
 
 
-def _reorder(tokens: Tensor, order: Tensor) -> Tensor:
+def reorder(tokens: Tensor, order: Tensor) -> Tensor:
+    """Return the tokens (B, T, D) in the order of the indices `order` (B, T) (see `flip_order`)."""
     return tokens.gather(1, order[..., None].expand(-1, -1, tokens.shape[-1]))
 
 

@@ -15,4 +15,4 @@ class State(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
-    initial: float
+    initial: float = 0.0

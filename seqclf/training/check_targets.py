@@ -29,6 +29,7 @@ from seqclf.config.targets import (
     require_complete,
     require_finite,
     require_known,
+    targets,
 )
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
@@ -168,7 +169,10 @@ def _resolve_classifier(
     check_values("model", located, of_encoder_alone)
     # A task (`written` is None) builds its network immediately, which checks the encoder as well.
     if written is not None and not is_foreign(block["_target_"]):
-        _check_encoder(network, {**of_encoder_alone, **block}, of_encoder)
+        _check_parts(block)
+        # Third-party code, such as a recurrent cell in the block, may not work on the device `meta`.
+        if not any(is_foreign(target) for _, target in targets(block, "model.encoder")):
+            _check_encoder(network, {**of_encoder_alone, **block}, of_encoder)
     return settings
 
 
@@ -179,6 +183,17 @@ def _missing(owner: type, named: Collection[str]) -> Config:
     """
     defaults = {} if is_foreign(owner.__module__) else defaults_of(owner)
     return {name: value for name, value in defaults.items() if name not in named}
+
+
+def _check_parts(block: Mapping[str, Any]) -> None:
+    """Raise InputError if the config of a part of an encoder, such as a recurrent cell, has a wrong argument."""
+    for name, part in block.items():
+        if isinstance(part, Mapping) and "_target_" in part:
+            key = f"model.encoder.{name}"
+            located = locate_subclass(part["_target_"], nn.Module, f"{key}._target_")
+            arguments = {argument: value for argument, value in part.items() if argument != "_target_"}
+            require_known(key, arguments, arguments_of(located))
+            check_values(key, located, arguments)
 
 
 def _check_encoder(network: type[SequenceClassifier], settings: Config, taken: Arguments) -> None:

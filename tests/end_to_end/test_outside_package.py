@@ -134,6 +134,7 @@ def test_a_bundle_needs_the_package_for_its_field_kind_alone(shell, trained):
     ("heading", "file"),
     [
         ("An encoder", "encoders.py"),
+        ("A recurrent cell", "cells.py"),
         ("A field kind", "points.py"),
         ("A callback", "callbacks.py"),
         ("A report section", "costs.py"),

@@ -141,9 +141,13 @@ def _rename(graph: onnx_ir.Graph, weights: Collection[str]) -> None:
 
 
 def _order_initializers(graph: onnx_ir.Graph) -> None:
-    """Sort the initializers in the order in which the nodes first use them."""
-    read = (value for node in graph for value in _read_values(node) if value.is_initializer())
-    ordered = dict.fromkeys([*(value for value in read if value.graph is graph), *graph.initializers.values()])
+    """Sort the initializers in the order in which the nodes first use them, and drop those that nothing uses.
+
+    The exporter leaves some behind when it converts a `scan`, and ONNX Runtime warns about each.
+    """
+    read = [value for node in graph for value in _read_values(node)]
+    used = [value for value in (*read, *graph.outputs) if value.is_initializer()]
+    ordered = dict.fromkeys(value for value in used if value.graph is graph)
     graph.initializers.clear()
     for value in ordered:
         graph.initializers[value.name] = value

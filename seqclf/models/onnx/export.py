@@ -104,7 +104,8 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    with _quiet():
+    # Without gradients, because PyTorch cannot export a `scan` of a cell that multiplies a weight by a symbolic size.
+    with _quiet(), torch.no_grad():
         exported = _Exported(_copy(classifier, tensors, key).cpu().float().eval()).eval()
         try:
             replace_modules(exported)
@@ -138,7 +139,7 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
     more = {name: torch.tensor(value) for name, value in step.more_inputs.items()}
     field_axes, length_axes = _free_axes(tensors)
     state_axes = [{0: length_axes[0]} for _ in states]
-    with _quiet():
+    with _quiet(), torch.no_grad():
         exported = _ExportedStep(step).eval()
         try:
             replace_modules(exported)

@@ -161,9 +161,16 @@ OF_RECURRENT = ("layers", "hidden_size", "embedding_size", "cell", "bidirectiona
 OF_ENCODER = {
     "seqclf.models.recurrent.Recurrent": OF_RECURRENT,
     "seqclf.models.conv_recurrent.ConvRecurrent": (*OF_RECURRENT, "channels"),
+    "seqclf.extend.CellRecurrent": ("layers",),
     "seqclf.models.transformer.Transformer": ("layers", "hidden_size", "embedding_size", "heads", "expansion"),
     "seqclf.models.tree_lstm.TreeLSTM": ("hidden_size", "embedding_size"),
 }
+# Encoders whose added layers are residual.
+RESIDUAL = (
+    "seqclf.models.recurrent.Recurrent",
+    "seqclf.models.conv_recurrent.ConvRecurrent",
+    "seqclf.extend.CellRecurrent",
+)
 # dict classifier class → keys that cannot change with any encoder
 FIXED = {"seqclf.models.adaptive.AdaptiveClassifier": ("bidirectional",)}  # an adaptive model is always unidirectional
 WIDTHS = ("hidden_size", "embedding_size", "channels", "heads", "expansion")
@@ -201,7 +208,7 @@ def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Confi
             raise InputError(entry, "is the value already", "remove it")
         if name in WIDTHS and value < block[name]:
             raise InputError(entry, f"must be above {block[name]}, its value", "a model grows only")
-        if name == "layers" and "cell" in OF_ENCODER[changed["encoder"]["_target_"]]:
+        if name == "layers" and changed["encoder"]["_target_"] in RESIDUAL:
             of_stack = {**changed, **changed["encoder"]}
             block["residual_layers"] = max(0, of_stack.get("residual_layers", 0) + value - of_stack["layers"])
             if block is not changed:

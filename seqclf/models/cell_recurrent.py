@@ -1,0 +1,147 @@
+"""Recurrent encoder of stacked layers of any recurrent cell. Padding does not change the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqclf.config.argument_types import check_values, checks_values
+from seqclf.config.options import Count, ZeroOrMore
+from seqclf.config.targets import arguments_of, build, check_arguments, locate_subclass
+from seqclf.errors import InputError
+from seqclf.models.embedding import TokenDropout
+from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.options import DropoutShare
+from seqclf.models.pooling import token_mask
+from seqclf.models.recurrent import flip_order, reorder
+from seqclf.models.recurrent_cell import RecurrentCell, check_cell, initial_states, run_cell
+from seqclf.models.running_state import State
+
+KEY = "model.encoder.cell"
+
+
+class CellRecurrent(SequenceEncoder):
+    """Encoder of stacked layers of a `RecurrentCell`: (B, T, `input_size`) and lengths (B,) → (B, T, `self.size`).
+
+    `cell`: config of the cell, with its class in `_target_`. Each layer and direction has its own cell. The constructor
+    of the cell gets `input_size`, `hidden_size` if it takes this argument, and the other keys of the config. The other
+    arguments are those of `Recurrent`.
+
+    The ONNX export has one `Scan` for each layer and direction. A unidirectional encoder has a streaming form. Raises
+    InputError if a step of the cell has results of other shapes than the cell declares, or changes a state in place.
+
+        model:
+          encoder:
+            _target_: seqclf.extend.CellRecurrent
+            cell:
+              _target_: mypackage.cells.Leaky
+    """
+
+    @checks_values("model")
+    def __init__(
+        self,
+        input_size: int,
+        *,
+        cell: Mapping[str, Any],
+        hidden_size: Count = 96,
+        layers: Count = 1,
+        residual_layers: ZeroOrMore = 0,
+        bidirectional: bool = True,
+        dropout: DropoutShare = 0.25,
+        variational: bool = False,
+    ):
+        super().__init__()
+        if residual_layers >= layers:
+            raise InputError(
+                f"model.residual_layers={residual_layers}",
+                f"must be at least 0 and less than model.layers={layers}",
+                "the first layer cannot be residual",
+            )
+        self.dropout = TokenDropout(dropout, variational)
+        self.size = input_size
+        forward_cells, backward_cells = [], []
+        for _ in range(layers):
+            forward_cells.append(_build_cell(cell, self.size, hidden_size))
+            if bidirectional:
+                backward_cells.append(_build_cell(cell, self.size, hidden_size))
+                self.backward_size = backward_cells[-1].size
+            self.size = forward_cells[-1].size + self.backward_size
+        # PyTorch annotates the modules of a ModuleList as Module.
+        self.forward_cells: Any = nn.ModuleList(forward_cells)
+        self.backward_cells: Any = nn.ModuleList(backward_cells)
+        self.first_residual = layers - residual_layers
+        self.scales = nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(residual_layers))
+
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
+        inside = token_mask(lengths, tokens.shape[1])
+        shortest = 0 if host_lengths is None else int(host_lengths.min())
+        order = flip_order(lengths, tokens.shape[1]) if self.backward_cells else None
+        for index, cell in enumerate(self.forward_cells):
+            inputs = self.dropout(tokens) if index else tokens  # the caller applied dropout to the first input
+            outputs = self._run(cell, inputs, inside, shortest)
+            if order is not None:
+                # Reverse the tokens of each sequence, so that the backward direction starts at the last token.
+                flipped = self._run(self.backward_cells[index], reorder(inputs, order), inside, shortest)
+                outputs = torch.cat([outputs, reorder(flipped, order)], dim=-1)
+            tokens = self.joined(index, tokens, outputs)
+        return tokens, lengths, host_lengths
+
+    def _run(self, cell: RecurrentCell, tokens: Tensor, inside: Tensor, shortest: int) -> Tensor:
+        start = initial_states(cell, tokens)
+        return run_cell(cell, tokens, inside, start, shortest=shortest, keeps_states=False)[0]
+
+    def joined(self, layer: int, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Return the tokens after a layer: its outputs, added to its inputs if the layer is residual."""
+        residual = layer - self.first_residual
+        return outputs if residual < 0 else inputs + self.scales[residual] * outputs
+
+    def step_form(self) -> CellStep | None:
+        # A backward direction cannot read in chunks, because it starts at the last token, which is in the last chunk.
+        return None if self.backward_cells else CellStep(self)
+
+
+def _build_cell(config: Mapping[str, Any], input_size: int, hidden_size: int) -> RecurrentCell:
+    if "_target_" not in config:
+        raise InputError(KEY, "names no class", f"write +{KEY}._target_=mypackage.cells.Cell")
+    located = locate_subclass(config["_target_"], RecurrentCell, f"{KEY}._target_")
+    settings = {name: value for name, value in config.items() if name != "_target_"}
+    provided = {"input_size": input_size}
+    if "hidden_size" in arguments_of(located).names and "hidden_size" not in settings:
+        provided["hidden_size"] = hidden_size
+    check_arguments(KEY, located, settings, provided)
+    check_values(KEY, located, settings)
+    cell = build(config, RecurrentCell, f"{KEY}._target_", **provided)
+    check_cell(cell, input_size, f"{KEY}._target_={config['_target_']}")
+    return cell
+
+
+class CellStep(nn.Module):
+    """Streaming form of a unidirectional `CellRecurrent`, which reads one chunk of each sequence.
+
+    The states of all layers are inputs and outputs (see `SequenceEncoder.step_form`).
+    """
+
+    def __init__(self, encoder: CellRecurrent):
+        super().__init__()
+        self.encoder = encoder
+        self.states = [
+            State(f"{state.name}_{layer}", tuple(state.shape), state.initial)
+            for layer, cell in enumerate(encoder.forward_cells)
+            for state in cell.states
+        ]
+
+    def forward(self, tokens: Tensor, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        inside = token_mask(lengths, tokens.shape[1])
+        remaining, last = list(states), []
+        for index, cell in enumerate(self.encoder.forward_cells):
+            own, remaining = remaining[: len(cell.states)], remaining[len(cell.states) :]
+            outputs, new = run_cell(cell, tokens, inside, own)
+            tokens = self.encoder.joined(index, tokens, outputs)
+            last += new
+        return tokens, last

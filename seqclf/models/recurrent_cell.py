@@ -1,0 +1,176 @@
+"""Base class of recurrent cells. A cell reads one token at a time, and `CellRecurrent` runs it over sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqclf.errors import InputError, first_line
+from seqclf.models.onnx.scan import scan_tokens
+from seqclf.models.running_state import State
+
+ROWS = 3  # sequences in the trial step of a cell
+
+
+class RecurrentCell(nn.Module):
+    """Base class of recurrent cells: one token of each of B sequences and the states → an output and the new states.
+
+    The constructor gets `input_size`, the number of channels of a token, and `hidden_size` if it takes this argument.
+    It sets `size`, the number of channels of an output, and `states`, a list of `State`: the name, the shape per
+    sequence and the initial value of each state. A state may be a vector, a matrix (`State("memory", (8, 8))`) or one
+    number (`State("count", ())`).
+
+    The method `step` is plain PyTorch without loops over sequences. `CellRecurrent` runs a cell over sequences of
+    different lengths, in layers and directions, and exports each as one ONNX `Scan`.
+
+    >>> class Leaky(RecurrentCell):
+    ...     def __init__(self, input_size, hidden_size):
+    ...         super().__init__()
+    ...         self.size = hidden_size
+    ...         self.states = [State("hidden", (hidden_size,))]
+    ...         self.linear = nn.Linear(input_size + hidden_size, hidden_size)
+    ...
+    ...     def step(self, inputs, state):
+    ...         update = self.linear(torch.cat([inputs, state["hidden"]], dim=-1)).tanh()
+    ...         hidden = 0.9 * state["hidden"] + 0.1 * update
+    ...         return hidden, {"hidden": hidden}
+    >>> output, state = Leaky(5, 8).step(torch.zeros(2, 5), {"hidden": torch.zeros(2, 8)})
+    >>> output.shape
+    torch.Size([2, 8])
+    """
+
+    size: int
+    states: Sequence[State]
+
+    def step(self, inputs: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Return the outputs (B, `size`) of B tokens, and a dict of the new states.
+
+        `inputs`: (B, `input_size`) float, one token of each sequence. `state`: dict name → state (B, *shape) before the
+        token. The returned dict has the same names and shapes. A row of the results must depend only on the same row of
+        the arguments. The arguments must not be changed in place.
+        """
+        raise NotImplementedError
+
+
+def initial_states(cell: RecurrentCell, tokens: Tensor) -> list[Tensor]:
+    """Return the states (B, *shape) before the first of `tokens` (B, …), in their dtype and on their device."""
+    return [tokens.new_full((tokens.shape[0], *state.shape), state.initial) for state in cell.states]
+
+
+def run_cell(
+    cell: RecurrentCell,
+    tokens: Tensor,
+    inside: Tensor,
+    states: Sequence[Tensor],
+    *,
+    shortest: int = 0,
+    keeps_states: bool = True,
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the outputs (B, T, `cell.size`) for all tokens, and the states after the last token of each sequence.
+
+    `tokens`: (B, T, D), whose padding may be NaN. `inside`: (B, T) False for padding. `states`: list of the states
+    (B, *shape) before the first token. `shortest`: a number of tokens that each sequence has at least. `keeps_states`:
+    False if the caller needs no states. The export then lets the states read padding, which saves time.
+    """
+    # Choose the padding away before the cell sees it: 0 * NaN is NaN, in gradients too.
+    tokens = torch.where(inside[..., None], tokens, 0.0)
+    names = [state.name for state in cell.states]
+
+    def step(token: Tensor, is_token: Tensor | None, before: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        output, new = cell.step(token, dict(zip(names, before, strict=True)))
+        after = [new[name] for name in names]
+        return output, after if is_token is None else freeze(is_token, after, before)
+
+    if torch.compiler.is_exporting():
+        return scan_tokens(step, tokens, inside if keeps_states else None, states, f"step of {type(cell).__name__}")
+    outputs = []
+    # Training freezes the states beyond each length, so that they cannot grow until gradients overflow.
+    # `unbind` has one gradient for all tokens. Selecting tokens one by one would add T gradients of the full size.
+    for position, (token, is_token) in enumerate(zip(tokens.unbind(1), inside.unbind(1), strict=True)):
+        output, states = step(token, is_token if position >= shortest else None, states)
+        outputs.append(output)
+    return torch.stack(outputs, dim=1), list(states)
+
+
+def freeze(is_token: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> list[Tensor]:
+    """Return the new states of the sequences that have a token, and the old states of the others.
+
+    `is_token`: (B,) bool. `new`, `old`: lists of states (B, *shape).
+    """
+    return [
+        torch.where(is_token.view(-1, *[1] * (after.dim() - 1)), after, before)
+        for after, before in zip(new, old, strict=True)
+    ]
+
+
+WRITE_STEP = "return (output, {name: new state, …}) from step"
+
+
+def check_cell(cell: RecurrentCell, input_size: int, where: str) -> None:
+    """Raise InputError unless one step of `cell` has outputs and states of the declared shapes.
+
+    The step is tried on zeros, in evaluation mode. `where`: config key and class of the cell, for the error text.
+    """
+    if not isinstance(getattr(cell, "size", None), int):
+        raise InputError(where, "has no attribute size", "set it to the channels of an output")
+    states = getattr(cell, "states", None)
+    if not isinstance(states, (list, tuple)) or not states or not all(isinstance(state, State) for state in states):
+        raise InputError(where, "has no attribute states", 'set it to a list such as [State("hidden", (hidden_size,))]')
+    names = [state.name for state in states]
+    if len(set(names)) < len(names):
+        raise InputError(where, f"has two states of one name: {', '.join(names)}", "give each its own name")
+    with torch.inference_mode(False):  # tensors of the inference mode do not count changes in place
+        tokens = torch.zeros(ROWS, input_size)
+        before = dict(zip(names, initial_states(cell, tokens), strict=True))
+        versions = {name: value._version for name, value in {"inputs": tokens, **before}.items()}
+        result = _try_step(cell, tokens, before, where)
+    _check_result(cell, result, where)
+    for name, version in versions.items():
+        if {"inputs": tokens, **before}[name]._version != version:
+            label = "its inputs" if name == "inputs" else f"the state {name}"
+            raise InputError(where, f"step changes {label} in place", "return a new tensor, as by + instead of +=")
+
+
+def _try_step(cell: RecurrentCell, tokens: Tensor, states: Mapping[str, Tensor], where: str) -> Any:
+    modes = {module: module.training for module in cell.modules()}
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return cell.eval().step(tokens, dict(states))
+    except InputError:
+        raise
+    except Exception as error:  # third-party code may raise any exception
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in states.items())
+        problem = f"step fails on inputs {tuple(tokens.shape)} and states {shapes}"
+        raise InputError(where, f"{problem} ({type(error).__name__}: {first_line(error)})") from error
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _check_result(cell: RecurrentCell, result: Any, where: str) -> None:
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)):
+        raise InputError(where, f"step returns {_describe(result)}", WRITE_STEP)
+    output, new = result
+    if not isinstance(output, Tensor) or output.shape != (ROWS, cell.size):
+        problem = f"step returns the output {_describe(output)} for {ROWS} tokens"
+        raise InputError(where, problem, f"return a tensor {(ROWS, cell.size)}, as size says")
+    names = {state.name for state in cell.states}
+    if new.keys() != names:
+        problem = f"step returns the states {', '.join(sorted(map(str, new))) or 'of an empty dict'}"
+        raise InputError(where, problem, f"return {', '.join(sorted(names))}, as states says")
+    for state in cell.states:
+        value, shape = new[state.name], (ROWS, *state.shape)
+        if not isinstance(value, Tensor) or value.shape != shape or not value.is_floating_point():
+            problem = f"step returns the state {state.name} as {_describe(value)} for {ROWS} tokens"
+            raise InputError(where, problem, f"return a floating-point tensor {shape}, as states says")
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+    if isinstance(value, tuple):
+        return f"a tuple of {', '.join(type(part).__name__ for part in value) or 'nothing'}"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,300 @@
+"""Any recurrent cell in training, in ONNX and chunk by chunk, against each other and against PyTorch's GRU."""
+
+import copy
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from support.recurrent_cells import CELLS
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from seqclf.bundle.step_model import StepModel, read_chunks
+from seqclf.errors import InputError
+from seqclf.extend import CellRecurrent, RecurrentCell, State
+from seqclf.models.adaptive import AdaptiveClassifier
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.ensemble import Ensemble
+from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
+from seqclf.models.parity_grid import logit_error
+from seqclf.models.structure.change_network import change_network
+from seqclf.models.structure.options import changed_config
+
+# Names that the exporter gives to values inside the body of a Scan.
+FIELDS = [{"name": "sigmoid", "kind": "category", "size": 12}, {"name": "linear_2", "kind": "number", "width": 3}]
+TOLERANCE = 1e-6
+PLAIN = {"embedding_size": 6, "hidden_size": 8, "dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
+
+
+def path(kind):
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def settings(kind, **arguments):
+    return {"_target_": "seqclf.extend.CellRecurrent", "cell": {"_target_": path(kind), **arguments}}
+
+
+def network(kind, base=SequenceClassifier, **options):
+    """A network in evaluation mode whose encoder runs a cell. No weight is at a special value, such as 0."""
+    torch.manual_seed(1)
+    built = base(FIELDS, 4, encoder=settings(kind), **{**PLAIN, "pooling": "last+max", **options}).eval()
+    with torch.no_grad():
+        for weight in built.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+    return built
+
+
+def open_session(file):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+def exported(model, file):
+    export_onnx(model, FIELDS, file)
+    return open_session(file)
+
+
+def step_model(model, file, threshold=None):
+    step = export_step(model, FIELDS, file)
+    return StepModel(open_session(file), [state._asdict() for state in step.states], FIELDS, 4, threshold)
+
+
+def draw(generator, number):
+    """Inputs of random shapes. The first batch is a row of one token, and every second one has padding of NaN."""
+    batch, time = (1, 1) if number == 0 else generator.integers(1, [9, 25]).tolist()
+    lengths = generator.integers(1, time + 1, batch)
+    inputs = example_inputs(FIELDS, lengths, time + int(generator.integers(0, 3)), generator)
+    if number % 2:
+        for row, length in enumerate(lengths):
+            inputs["linear_2"][row, length:] = np.nan
+    return inputs
+
+
+def eager(model, inputs):
+    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
+    with torch.no_grad():
+        return model(tensors, tensors.pop("lengths"), inputs["lengths"]).numpy()
+
+
+def rows_alone(model, inputs):
+    rows = []
+    for row, length in enumerate(inputs["lengths"]):
+        alone = {name: values[row : row + 1] for name, values in inputs.items()}
+        alone = {name: values if name == "lengths" else values[:, :length] for name, values in alone.items()}
+        rows.append(eager(model, alone)[0])
+    return np.stack(rows)
+
+
+def compare(kind, layers, bidirectional, batches, folder):
+    """Compare ONNX, chunks and rows alone to the eager network, on random batches."""
+    model = network(kind, layers=layers, bidirectional=bidirectional)
+    precise = copy.deepcopy(model).double()
+    session = exported(model, folder / "model.onnx")
+    graph = onnx.load(folder / "model.onnx").graph
+    scans = [node for node in graph.node if node.op_type == "Scan"]
+    assert len(scans) == layers * (1 + bidirectional), "one for each layer and direction"
+    steps = None if bidirectional else step_model(model, folder / "step.onnx")
+    generator = np.random.default_rng(0)
+    for number in range(batches):
+        inputs = draw(generator, number)
+        expected = eager(model, inputs)
+        assert np.isfinite(expected).all()
+        assert logit_error(session.run(["logits"], inputs)[0], expected) <= TOLERANCE
+        # In float64, because float32 rounds products of one row and of several differently.
+        wide = {**inputs, "linear_2": inputs["linear_2"].astype(np.float64)}
+        assert logit_error(rows_alone(precise, wide), eager(precise, wide)) <= 1e-12
+        if steps is not None:
+            fields = {name: values for name, values in inputs.items() if name != "lengths"}
+            chunk = int(generator.integers(1, 9))
+            assert logit_error(read_chunks(steps, fields, inputs["lengths"], chunk).logits, expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "layers", "bidirectional"), [("gru", 1, True), ("matrix", 1, False)])
+def test_onnx_chunks_and_rows_alone_equal_the_network(name, layers, bidirectional, tmp_path):
+    compare(CELLS[name], layers, bidirectional, 8, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize(("layers", "bidirectional"), [(3, True), (1, False)])
+def test_onnx_chunks_and_rows_alone_equal_the_network_on_60_batches(name, layers, bidirectional, tmp_path):
+    compare(CELLS[name], layers, bidirectional, 60, tmp_path)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_gru_cell_equals_the_gru_of_torch(bidirectional):
+    options = {"hidden_size": 8, "layers": 2, "bidirectional": bidirectional, "dropout": 0.0}
+    encoder = CellRecurrent(5, cell={"_target_": path(CELLS["gru"])}, **options)
+    oracle = nn.GRU(5, 8, 2, batch_first=True, bidirectional=bidirectional)
+    for cells, suffix in ((encoder.forward_cells, ""), (encoder.backward_cells, "_reverse")):
+        for layer, cell in enumerate(cells):
+            for name, weight in cell.cell.named_parameters():
+                weight.data.copy_(getattr(oracle, f"{name}_l{layer}{suffix}"))
+    lengths = np.array([7, 1, 4])
+    tokens = torch.randn(3, 9, 5)
+    packed = pack_padded_sequence(tokens, torch.from_numpy(lengths), batch_first=True, enforce_sorted=False)
+    expected = pad_packed_sequence(oracle(packed)[0], batch_first=True, total_length=9)[0]
+    outputs, _, _ = encoder(tokens, torch.from_numpy(lengths), lengths)
+    for row, length in enumerate(lengths):
+        torch.testing.assert_close(outputs[row, :length], expected[row, :length], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", CELLS)
+def test_gradients_are_finite_and_independent_of_padding_that_is_nan(name, dtype):
+    encoder = CellRecurrent(5, cell={"_target_": path(CELLS[name])}, hidden_size=8, layers=2, dropout=0.0)
+    lengths = np.array([6, 2, 1])
+    tokens = torch.randn(3, 6, 5)
+    gradients = []
+    for padding in (0.0, torch.nan):
+        padded = tokens.clone()
+        for row, length in enumerate(lengths):
+            padded[row, length:] = padding
+        padded.requires_grad_()
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            outputs, _, _ = encoder(padded, torch.from_numpy(lengths), lengths)
+        sum(outputs[row, :length].float().sum() for row, length in enumerate(lengths)).backward()
+        gradients.append([padded.grad, *(weight.grad.clone() for weight in encoder.parameters())])
+        encoder.zero_grad()
+    for clean, of_nan in zip(*gradients, strict=True):
+        assert of_nan.isfinite().all() and torch.equal(clean, of_nan)
+    assert not gradients[0][0][1, 2:].any(), "padding has no gradient"
+
+
+def test_the_step_has_the_states_of_all_layers():
+    step = network(CELLS["matrix"], layers=2, bidirectional=False).step_form()
+    assert [tuple(state) for state in step.states[:6]] == [
+        (f"{name}_{layer}", shape, initial)
+        for layer in (0, 1)
+        for name, shape, initial in (("memory", (8, 4), 0.0), ("count", (), 1.0), ("hidden", (8,), 0.0))
+    ]
+    assert network(CELLS["gru"]).step_form() is None, "the backward direction starts at the end"
+
+
+def test_an_adaptive_network_reads_a_cell_chunk_by_chunk(tmp_path):
+    model = network(CELLS["matrix"], AdaptiveClassifier, bidirectional=False)
+    model.threshold = 0.8
+    inputs = example_inputs(FIELDS, np.array([9, 1, 21, 21]), 21, np.random.default_rng(0))
+    expected = eager(model, inputs)
+    fields = {name: values for name, values in inputs.items() if name != "lengths"}
+    read = read_chunks(step_model(model, tmp_path / "step.onnx", 0.8), fields, inputs["lengths"], 4)
+    assert logit_error(read.logits, expected) <= TOLERANCE
+    with pytest.raises(InputError, match=r"model\.bidirectional=true: an adaptive model reads each sequence once"):
+        network(CELLS["gru"], AdaptiveClassifier)
+
+
+@pytest.mark.slow
+def test_an_ensemble_of_cells_is_exported(tmp_path):
+    model = Ensemble([network(CELLS["gru"]), network(CELLS["matrix"], layers=2)]).eval()
+    inputs = draw(np.random.default_rng(0), 3)
+    logits = exported(model, tmp_path / "model.onnx").run(["logits"], inputs)[0]
+    assert logit_error(logits, eager(model, inputs)) <= TOLERANCE
+
+
+def test_layers_that_training_adds_keep_the_logits():
+    config = {"_target_": "seqclf.models.classifier.SequenceClassifier", "encoder": settings(CELLS["matrix"])}
+    config |= {**PLAIN, "pooling": "max", "layers": 1, "members": 1, "wide": False}
+    old = network(CELLS["matrix"], pooling="max")
+    inputs = draw(np.random.default_rng(0), 2)
+    before = eager(old, inputs)
+    new = change_network(old, changed_config(config, {"layers": 3}, "structure"), FIELDS, 4, seed=0)
+    assert len(new.network.encoder.forward_cells) == 3 and new.preserves
+    np.testing.assert_array_equal(eager(new.network, inputs), before)
+    fewer = change_network(new.network, changed_config(config, {"layers": 2}, "structure"), FIELDS, 4, seed=0)
+    assert len(fewer.network.encoder.forward_cells) == 2 and not fewer.preserves
+
+
+class Wrong(RecurrentCell):
+    """A cell with one state, whose mistake a subclass makes."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.size = hidden_size
+        self.states = [State("hidden", (hidden_size,))]
+        self.linear = nn.Linear(input_size, hidden_size)
+
+    def step(self, inputs, state):
+        hidden = self.linear(inputs) + state["hidden"]
+        return hidden, {"hidden": hidden}
+
+
+class WrongShape(Wrong):
+    def step(self, inputs, state):
+        hidden = self.linear(inputs)
+        return hidden, {"hidden": hidden[:, None]}
+
+
+class WrongOutput(Wrong):
+    def step(self, inputs, state):
+        return inputs, {"hidden": state["hidden"]}
+
+
+class Bare(Wrong):
+    def step(self, inputs, state):
+        hidden = self.linear(inputs)
+        return hidden, hidden
+
+
+class Unnamed(Wrong):
+    def step(self, inputs, state):
+        return state["hidden"], {"memory": state["hidden"]}
+
+
+class InPlace(Wrong):
+    def step(self, inputs, state):
+        state["hidden"] += self.linear(inputs)
+        return state["hidden"], {"hidden": state["hidden"]}
+
+
+class Failing(Wrong):
+    def step(self, inputs, state):
+        return state["cell"], {}
+
+
+class Branching(Wrong):
+    def step(self, inputs, state):
+        if inputs.sum() > 0:
+            return super().step(inputs, state)
+        return state["hidden"], {"hidden": state["hidden"]}
+
+
+class Stateless(Wrong):
+    def __init__(self, input_size, hidden_size):
+        nn.Module.__init__(self)
+        self.size = hidden_size
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (WrongShape, r"state hidden as a tensor \(3, 1, 8\) .*; return a floating-point tensor \(3, 8\)"),
+        (WrongOutput, r"output a tensor \(3, 9\) of float32 for 3 tokens; return a tensor \(3, 8\)"),
+        (Bare, r"step returns a tuple of Tensor, Tensor; return \(output, \{name: new state"),
+        (Unnamed, r"step returns the states memory; return hidden"),
+        (InPlace, r"step changes the state hidden in place; return a new tensor"),
+        (Failing, r"step fails on inputs \(3, 9\) and states hidden \(3, 8\) \(KeyError: 'cell'\)"),
+        (Stateless, r"has no attribute states; set it to a list"),
+        (nn.GRUCell, r"is not a RecurrentCell"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_mistake_in_a_cell_is_one_line_that_names_the_cell(kind, message):
+    with pytest.raises(InputError, match=message) as error:
+        CellRecurrent(9, cell={"_target_": path(kind)}, hidden_size=8)
+    assert error.value.where == f"model.encoder.cell._target_={path(kind)}" and "\n" not in str(error.value)
+
+
+def test_a_cell_with_a_branch_on_values_is_named_by_the_export(tmp_path):
+    with pytest.raises(InputError, match=r"step of Branching depends on the values .* torch\.where") as error:
+        export_onnx(network(Branching), FIELDS, tmp_path / "model.onnx")
+    assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
+
+
+def test_arguments_of_a_cell_are_checked_by_name():
+    with pytest.raises(InputError, match=r"model\.encoder\.cell\.kes: no such argument of MatrixMemory.*keys"):
+        CellRecurrent(9, cell={"_target_": path(CELLS["matrix"]), "kes": 3})
+    with pytest.raises(InputError, match=r"model\.encoder\.cell.*names no class"):
+        CellRecurrent(9, cell={})
