@@ -212,8 +212,8 @@ def measure(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
     key = "accuracy" if dataset.positive is None else "value"
     rungs = {rung["name"]: rung[key] for rung in metrics.get("ladder") or []}
     share = (metrics.get("mix") or {}).get("share")
-    if share == 0:
-        rungs["mix"] = rungs["network"]  # the model is the network alone, and the ladder has no other mixture
+    if share in (0, 1):  # the model is one of the two alone, and the ladder has no other mixture
+        rungs["mix"] = rungs["wide" if share else "network"]
     scores = {rung: rungs.get(rung) for rung in RUNGS}
     return {"set": name, "seed": seed, **scores, "rival": rival, "share": share, "seconds": round(seconds, 1)}
 

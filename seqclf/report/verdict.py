@@ -378,7 +378,7 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
         verdict = f"It is worse than {other}, by {-first.difference:.3f} {metric} ({limits})."
     else:
         verdict = f"It is not shown to beat {other}: its {metric} differs by {SIGNED(first.difference)} ({limits})."
-    if first.is_too_easy:
+    if first.is_too_easy and not any(entry.is_better for entry in others):
         verdict += (
             f" Note: the simpler model does as well; {baseline.split} is too small or too easy to tell them apart."
         )

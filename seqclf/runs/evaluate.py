@@ -91,7 +91,7 @@ def evaluate_and_export(
     metrics = _metrics(config, dataset, evaluation, decisions, len(history), halts=halting is not None)
     others = mixed_contenders(config, mix) | ({} if shuffled is None else {SHUFFLED: shuffled})
     compared = compare_with_simpler(
-        *(config, dataset, evaluation, metrics[evaluation.split], others), with_baseline=no_baseline is None
+        *(config, dataset, evaluation, metrics[evaluation.split], others, mix), with_baseline=no_baseline is None
     )
     epoch = best_epoch(history, task.trained_steps if refit is None else refit.chosen_step)
     share = None if mix is None else mix.choice.share

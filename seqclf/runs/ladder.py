@@ -43,14 +43,15 @@ def compare_with_simpler(
     evaluation: Evaluation,
     metrics: SplitMetrics,
     others: Mapping[str, Contender],
+    mix: Mix | None,
     *,
     with_baseline: bool,
 ) -> SimplerModels:
     """Compare the trained model with simpler ones on the same rows of the last split.
 
     `metrics`: metrics of the trained model on the last split. `others`: dict name of a rung → another model, with
-    predictions of all rows of the last split. `with_baseline`: fit the order-blind baseline. The rungs share the rows
-    that the baseline predicts, which are a sample of a large split.
+    predictions of all rows of the last split. `mix`: the wide paths of the trained model. `with_baseline`: fit the
+    order-blind baseline. The rungs share the rows that the baseline predicts, which are a sample of a large split.
     """
     outputs = evaluation.last
     scored = score_baseline(dataset) if with_baseline else None
@@ -62,12 +63,8 @@ def compare_with_simpler(
         config.monitor,
         group_codes(None if outputs.groups is None else outputs.groups[positions]),
     )
-    name = MIX if NETWORK in others else NETWORK
-    whole = Contender(
-        " and ".join(other.model for other in others.values() if name == MIX) or network_kind(config.model),
-        RowPredictions(evaluation.predicted, evaluation.probabilities),
-        metrics,
-    )
+    name, title = _trained_rung(config, mix)
+    whole = Contender(title, RowPredictions(evaluation.predicted, evaluation.probabilities), metrics)
     contenders = {key: contender.take(positions) for key, contender in {**others, name: whole}.items()}
     baseline, compared = None, dict[tuple[str, str], list[MetricComparison]]()
     if scored is not None:
@@ -84,15 +81,31 @@ def compare_with_simpler(
 
 
 def mixed_contenders(config: TrainConfig, mix: Mix | None) -> dict[str, Contender]:
-    """Return the parts of a mixture as models of their own.
+    """Return the network and the wide paths of a run as models of their own, but for the one that is the trained model.
 
-    With a share of 0 these are the wide paths alone, because the network is the trained model itself.
+    The trained model is the network alone with a share of 0, and the wide paths alone with a share of 1.
     """
     if mix is None:
         return {}
-    titles = {WIDE: " and ".join(mix.choice.paths), NETWORK: network_kind(config.model)}
-    names = (WIDE, NETWORK) if mix.choice.share else (WIDE,)
-    return {name: Contender(titles[name], most_probable(softmax(mix.logits[name]))) for name in names}
+    trained, _ = _trained_rung(config, mix)
+    titles = {WIDE: _wide_title(mix), NETWORK: network_kind(config.model)}
+    return {
+        name: Contender(title, most_probable(softmax(mix.logits[name])))
+        for name, title in titles.items()
+        if name != trained
+    }
+
+
+def _trained_rung(config: TrainConfig, mix: Mix | None) -> tuple[str, str]:
+    """Return the rung of the trained model, and its title."""
+    network = network_kind(config.model)
+    if mix is None or mix.choice.share == 0:
+        return NETWORK, network
+    return (WIDE, _wide_title(mix)) if mix.choice.share == 1 else (MIX, f"{_wide_title(mix)} and {network}")
+
+
+def _wide_title(mix: Mix) -> str:
+    return " and ".join(mix.choice.paths)
 
 
 def _baseline_metrics(

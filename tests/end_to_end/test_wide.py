@@ -44,6 +44,7 @@ def wide_run(shell, data):
 def test_the_wide_path_finds_what_a_short_training_does_not(wide_run):
     result, metrics = wide_run
     assert metrics["mix"]["share"] == 1.0
+    assert [rung["name"] for rung in metrics["ladder"]] == ["wide", "network"]
     assert metrics["test"]["accuracy"] > 0.85
     assert result["parity"] < 1e-5
 

@@ -131,6 +131,8 @@ def test_two_nearly_perfect_models_are_noted():
     assert note in comparison_sentence(entry("recall", 0.99, 0.985, 0.03))
     assert note not in comparison_sentence(entry("recall", 0.95, 0.99, 0.03)), "worse"
     assert note not in comparison_sentence(entry("recall", 0.7, 0.7, 0.4)), "unclear, but far from perfect"
+    unclear, better = entry("average_precision", 0.99, 0.985, 0.03), entry("recall", 0.99, 0.9, 0.03)
+    assert note in comparison_sentence(unclear) and note not in comparison_sentence(unclear, better)
 
 
 def test_a_metric_that_tells_the_models_apart_where_the_first_does_not_is_named():
