@@ -24,7 +24,14 @@ from seqclf.data.encoding.sequence_scale import (
 from seqclf.data.encoding.within_spread import fit_within
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import elapsed_since_seen, fill_forward, list_lengths, list_values, vector_values
-from seqclf.data.schema.field_options import Option, choice_option, flag_option, positive_option, text_option
+from seqclf.data.schema.field_options import (
+    Option,
+    choice_option,
+    flag_option,
+    numbers_option,
+    positive_option,
+    text_option,
+)
 from seqclf.documents.formatting import plain_number
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
@@ -65,6 +72,8 @@ class NumberEncoder(NumberColumn):
       numbers are scaled with the mean and standard deviation of all numbers.
     - `missing`: a missing value is replaced by the mean (`mean`), the last known value of the sequence (`last`) or 0
       (`zero`). With `last`, a value that is missing before the first known value is replaced by the mean.
+    - `missing_values`: numbers that stand for a missing value, such as -999. They are read as missing values in every
+      channel of the field, in training and in prediction, before anything is fit. The option needs `missing`.
     - `mask`: if True, each number has a second channel, which is 1 where the value is present.
     - `since`: adds a channel with the logarithm of the time since the last known value. The option `since` counts time
       in tokens, or in seconds of a time field (Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series
@@ -89,6 +98,7 @@ class NumberEncoder(NumberColumn):
         "log": flag_option(False),
         "clip": positive_option(),
         "missing": choice_option("refuse", "refuse", "mean", "last", "zero"),
+        "missing_values": numbers_option(),
         "mask": flag_option(True),
         "since": text_option(),
         "by": text_option(),
@@ -113,6 +123,8 @@ class NumberEncoder(NumberColumn):
             raise InputError(f"{key}.by={self.by}", "must be the name of a category field")
         if self.since and self.missing == "refuse":
             raise InputError(f"{key}.since", "needs missing=last, mean or zero")
+        if self.missing_values and self.missing == "refuse":
+            raise InputError(f"{key}.missing_values", "needs missing=last, mean or zero")
         if self.by and self.scale == "sequence":
             raise InputError(
                 f"{key}.by={self.by}",
