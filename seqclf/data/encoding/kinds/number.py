@@ -14,6 +14,7 @@ from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.leave_one_out import Removal
 from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.scales import Scales, fit_scales, stored_array
+from seqclf.data.encoding.sentinels import Sentinel, find_sentinels, stored_sentinels
 from seqclf.data.encoding.sequence_scale import (
     ScaledSequences,
     fit_levels,
@@ -114,6 +115,7 @@ class NumberEncoder(NumberColumn):
         self.scales = Scales(np.zeros((1, self.channels)), np.ones((1, self.channels)))
         self.levels = unit_levels(self.width) if self.scale == "sequence" else None
         self.within = np.ones(self.channels)
+        self.sentinels: list[Sentinel] = []
 
     def check_references(self) -> None:
         key = f"data.fields.{self.field.name}"
@@ -158,6 +160,7 @@ class NumberEncoder(NumberColumn):
         return (values.view(np.uint64) + HALF_DIGIT) & KEY_DIGITS
 
     def fit(self, read: ReadColumns) -> None:
+        self.sentinels = find_sentinels(lambda: self._unchanged_values(read), self.width)
         if self.scale == "none":
             return
         self.scales = fit_scales(
@@ -173,6 +176,12 @@ class NumberEncoder(NumberColumn):
             self.levels = fit_levels(map(self._scaled_sequences, map(self._raw_channels, record_batches)), self.width)
         else:
             self.within = fit_within(self._scaled_values(read), self.channels)
+
+    def _unchanged_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the numbers (S, W) as in the data, NaN if missing, and the lengths (N,) of each staged record batch."""
+        for record_batch in read(self.field.name):
+            column = record_batch.column(self.field.name)
+            yield vector_values(column, self.width), list_lengths(column)
 
     def _scaled_sequences(self, channels: RawChannels) -> ScaledSequences:
         values = self._within_limits(channels.values, 0)  # values that are already clipped remain unchanged
@@ -425,6 +434,8 @@ class NumberEncoder(NumberColumn):
             state["levels"] = self.levels.state()
         if (self.within < 1).any():
             state["within"] = self.within.tolist()
+        if self.sentinels:
+            state["sentinels"] = [sentinel._asdict() for sentinel in self.sentinels]
         return state
 
     def restore(self, state: EncoderState) -> None:
@@ -434,6 +445,8 @@ class NumberEncoder(NumberColumn):
         if "lowest" in state:
             limits = stored_array(state, "lowest", shapes, -np.inf), stored_array(state, "highest", shapes, np.inf)
         self.scales = Scales(mean, deviation, limits)
+        if "sentinels" in state:  # states of older versions lack the entry
+            self.sentinels = stored_sentinels(state["sentinels"], self.width)
         if self.levels is not None:
             require(state, {"levels": dict})
             self.levels = stored_levels(state["levels"], self.width)
