@@ -58,7 +58,7 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
     from seqclf.runs.overview import show_dataset
     from seqclf.survey.document import survey_document
     from seqclf.survey.guarantees import survey_guarantees
-    from seqclf.survey.survey import survey_content, survey_dataset
+    from seqclf.survey.survey import code_advice, survey_content, survey_dataset
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 
@@ -69,6 +69,7 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
     dataset = prepare(config.data)
     show_dataset(dataset, config.data.fields)
     survey = survey_dataset(dataset, config.data, config.batching, baseline=config.baseline)
+    survey = replace(survey, warnings=[*survey.warnings, *code_advice(dataset, config.data.fields)])
     guarantees = survey_guarantees(dataset, config.decision.holdout, config.decision.confidence)
     survey = replace(survey_content(survey, dataset), guarantees=guarantees)
     document = survey_document(survey)

@@ -11,7 +11,7 @@ from seqclf.config.override_text import argument
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.formatting import label_text
 from seqclf.documents.terminal import MAX_CLASSES, console
-from seqclf.survey.survey import quantity_advice
+from seqclf.survey.survey import quantity_advice, sentinel_advice
 
 MAX_COLUMNS = 4
 
@@ -30,7 +30,7 @@ def show_dataset(dataset: Dataset, fields: Mapping[Any, Any] | None) -> None:
         columns = f"{len(field.columns)} columns" if many else f"column '{field.column}'"
         line = f"  field {field.name}: {field.kind}, {columns}, {encoder.describe()}"
         console.print(line.rstrip(", "), soft_wrap=True)
-    for line in quantity_advice(dataset.encoders, fields):
+    for line in [*quantity_advice(dataset.encoders, fields), *sentinel_advice(dataset.encoders, fields)]:
         console.print(f"  {line}", soft_wrap=True, markup=False)
     if dataset.schema.ignored:
         console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")

@@ -25,7 +25,7 @@ from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.data.schema.schema import Field
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title
-from seqclf.data.storage.store import Split, SplitCounts
+from seqclf.data.storage.store import Split, SplitCounts, sample_split
 from seqclf.evaluation.baseline_scores import BaselineScores, score_baseline, score_single_fields
 from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.fields import FieldStatistics, measure_field
@@ -142,9 +142,13 @@ def _leakage_warning(leakage: ColumnLeakage) -> str:
 # Advice on field kinds and field options, with the command-line override that sets them.
 
 MAX_LINE_CHARACTERS = 400  # characters of a warning; the terminal and pages cut longer warnings
+MAX_OVERRIDES = 100_000  # characters of overrides that must be complete, below the limit of an argument on Linux
 SPECIAL = ("\\", "${")  # characters that Hydra would interpret in a column name
 TYPED_KEY = re.compile(r"(?!(?:null|true|false|nan|inf)$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)  # needs no quotes
 MAX_CODES = 20  # maximum number of distinct integers that are always treated as codes
+MIN_CODE_VALUES = 200  # minimum number of values of few distinct integers
+MAX_CODE_VALUES = 200_000  # maximum number of values that are searched for codes
+ROUNDING_OF_CODES = 1e-4  # maximum difference between a decoded float32 and its integer, as a fraction of the range
 COVERED_RANGE = 0.5  # minimum ratio of the distinct integers of a quantity to the size of their range
 
 
@@ -207,6 +211,105 @@ def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[An
     return [_line_with(problem, [_override(fields, changed)], fields, f"kind: number for {_first(dense)}")]
 
 
+def sentinel_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
+    """Return advice on numbers such as -999 that probably stand for a missing value in number fields.
+
+    The list has one line, or is empty if there is no such number. The line has the complete overrides, whatever their
+    length, unless the name of a field cannot be typed in an override. `configured`: value of `data.fields` in the
+    config, or `None` if the fields were inferred.
+    """
+    found = {name: encoder for name, encoder in encoders.items() if encoder.sentinels}
+    if not found:
+        return []
+    shown = ", ".join(
+        f"{_plain_sentinel(sentinel.value)} in {encoder.channel_names()[sentinel.channel]} "
+        f"({sentinel.tokens:,} values of {sentinel.rows:,} training rows)"
+        for encoder in found.values()
+        for sentinel in encoder.sentinels
+    )
+    options = {name: _without_sentinels(encoder) for name, encoder in found.items()}
+    problem = f"numbers that may stand for missing values are read as numbers: {shown}; if they mean missing,"
+    return [_line_with(problem, *_overrides(encoders, "number", options, configured), "missing_values", MAX_OVERRIDES)]
+
+
+def _plain_sentinel(value: float) -> int | float:
+    """Return the shortest number that the option `missing_values` takes for the same values.
+
+    >>> _plain_sentinel(-999.0), _plain_sentinel(1e30), _plain_sentinel(float(np.float32(-99.9)))
+    (-999, 1e+30, -99.9)
+    """
+    if value == int(value) and abs(value) < 1e15:
+        return int(value)
+    short = float(str(np.float32(value)))
+    return short if float(np.float32(short)) == value else value
+
+
+def _without_sentinels(encoder: FieldEncoder) -> dict[str, Any]:
+    """Return the options of a number field in which its sentinels are missing values."""
+    options = encoder.field.options
+    values = {*options.get("missing_values", ()), *(_plain_sentinel(sentinel.value) for sentinel in encoder.sentinels)}
+    missing = "last" if options.get("missing", "refuse") == "refuse" else options["missing"]
+    return {"missing": missing, "missing_values": sorted(values)}
+
+
+def code_advice(dataset: Dataset, configured: Mapping[Any, Any] | None) -> list[str]:
+    """Return advice on number fields that hold few distinct integers and may be codes.
+
+    The list has one line of advice, or is empty if there is no such field. Fields with options other than those of
+    missing values are meant as numbers. Flags, which have two distinct values, mean the same as a category.
+    `configured`: value of `data.fields` in the config, or `None` if the fields were inferred.
+    """
+    few: dict[str, np.ndarray] = {}
+    for name, encoder in dataset.encoders.items():
+        if encoder.spec()["kind"] != "number" or len(encoder.channel_names()) > 1 or encoder.field.kind != "number":
+            continue
+        if set(encoder.field.options) - {"missing", "mask"}:
+            continue
+        sample = sample_split(dataset.splits["train"], MAX_CODE_VALUES, 0)
+        values = encoder.original_values(sample.sequences.fields)
+        values = np.empty(0) if values is None else values[np.isfinite(values)]
+        codes = np.unique(np.round(values))
+        if len(values) < MIN_CODE_VALUES or not 2 < len(codes) <= MAX_CODES:
+            continue
+        if np.abs(values - np.round(values)).max() < ROUNDING_OF_CODES * np.ptp(codes):
+            few[name] = codes
+    if not few:
+        return []
+    shown = _first([f"{name} ({len(codes)} from {codes[0]:.0f} to {codes[-1]:.0f})" for name, codes in few.items()])
+    options = {
+        name: {} if dataset.encoders[name].field.options.get("missing", "refuse") == "refuse" else {"missing": "value"}
+        for name in few
+    }
+    problem = f"few whole numbers are read as numbers: {shown}; keep counts and grades so, but if they are codes,"
+    return [_line_with(problem, *_overrides(dataset.encoders, "category", options, configured), "kind: category")]
+
+
+def _overrides(
+    encoders: Mapping[str, FieldEncoder],
+    kind: str,
+    options: Mapping[str, Mapping[str, Any]],
+    configured: Mapping[Any, Any] | None,
+) -> tuple[list[str], list[Field]]:
+    """Return the overrides that give fields the kind `kind` and more options, and the fields that they spell.
+
+    `options`: dict name → added options of each changed field. If the kind of a field stays, it keeps its options.
+    """
+    fields = [encoder.field for encoder in encoders.values()]
+    changed = [
+        replace(field, kind=kind, options={**(field.options if field.kind == kind else {}), **options[field.name]})
+        for field in fields
+        if field.name in options
+    ]
+    if not configured:
+        return [_override(fields, changed)], fields
+    overrides = []
+    for entry in changed:
+        if isinstance(configured.get(entry.name), Mapping) and encoders[entry.name].field.kind != kind:
+            overrides.append(f"++data.fields.{entry.name}=null")  # drops the options of the other kind
+        overrides.append(f"++data.fields.{entry.name}={_spec(entry, always_mapping=True)}")
+    return overrides, changed
+
+
 def _dense_range(values: pa.Array) -> tuple[int, int] | None:
     """Return the lowest and the highest value if integers may be quantities, or `None` if they are codes.
 
@@ -220,13 +323,15 @@ def _dense_range(values: pa.Array) -> tuple[int, int] | None:
     return (lowest, highest) if distinct >= COVERED_RANGE * (highest - lowest + 1) else None
 
 
-def _line_with(problem: str, overrides: list[str], fields: list[Field], setting: str) -> str:
+def _line_with(
+    problem: str, overrides: list[str], fields: list[Field], setting: str, most: int = MAX_LINE_CHARACTERS
+) -> str:
     """Return the text `problem` followed by overrides, quoted for a shell.
 
     If the overrides are too long, the text `setting` replaces them.
     """
     line = f"{problem} set {' '.join(map(shlex.quote, overrides))}"
-    if len(line) > MAX_LINE_CHARACTERS or not all(map(_is_typed, fields)):
+    if len(line) > most or not all(map(_is_typed, fields)):
         return f"{problem} set {setting} in data.fields"
     return line
 
@@ -251,8 +356,11 @@ def _override(fields: list[Field], changed: list[Field]) -> str:
     return f"data.fields={{{', '.join(f'{name}: {_spec(field)}' for name, field in by_name.items())}}}"
 
 
-def _spec(field: Field) -> str:
-    """Return the kind, the columns and the options of a field in Hydra's override grammar."""
+def _spec(field: Field, *, always_mapping: bool = False) -> str:
+    """Return the kind, the columns and the options of a field in Hydra's override grammar.
+
+    `always_mapping`: True to write a mapping even if a field has only a kind.
+    """
     spec = {"kind": field.kind}
     if field.columns != (field.name,):
         columns = ", ".join(map(_quoted, field.columns))
@@ -260,7 +368,7 @@ def _spec(field: Field) -> str:
     spec |= {
         key: _quoted(value) if isinstance(value, str) else json.dumps(value) for key, value in field.options.items()
     }
-    if list(spec) == ["kind"]:
+    if list(spec) == ["kind"] and not always_mapping:
         return field.kind
     return f"{{{', '.join(f'{key}: {value}' for key, value in spec.items())}}}"
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.leave_one_out import Removal, TokenRemoval
+from seqclf.data.encoding.sentinels import Sentinel
 from seqclf.data.field_spec import TokenSpec
 from seqclf.data.ragged import Ragged
 from seqclf.data.schema.field_options import Option
@@ -234,6 +235,7 @@ class View(ABC):
     removes_others: bool = False  # True if the removal of a token may also remove other tokens that have values
     holds_text: ClassVar[bool] = False  # True if a cell is a text; reports print the text of such a cell unchanged
     token_separator: ClassVar[str] = " | "  # text between two decoded tokens
+    sentinels: Sequence[Sentinel] = ()  # numbers that probably stand for a missing value, found in training
     value_unit: ClassVar[str] = ""  # unit of the numbers that `readable_values` returns
 
     @abstractmethod

@@ -31,6 +31,17 @@ class NumberColumn(ListEncoder):
         """Return the size of a token's vector. The width of a single number is 1."""
         return self.field.width or 1
 
+    @cached_property
+    def missing_values(self) -> frozenset[float]:
+        """Return the numbers that mean a missing value, from the option `missing_values`.
+
+        A number such as -99.9 in a file of float32 differs from the float64 -99.9. Both numbers are in the set.
+        """
+        listed = [float(value) for value in (self.option("missing_values") if "missing_values" in self.options else ())]
+        with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
+            rounded = [float(np.float32(value)) for value in listed]
+        return frozenset([*listed, *(value for value in rounded if np.isfinite(value))])
+
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
         if not events:
@@ -78,6 +89,38 @@ class NumberColumn(ListEncoder):
             f"CASE WHEN {same_length} THEN list_transform(list_zip({', '.join(lists)}), lambda token: [{vector}]) END"
         )
 
+    def column_sql(self, name: str, kind: str, where: str) -> str:
+        lists = super().column_sql(name, kind, where)
+        if not self.missing_values:
+            return lists
+        has_separator = kind in ("VARCHAR", "JSON") and self.field.separator is not None
+        is_deep = not has_separator and (self.depth > 1 if kind == "VARCHAR" else self._is_deep(kind))
+        if not is_deep:
+            return f"list_transform({lists}, lambda token: {self._known_sql('token')})"
+        channels = f"list_transform(token, lambda channel: {self._known_sql('channel')})"
+        return f"list_transform({lists}, lambda token: {channels})"
+
+    def event_sql(self, column: str, kind: str, where: str) -> str:
+        value = super().event_sql(column, kind, where)
+        return self._known_sql(value) if self.missing_values else value
+
+    def _known_sql(self, value: str) -> str:
+        """Return SQL that replaces a number by null if the number means a missing value."""
+        for missing in sorted(self.missing_values):
+            value = f"NULLIF({value}, '{missing!r}'::DOUBLE)"
+        return value
+
+    def from_python(self, value: Any) -> Any:
+        cell = super().from_python(value)
+        if cell is None or not self.missing_values:
+            return cell
+        if self.width == 1:
+            return [self._known(entry) for entry in cell]
+        return [None if token is None else [self._known(entry) for entry in token] for token in cell]
+
+    def _known(self, entry: float | None) -> float | None:
+        return None if entry in self.missing_values else entry
+
     def text_sql(self, cell: str) -> str:
         if self.field.separator is not None:
             return self.elements_sql(split_list(cell, self.field.separator), "VARCHAR[]")
@@ -92,8 +135,11 @@ class NumberColumn(ListEncoder):
     def elements_sql(self, column: str, kind: str) -> str:
         if kind == "VARCHAR[]" and self.field.separator is not None and self.may_miss:
             return f"list_transform({column}, lambda entry: {number('entry')})"
-        is_deep = self.depth > 1 if kind == "JSON" else element_type(kind).endswith("]")
-        return f"TRY_CAST({column} AS DOUBLE{'[][]' if is_deep else '[]'})"
+        return f"TRY_CAST({column} AS DOUBLE{'[][]' if self._is_deep(kind) else '[]'})"
+
+    def _is_deep(self, kind: str) -> bool:
+        """Return True if a column of the DuckDB type `kind` is read as lists of vectors."""
+        return self.depth > 1 if kind.startswith("JSON") else element_type(kind).endswith("]")
 
     def value_sql(self, value: str, kind: str) -> str:
         return number(value) if kind in TEXT_TYPES else f"TRY_CAST({value} AS DOUBLE)"

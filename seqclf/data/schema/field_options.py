@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -46,6 +47,21 @@ def flag_option(default: bool) -> Option:
 def text_option(default: str | None = None) -> Option:
     """Return an option whose value must be a text that is not empty."""
     return Option(default, lambda value: isinstance(value, str) and value != "", "a text of one character or more")
+
+
+def numbers_option() -> Option:
+    """Return an option whose value must be a list of finite numbers, such as [-999, 1e30].
+
+    >>> [numbers_option().is_allowed(value) for value in ([-999, 1e30], [], -999, ["-999"], [True])]
+    [True, True, False, False, False]
+    """
+    return Option((), _holds_finite_numbers, "a list of numbers, such as [-999]")
+
+
+def _holds_finite_numbers(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(
+        type(entry) in (int, float) and abs(entry) <= sys.float_info.max for entry in value
+    )
 
 
 def positive_option(default: float | None = None) -> Option:

@@ -188,7 +188,7 @@ def test_invalid_options_are_named(columns, options, message):
         (
             "number",
             {"min_count": 3},
-            "a number field has no option 'min_count'; it takes by, clip, log, mask, missing, scale, separator, since",
+            "a number field has no option 'min_count'; it takes by, clip, log, mask, missing, missing_values, scale, ",
         ),
         (
             "text",

@@ -14,6 +14,7 @@ from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.leave_one_out import Removal
 from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.scales import Scales, fit_scales, stored_array
+from seqclf.data.encoding.sentinels import Sentinel, find_sentinels, stored_sentinels
 from seqclf.data.encoding.sequence_scale import (
     ScaledSequences,
     fit_levels,
@@ -24,7 +25,14 @@ from seqclf.data.encoding.sequence_scale import (
 from seqclf.data.encoding.within_spread import fit_within
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import elapsed_since_seen, fill_forward, list_lengths, list_values, vector_values
-from seqclf.data.schema.field_options import Option, choice_option, flag_option, positive_option, text_option
+from seqclf.data.schema.field_options import (
+    Option,
+    choice_option,
+    flag_option,
+    numbers_option,
+    positive_option,
+    text_option,
+)
 from seqclf.documents.formatting import plain_number
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
@@ -65,6 +73,8 @@ class NumberEncoder(NumberColumn):
       numbers are scaled with the mean and standard deviation of all numbers.
     - `missing`: a missing value is replaced by the mean (`mean`), the last known value of the sequence (`last`) or 0
       (`zero`). With `last`, a value that is missing before the first known value is replaced by the mean.
+    - `missing_values`: numbers that stand for a missing value, such as -999. They are read as missing values in every
+      channel of the field, in training and in prediction, before anything is fit. The option needs `missing`.
     - `mask`: if True, each number has a second channel, which is 1 where the value is present.
     - `since`: adds a channel with the logarithm of the time since the last known value. The option `since` counts time
       in tokens, or in seconds of a time field (Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series
@@ -89,6 +99,7 @@ class NumberEncoder(NumberColumn):
         "log": flag_option(False),
         "clip": positive_option(),
         "missing": choice_option("refuse", "refuse", "mean", "last", "zero"),
+        "missing_values": numbers_option(),
         "mask": flag_option(True),
         "since": text_option(),
         "by": text_option(),
@@ -104,6 +115,7 @@ class NumberEncoder(NumberColumn):
         self.scales = Scales(np.zeros((1, self.channels)), np.ones((1, self.channels)))
         self.levels = unit_levels(self.width) if self.scale == "sequence" else None
         self.within = np.ones(self.channels)
+        self.sentinels: list[Sentinel] = []
 
     def check_references(self) -> None:
         key = f"data.fields.{self.field.name}"
@@ -113,6 +125,8 @@ class NumberEncoder(NumberColumn):
             raise InputError(f"{key}.by={self.by}", "must be the name of a category field")
         if self.since and self.missing == "refuse":
             raise InputError(f"{key}.since", "needs missing=last, mean or zero")
+        if self.missing_values and self.missing == "refuse":
+            raise InputError(f"{key}.missing_values", "needs missing=last, mean or zero")
         if self.by and self.scale == "sequence":
             raise InputError(
                 f"{key}.by={self.by}",
@@ -146,6 +160,7 @@ class NumberEncoder(NumberColumn):
         return (values.view(np.uint64) + HALF_DIGIT) & KEY_DIGITS
 
     def fit(self, read: ReadColumns) -> None:
+        self.sentinels = find_sentinels(lambda: self._unchanged_values(read), self.width)
         if self.scale == "none":
             return
         self.scales = fit_scales(
@@ -161,6 +176,12 @@ class NumberEncoder(NumberColumn):
             self.levels = fit_levels(map(self._scaled_sequences, map(self._raw_channels, record_batches)), self.width)
         else:
             self.within = fit_within(self._scaled_values(read), self.channels)
+
+    def _unchanged_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the numbers (S, W) as in the data, NaN if missing, and the lengths (N,) of each staged record batch."""
+        for record_batch in read(self.field.name):
+            column = record_batch.column(self.field.name)
+            yield vector_values(column, self.width), list_lengths(column)
 
     def _scaled_sequences(self, channels: RawChannels) -> ScaledSequences:
         values = self._within_limits(channels.values, 0)  # values that are already clipped remain unchanged
@@ -413,6 +434,8 @@ class NumberEncoder(NumberColumn):
             state["levels"] = self.levels.state()
         if (self.within < 1).any():
             state["within"] = self.within.tolist()
+        if self.sentinels:
+            state["sentinels"] = [sentinel._asdict() for sentinel in self.sentinels]
         return state
 
     def restore(self, state: EncoderState) -> None:
@@ -422,6 +445,8 @@ class NumberEncoder(NumberColumn):
         if "lowest" in state:
             limits = stored_array(state, "lowest", shapes, -np.inf), stored_array(state, "highest", shapes, np.inf)
         self.scales = Scales(mean, deviation, limits)
+        if "sentinels" in state:  # states of older versions lack the entry
+            self.sentinels = stored_sentinels(state["sentinels"], self.width)
         if self.levels is not None:
             require(state, {"levels": dict})
             self.levels = stored_levels(state["levels"], self.width)
