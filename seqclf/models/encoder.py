@@ -17,11 +17,11 @@ from seqclf.models.interface import completed
 class SequenceEncoder(nn.Module):
     """Base class of encoders: embedded tokens (B, T, `input_size`) → outputs (B, T', `size`).
 
-    The constructor gets `input_size`, and the arguments in the encoder's config as keyword arguments. If the constructor
-    takes `field_specs`, it also gets the specs of the fields of the data. The constructor must set `size`, the number of channels of each output. A bidirectional encoder must also set `backward_size`. The
-    last `backward_size` channels of an output belong to the direction that reads from the last token to the first
-    token. The pooling `last` therefore takes these channels from the first output, and the other channels from the last
-    output.
+    The constructor gets `input_size`, and the arguments in the encoder's config as keyword arguments. If the
+    constructor takes `field_specs`, it also gets the specs of the fields of the data. The constructor must set `size`,
+    the number of channels of each output. A bidirectional encoder must also set `backward_size`. The last
+    `backward_size` channels of an output belong to the direction that reads from the last token to the first token. The
+    pooling `last` therefore takes these channels from the first output, and the other channels from the last output.
 
     The outputs may have a shorter time axis than the tokens (T' < T). The outputs for a sequence must depend only on
     the tokens of the sequence. Padding may have any value, in the tokens and in the outputs, and may be NaN.

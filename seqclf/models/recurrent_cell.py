@@ -123,10 +123,10 @@ def number_spec(name: str, specs: Sequence[FieldSpec], key: str) -> NumberSpec:
     `name`: name of the field. `specs`: specs of all fields of the data. `key`: config key that names the field, for the
     error text.
 
-    >>> number_spec("at", [{"name": "shop", "kind": "category", "size": 9}], "model.encoder.cell.gap")
+    >>> number_spec("at", [{"name": "shop", "kind": "bag", "size": 9, "combine": "max"}], "cell.gap")
     Traceback (most recent call last):
         ...
-    seqclf.errors.InputError: model.encoder.cell.gap=at: the data has no such field; name a numeric field (there is none)
+    seqclf.errors.InputError: cell.gap=at: the data has no such field; name a numeric field (there is none)
     """
     numeric = [spec["name"] for spec in specs if spec["kind"] == "number"]
     for spec in specs:

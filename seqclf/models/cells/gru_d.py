@@ -73,7 +73,7 @@ class DecayGRU(RecurrentCell):
 
 
 def _numbers_of(field: str, specs: Sequence[FieldSpec]) -> int:
-    """Return the number W of values of a field. Raises InputError if the field lacks masks, elapsed times or a scale."""
+    """Return the number W of values of a field. Raises InputError if it lacks masks, elapsed times or a scale."""
     spec = number_spec(field, specs, KEY)
     width, rest = divmod(spec["width"], PARTS)
     # Masks are not scaled, and values and elapsed times are.
