@@ -61,7 +61,7 @@ def completions(words: Sequence[str]) -> list[str]:
     """Return the candidates for the last word of a command line. The first word is the name of the command.
 
     >>> completions(["tra"]), completions(["train", "model=g"])
-    (['train'], ['model=gru'])
+    (['train'], ['model=gru', 'model=gru_d'])
     """
     if len(words) <= 1:
         return _starting(words[0] if words else "", [*command_names(), "--help", "--version"])

@@ -133,8 +133,7 @@ class AdaptiveClassifier(SequenceClassifier):
 
     def read(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Reading:
         """Encode whole sequences, and return the encoder outputs, pooled prefixes and halting scores."""
-        embedded = self.embedding_dropout(self.embedding(fields))
-        outputs, _, _ = self.encoder(embedded, lengths, host_lengths)
+        outputs, _ = self.encode(fields, lengths, host_lengths)
         prefixes = self.pooling.prefixes(outputs, lengths)
         return Reading(outputs, prefixes, self.halting_scores(outputs, prefixes, lengths))
 

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from seqclf.config.argument_types import check_values, checks_values
 from seqclf.config.options import Count, ZeroOrMore
 from seqclf.config.targets import arguments_of, build, check_arguments, locate_subclass
+from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import DropoutShare
 from seqclf.models.pooling import token_mask
 from seqclf.models.recurrent import flip_order, reorder
-from seqclf.models.recurrent_cell import RecurrentCell, check_cell, initial_states, run_cell
+from seqclf.models.recurrent_cell import RecurrentCell, check_cell, initial_states, number_spec, run_cell
 from seqclf.models.running_state import State
 
 KEY = "model.encoder.cell"
@@ -28,11 +29,13 @@ class CellRecurrent(SequenceEncoder):
     """Encoder of stacked layers of a `RecurrentCell`: (B, T, `input_size`) and lengths (B,) → (B, T, `self.size`).
 
     `cell`: config of the cell, with its class in `_target_`. Each layer and direction has its own cell. The constructor
-    of the cell gets `input_size`, `hidden_size` if it takes this argument, and the other keys of the config. The other
-    arguments are those of `Recurrent`.
+    of the cell gets `input_size`, `hidden_size` and `field_specs` if it takes these arguments, and the other keys of
+    the config. `field_specs`: specs of the fields of the data; a cell may read some of them (see `RecurrentCell`). The
+    other arguments are those of `Recurrent`.
 
     The ONNX export has one `Scan` for each layer and direction. A unidirectional encoder has a streaming form. Raises
-    InputError if a step of the cell has results of other shapes than the cell declares, or changes a state in place.
+    InputError if a step of the cell has results of other shapes than the cell declares, or changes a state in place, or
+    if a field that the cell reads is missing or not numeric.
 
         model:
           encoder:
@@ -47,6 +50,7 @@ class CellRecurrent(SequenceEncoder):
         input_size: int,
         *,
         cell: Mapping[str, Any],
+        field_specs: Sequence[FieldSpec] = (),
         hidden_size: Count = 96,
         layers: Count = 1,
         residual_layers: ZeroOrMore = 0,
@@ -65,36 +69,42 @@ class CellRecurrent(SequenceEncoder):
         self.size = input_size
         forward_cells, backward_cells = [], []
         for _ in range(layers):
-            forward_cells.append(_build_cell(cell, self.size, hidden_size))
+            forward_cells.append(_build_cell(cell, self.size, hidden_size, field_specs))
             if bidirectional:
-                backward_cells.append(_build_cell(cell, self.size, hidden_size))
+                backward_cells.append(_build_cell(cell, self.size, hidden_size, field_specs))
                 self.backward_size = backward_cells[-1].size
             self.size = forward_cells[-1].size + self.backward_size
         # PyTorch annotates the modules of a ModuleList as Module.
         self.forward_cells: Any = nn.ModuleList(forward_cells)
         self.backward_cells: Any = nn.ModuleList(backward_cells)
+        self.structure = tuple(dict.fromkeys(name for part in forward_cells for name in part.fields))
         self.first_residual = layers - residual_layers
         self.scales = nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(residual_layers))
 
-    def forward(
-        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
+    # The first arguments are positional only, because a field of the data may have the name of one of them.
+    def forward(  # type: ignore[override]
+        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None, /, **fields: Tensor
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         inside = token_mask(lengths, tokens.shape[1])
         shortest = 0 if host_lengths is None else int(host_lengths.min())
         order = flip_order(lengths, tokens.shape[1]) if self.backward_cells else None
         for index, cell in enumerate(self.forward_cells):
             inputs = self.dropout(tokens) if index else tokens  # the caller applied dropout to the first input
-            outputs = self._run(cell, inputs, inside, shortest)
+            outputs = self._run(cell, inputs, fields, inside, shortest)
             if order is not None:
                 # Reverse the tokens of each sequence, so that the backward direction starts at the last token.
-                flipped = self._run(self.backward_cells[index], reorder(inputs, order), inside, shortest)
+                backward = self.backward_cells[index]
+                reversed_fields = {name: reorder(fields[name], order) for name in backward.fields}
+                flipped = self._run(backward, reorder(inputs, order), reversed_fields, inside, shortest)
                 outputs = torch.cat([outputs, reorder(flipped, order)], dim=-1)
             tokens = self.joined(index, tokens, outputs)
         return tokens, lengths, host_lengths
 
-    def _run(self, cell: RecurrentCell, tokens: Tensor, inside: Tensor, shortest: int) -> Tensor:
-        start = initial_states(cell, tokens)
-        return run_cell(cell, tokens, inside, start, shortest=shortest, keeps_states=False)[0]
+    def _run(
+        self, cell: RecurrentCell, tokens: Tensor, fields: Mapping[str, Tensor], inside: Tensor, shortest: int
+    ) -> Tensor:
+        start, own = initial_states(cell, tokens), [fields[name] for name in cell.fields]
+        return run_cell(cell, tokens, inside, start, own, shortest=shortest, keeps_states=False)[0]
 
     def joined(self, layer: int, inputs: Tensor, outputs: Tensor) -> Tensor:
         """Return the tokens after a layer: its outputs, added to its inputs if the layer is residual."""
@@ -106,18 +116,25 @@ class CellRecurrent(SequenceEncoder):
         return None if self.backward_cells else CellStep(self)
 
 
-def _build_cell(config: Mapping[str, Any], input_size: int, hidden_size: int) -> RecurrentCell:
+def _build_cell(
+    config: Mapping[str, Any], input_size: int, hidden_size: int, specs: Sequence[FieldSpec]
+) -> RecurrentCell:
     if "_target_" not in config:
         raise InputError(KEY, "names no class", f"write +{KEY}._target_=mypackage.cells.Cell")
     located = locate_subclass(config["_target_"], RecurrentCell, f"{KEY}._target_")
     settings = {name: value for name, value in config.items() if name != "_target_"}
-    provided = {"input_size": input_size}
-    if "hidden_size" in arguments_of(located).names and "hidden_size" not in settings:
-        provided["hidden_size"] = hidden_size
+    provided: dict[str, Any] = {"input_size": input_size}
+    offered = {"hidden_size": hidden_size, "field_specs": specs}
+    taken = set(arguments_of(located).names) - set(settings)
+    provided |= {name: value for name, value in offered.items() if name in taken}
     check_arguments(KEY, located, settings, provided)
     check_values(KEY, located, settings)
     cell = build(config, RecurrentCell, f"{KEY}._target_", **provided)
-    check_cell(cell, input_size, f"{KEY}._target_={config['_target_']}")
+    # A field is named by an argument in the config, such as `gap`, or by the class.
+    keys = {value: f"{KEY}.{name}" for name, value in settings.items() if isinstance(value, str)}
+    where = f"{KEY}._target_={config['_target_']}"
+    widths = [number_spec(name, specs, keys.get(name, f"{where}.fields"))["width"] for name in cell.fields]
+    check_cell(cell, input_size, widths, where)
     return cell
 
 
@@ -136,12 +153,14 @@ class CellStep(nn.Module):
             for state in cell.states
         ]
 
-    def forward(self, tokens: Tensor, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, states: Sequence[Tensor], /, **fields: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
         inside = token_mask(lengths, tokens.shape[1])
         remaining, last = list(states), []
         for index, cell in enumerate(self.encoder.forward_cells):
             own, remaining = remaining[: len(cell.states)], remaining[len(cell.states) :]
-            outputs, new = run_cell(cell, tokens, inside, own)
+            outputs, new = run_cell(cell, tokens, inside, own, [fields[name] for name in cell.fields])
             tokens = self.encoder.joined(index, tokens, outputs)
             last += new
         return tokens, last

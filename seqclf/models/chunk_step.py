@@ -33,6 +33,7 @@ class ChunkStep(nn.Module):
         self.encoder = encoder
         self.pooling = classifier.pooling
         self.norm, self.output = classifier.norm, classifier.output
+        self.structure: tuple[str, ...] = classifier.structure
         self.states: list[State] = [*encoder.states, *self.pooling.states]
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
@@ -49,7 +50,8 @@ class ChunkStep(nn.Module):
         self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the outputs (B, T, size) of the encoder, and the encoder states after the chunk."""
-        return self.encoder(self.embedding(fields), lengths, states[: len(self.encoder.states)])
+        structure = {name: fields[name] for name in self.structure}
+        return self.encoder(self.embedding(fields), lengths, states[: len(self.encoder.states)], **structure)
 
     def classify(self, pooled: Tensor) -> Tensor:
         return self.output(self.norm(pooled))

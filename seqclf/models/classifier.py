@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count, NonNegative
 from seqclf.data.field_spec import FieldSpec
-from seqclf.errors import InputError
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.embedding import FieldEmbedding, TokenDropout
-from seqclf.models.encoder import SequenceEncoder, as_encoder, build_encoder
+from seqclf.models.encoder import SequenceEncoder, as_encoder, build_encoder, check_structure
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import DropoutShare, PoolingNames
 from seqclf.models.pooling import Pooling
@@ -69,17 +68,15 @@ class SequenceClassifier(SequenceNetwork):
             fields, embedding_size=embedding_size, token_dropout=token_dropout, number_noise=number_noise
         )
         self.encoder = build_encoder(
-            encoder, self.embedding.size, encoder_arguments, {"dropout": dropout, "variational": variational}
+            encoder,
+            self.embedding.size,
+            encoder_arguments,
+            {"dropout": dropout, "variational": variational, "field_specs": fields},
         )
         reader = as_encoder(self.encoder)
         self.check_encoder(reader)
-        self.structure = tuple(reader.structure)  # names of the additional inputs of the encoder
-        if set(self.structure) - {field["name"] for field in fields}:
-            raise InputError(
-                f"model.encoder._target_={encoder['_target_']}",
-                f"reads trees, and the data has none (fields: {', '.join(field['name'] for field in fields)})",
-                "set the kind of a field to tree, or choose another model",
-            )
+        self.structure = tuple(reader.structure)  # names of the fields that the encoder gets as encoded
+        check_structure(self.structure, fields, f"model.encoder._target_={encoder['_target_']}")
         self.pooling = Pooling(pooling, reader.size, reader.backward_size)
         # The pooled vector is normalized, because the pooling `max` results in larger values for longer sequences.
         self.norm = nn.LayerNorm(self.pooling.size)
@@ -100,10 +97,17 @@ class SequenceClassifier(SequenceNetwork):
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C). See `SequenceNetwork.forward`."""
+        outputs, output_lengths = self.encode(fields, lengths, host_lengths)
+        return self.head(self.pooling(outputs, output_lengths))
+
+    def encode(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the outputs (B, T', size) of the encoder, and their lengths (B,)."""
         embedded = self.embedding_dropout(self.embedding(fields))
         structure = {name: fields[name] for name in self.structure}
         outputs, output_lengths, _ = self.encoder(embedded, lengths, host_lengths, **structure)
-        return self.head(self.pooling(outputs, output_lengths))
+        return outputs, output_lengths
 
     def head(self, pooled: Tensor) -> Tensor:
         """Return the logits (N, C) for pooled vectors (N, `pooling.size`)."""

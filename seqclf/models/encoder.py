@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from seqclf.config.targets import arguments_of, build, check_arguments, locate, locate_subclass
-from seqclf.data.field_spec import PARENTS
+from seqclf.data.field_spec import PARENTS, FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.interface import completed
 
@@ -17,11 +17,11 @@ from seqclf.models.interface import completed
 class SequenceEncoder(nn.Module):
     """Base class of encoders: embedded tokens (B, T, `input_size`) → outputs (B, T', `size`).
 
-    The constructor gets `input_size`, and the arguments in the encoder's config as keyword arguments. The constructor
-    must set `size`, the number of channels of each output. A bidirectional encoder must also set `backward_size`. The
-    last `backward_size` channels of an output belong to the direction that reads from the last token to the first
-    token. The pooling `last` therefore takes these channels from the first output, and the other channels from the last
-    output.
+    The constructor gets `input_size`, and the arguments in the encoder's config as keyword arguments. If the
+    constructor takes `field_specs`, it also gets the specs of the fields of the data. The constructor must set `size`,
+    the number of channels of each output. A bidirectional encoder must also set `backward_size`. The last
+    `backward_size` channels of an output belong to the direction that reads from the last token to the first token. The
+    pooling `last` therefore takes these channels from the first output, and the other channels from the last output.
 
     The outputs may have a shorter time axis than the tokens (T' < T). The outputs for a sequence must depend only on
     the tokens of the sequence. Padding may have any value, in the tokens and in the outputs, and may be NaN.
@@ -48,7 +48,9 @@ class SequenceEncoder(nn.Module):
 
     size: int
     backward_size: int = 0
-    structure: tuple[str, ...] = ()  # names of additional inputs of `forward`, such as `parents` for trees
+    # Names of the fields that `forward` and the `step_form` get as encoded, as keyword arguments beside the embedded
+    # tokens, such as `parents` for trees.
+    structure: tuple[str, ...] = ()
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
@@ -74,7 +76,8 @@ class SequenceEncoder(nn.Module):
 
         The streaming form is a module that reads one chunk of each sequence. The streaming form has an attribute
         `states`, a list of `State`. The arguments of its `forward` are the tokens (B, T, `input_size`) of the chunk,
-        the number of tokens (B,) of each sequence in the chunk, and a list of states (B, *shape). The results of its
+        the number of tokens (B,) of each sequence in the chunk, and a list of states (B, *shape). Fields in `structure`
+        are keyword arguments. The results of its
         `forward` are the outputs (B, T, `size`), and the states after the last token of each sequence. Reading a
         sequence in chunks must give the same outputs as reading the whole sequence.
         """
@@ -101,6 +104,22 @@ def reads_trees(model: Mapping[str, Any]) -> bool:
     """
     target = model.get("encoder", {}).get("_target_")
     return target is not None and PARENTS in getattr(locate(target, "model.encoder._target_"), "structure", ())
+
+
+def check_structure(names: Iterable[str], fields: Iterable[FieldSpec], where: str) -> None:
+    """Raise InputError if the data has no field of a name that an encoder reads beside the embedded tokens.
+
+    `names`: see `SequenceEncoder.structure`. `where`: config key and class of the encoder, for the error text.
+    """
+    present = [field["name"] for field in fields]
+    for name in names:
+        if name not in present:
+            what, remedy = f"the field {name}, and the data has no such field", "rename a field"
+            if name == PARENTS:
+                what, remedy = "trees, and the data has none", "set the kind of a field to tree"
+            raise InputError(
+                where, f"reads {what} (fields: {', '.join(present)})", f"{remedy}, or choose another model"
+            )
 
 
 def build_encoder(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from seqclf.config.hints import must_be_one_of
@@ -30,9 +30,17 @@ def check_pooling(value: str) -> str:
     return value
 
 
+def check_field_name(value: Any) -> str:
+    """Reject a value that is not a text, such as null in a choice of conf/model."""
+    if not isinstance(value, str) or not value:
+        raise RefusedValueError("must be the name of a field of the data")
+    return value
+
+
 CellName = Literal["lstm", "gru", "rnn"]
 Composition = Literal["child_sum", "binary"]
 DropoutShare = Annotated[float, Field(ge=0, le=0.999)]
+FieldName = Annotated[str, BeforeValidator(check_field_name)]
 FeedForwardName = Literal["gelu", "swiglu"]
 Layout = Literal["auto", "padded", "packed"]
 WideName = Literal["auto"] | bool

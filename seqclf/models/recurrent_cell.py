@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqclf.data.field_spec import FieldSpec, NumberSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.onnx.scan import scan_tokens
 from seqclf.models.running_state import State
@@ -22,6 +23,11 @@ class RecurrentCell(nn.Module):
     It sets `size`, the number of channels of an output, and `states`, a list of `State`: the name, the shape per
     sequence and the initial value of each state. A state may be a vector, a matrix (`State("memory", (8, 8))`) or one
     number (`State("count", ())`).
+
+    A cell may read fields of the data beside the embedded token, such as the time since the previous token. `fields`
+    lists the names of these fields, in the class or in an instance. The fields must be numeric. The method `step` gets
+    one more argument for each field. If the constructor takes `field_specs`, it gets the specs of all fields of the
+    data.
 
     The method `step` is plain PyTorch without loops over sequences. `CellRecurrent` runs a cell over sequences of
     different lengths, in layers and directions, and exports each as one ONNX `Scan`.
@@ -44,13 +50,15 @@ class RecurrentCell(nn.Module):
 
     size: int
     states: Sequence[State]
+    fields: Sequence[str] = ()  # names of the numeric fields that `step` gets as encoded, beside the embedded token
 
-    def step(self, inputs: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def step(self, inputs: Tensor, state: Mapping[str, Tensor], *fields: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Return the outputs (B, `size`) of B tokens, and a dict of the new states.
 
         `inputs`: (B, `input_size`) float, one token of each sequence. `state`: dict name → state (B, *shape) before the
-        token. The returned dict has the same names and shapes. A row of the results must depend only on the same row of
-        the arguments. The arguments must not be changed in place.
+        token. `fields`: the encoded values (B, width) float of the same tokens, one tensor for each name in the
+        attribute `fields`. The returned dict has the same names and shapes as `state`. A row of the results must depend
+        only on the same row of the arguments. The arguments must not be changed in place.
         """
         raise NotImplementedError
 
@@ -65,6 +73,7 @@ def run_cell(
     tokens: Tensor,
     inside: Tensor,
     states: Sequence[Tensor],
+    fields: Sequence[Tensor] = (),
     *,
     shortest: int = 0,
     keeps_states: bool = True,
@@ -72,25 +81,27 @@ def run_cell(
     """Return the outputs (B, T, `cell.size`) for all tokens, and the states after the last token of each sequence.
 
     `tokens`: (B, T, D), whose padding may be NaN. `inside`: (B, T) False for padding. `states`: list of the states
-    (B, *shape) before the first token. `shortest`: a number of tokens that each sequence has at least. `keeps_states`:
-    False if the caller needs no states. The export then lets the states read padding, which saves time.
+    (B, *shape) before the first token. `fields`: list of the values (B, T, width) of the fields that the cell reads,
+    whose padding may be NaN. `shortest`: a number of tokens that each sequence has at least. `keeps_states`: False if
+    the caller needs no states. The export then lets the states read padding, which saves time.
     """
     # Choose the padding away before the cell sees it: 0 * NaN is NaN, in gradients too.
-    tokens = torch.where(inside[..., None], tokens, 0.0)
+    inputs = [torch.where(inside[..., None], values.to(tokens.dtype), 0.0) for values in (tokens, *fields)]
     names = [state.name for state in cell.states]
 
-    def step(token: Tensor, is_token: Tensor | None, before: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        output, new = cell.step(token, dict(zip(names, before, strict=True)))
+    def step(now: Sequence[Tensor], is_token: Tensor | None, before: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        output, new = cell.step(now[0], dict(zip(names, before, strict=True)), *now[1:])
         after = [new[name] for name in names]
         return output, after if is_token is None else freeze(is_token, after, before)
 
     if torch.compiler.is_exporting():
-        return scan_tokens(step, tokens, inside if keeps_states else None, states, f"step of {type(cell).__name__}")
+        return scan_tokens(step, inputs, inside if keeps_states else None, states, f"step of {type(cell).__name__}")
     outputs = []
     # Training freezes the states beyond each length, so that they cannot grow until gradients overflow.
     # `unbind` has one gradient for all tokens. Selecting tokens one by one would add T gradients of the full size.
-    for position, (token, is_token) in enumerate(zip(tokens.unbind(1), inside.unbind(1), strict=True)):
-        output, states = step(token, is_token if position >= shortest else None, states)
+    by_token = zip(*(values.unbind(1) for values in inputs), strict=True)
+    for position, (now, is_token) in enumerate(zip(by_token, inside.unbind(1), strict=True)):
+        output, states = step(now, is_token if position >= shortest else None, states)
         outputs.append(output)
     return torch.stack(outputs, dim=1), list(states)
 
@@ -106,13 +117,35 @@ def freeze(is_token: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> li
     ]
 
 
+def number_spec(name: str, specs: Sequence[FieldSpec], key: str) -> NumberSpec:
+    """Return the spec of a numeric field. Raises InputError if the data has no such field, or a field of another kind.
+
+    `name`: name of the field. `specs`: specs of all fields of the data. `key`: config key that names the field, for the
+    error text.
+
+    >>> number_spec("at", [{"name": "shop", "kind": "bag", "size": 9, "combine": "max"}], "cell.gap")
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: cell.gap=at: the data has no such field; name a numeric field (there is none)
+    """
+    numeric = [spec["name"] for spec in specs if spec["kind"] == "number"]
+    for spec in specs:
+        if spec["name"] == name and spec["kind"] == "number":
+            return spec
+    kinds = {spec["name"]: spec["kind"] for spec in specs}
+    problem = f"is a field of kind {kinds[name]}" if name in kinds else "the data has no such field"
+    remedy = f"name a numeric field ({', '.join(numeric) or 'there is none'})"
+    raise InputError(f"{key}={name}", problem, remedy)
+
+
 WRITE_STEP = "return (output, {name: new state, …}) from step"
 
 
-def check_cell(cell: RecurrentCell, input_size: int, where: str) -> None:
+def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], where: str) -> None:
     """Raise InputError unless one step of `cell` has outputs and states of the declared shapes.
 
-    The step is tried on zeros, in evaluation mode. `where`: config key and class of the cell, for the error text.
+    The step is tried on zeros, in evaluation mode. `widths`: number of channels of each field that the cell reads.
+    `where`: config key and class of the cell, for the error text.
     """
     if not isinstance(getattr(cell, "size", None), int):
         raise InputError(where, "has no attribute size", "set it to the channels of an output")
@@ -125,25 +158,32 @@ def check_cell(cell: RecurrentCell, input_size: int, where: str) -> None:
     with torch.inference_mode(False):  # tensors of the inference mode do not count changes in place
         tokens = torch.zeros(ROWS, input_size)
         before = dict(zip(names, initial_states(cell, tokens), strict=True))
-        versions = {name: value._version for name, value in {"inputs": tokens, **before}.items()}
-        result = _try_step(cell, tokens, before, where)
+        fields = [torch.zeros(ROWS, width) for width in widths]
+        given = {"its inputs": tokens, **{f"the state {name}": value for name, value in before.items()}}
+        given |= {f"the field {name}": values for name, values in zip(cell.fields, fields, strict=True)}
+        versions = {label: value._version for label, value in given.items()}
+        result = _try_step(cell, tokens, before, fields, where)
     _check_result(cell, result, where)
-    for name, version in versions.items():
-        if {"inputs": tokens, **before}[name]._version != version:
-            label = "its inputs" if name == "inputs" else f"the state {name}"
+    for label, version in versions.items():
+        if given[label]._version != version:
             raise InputError(where, f"step changes {label} in place", "return a new tensor, as by + instead of +=")
 
 
-def _try_step(cell: RecurrentCell, tokens: Tensor, states: Mapping[str, Tensor], where: str) -> Any:
+def _try_step(
+    cell: RecurrentCell, tokens: Tensor, states: Mapping[str, Tensor], fields: Sequence[Tensor], where: str
+) -> Any:
     modes = {module: module.training for module in cell.modules()}
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            return cell.eval().step(tokens, dict(states))
+            return cell.eval().step(tokens, dict(states), *fields)
     except InputError:
         raise
     except Exception as error:  # third-party code may raise any exception
         shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in states.items())
         problem = f"step fails on inputs {tuple(tokens.shape)} and states {shapes}"
+        if fields:
+            shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in zip(cell.fields, fields, strict=True))
+            problem += f" and fields {shapes}"
         raise InputError(where, f"{problem} ({type(error).__name__}: {first_line(error)})") from error
     finally:
         for module, training in modes.items():

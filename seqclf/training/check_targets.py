@@ -74,6 +74,8 @@ def build_callbacks(callbacks: Sequence[Mapping[str, Any]] | None) -> list[Callb
 
 OF_MODEL = ("fields", "num_classes")  # arguments that every network gets from the training
 OF_ENCODER = ("input_size",)  # arguments that every encoder gets from its classifier
+OFFERED_TO_ENCODER = ("field_specs",)  # arguments that an encoder gets from its classifier if it takes them
+OF_PART = (*OF_ENCODER, "hidden_size", *OFFERED_TO_ENCODER)  # arguments that a part of an encoder gets from the encoder
 NOT_OF_MODEL = ("_target_", *RUN_SETTINGS)  # `members` is the number of networks of an ensemble, see `build_classifier`
 NOT_OF_OPTIMIZER = ("_target_", "schedule", "weight_decay")  # `make_optimizer` sets weight decay per parameter group
 
@@ -142,7 +144,8 @@ def _resolve_classifier(
         if not of_encoder.accepts(name):
             target = settings["encoder"]["_target_"]
             raise InputError(f"model.encoder._target_={target}", f"must take the argument {name}")
-    of_encoder = of_encoder.without(OF_ENCODER)
+    reads_specs = set(OFFERED_TO_ENCODER) <= set(of_encoder.names)
+    of_encoder = of_encoder.without([*OF_ENCODER, *OFFERED_TO_ENCODER])
     # Arguments of the encoder may be in the block `encoder` or in the block `model` itself.
     block = _known("model.encoder", settings["encoder"], of_encoder, written, ignored=["_target_"])
     of_base = arguments_of(SequenceClassifier).without([*OF_MODEL, *network.fixed_arguments])
@@ -159,7 +162,7 @@ def _resolve_classifier(
         require_complete("model", settings, taken)
     else:
         settings = _known("model", settings, either, written, NOT_OF_MODEL)
-        settings |= _missing(located, {*settings, *block, *of_classifier})
+        settings |= _missing(located, {*settings, *block, *of_classifier, *OFFERED_TO_ENCODER})
         settings |= _missing(SequenceClassifier, {*settings, *network.fixed_arguments}) | _missing(network, settings)
         require_complete("model", settings, taken._replace(required=either.required))
         require_complete("model", {*settings, *block}, of_encoder)
@@ -171,7 +174,8 @@ def _resolve_classifier(
     if written is not None and not is_foreign(block["_target_"]):
         _check_parts(block)
         # Third-party code, such as a recurrent cell in the block, may not work on the device `meta`.
-        if not any(is_foreign(target) for _, target in targets(block, "model.encoder")):
+        # An encoder that reads the specs of the fields can be built only after the data is read.
+        if not reads_specs and not any(is_foreign(target) for _, target in targets(block, "model.encoder")):
             _check_encoder(network, {**of_encoder_alone, **block}, of_encoder)
     return settings
 
@@ -193,6 +197,7 @@ def _check_parts(block: Mapping[str, Any]) -> None:
             located = locate_subclass(part["_target_"], nn.Module, f"{key}._target_")
             arguments = {argument: value for argument, value in part.items() if argument != "_target_"}
             require_known(key, arguments, arguments_of(located))
+            require_complete(key, arguments, arguments_of(located).without(OF_PART))
             check_values(key, located, arguments)
 
 

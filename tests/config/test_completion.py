@@ -15,7 +15,7 @@ from seqclf.config.completion import SCRIPTS, completions
     [
         (["ev"], ["evaluate"]),
         (["train", "mod"], ["model=", "model."]),
-        (["train", "+model=g"], ["+model=gru"]),
+        (["train", "+model=g"], ["+model=gru", "+model=gru_d"]),
         (["train", "batching.max_"], ["batching.max_tokens=", "batching.max_sequences="]),
         (["train", "loss=focal", "loss.ga"], ["loss.gamma="]),
         (["train", "model.bidirectional="], ["model.bidirectional=true", "model.bidirectional=false"]),
@@ -34,7 +34,7 @@ def test_candidates_go_on_from_what_was_typed(words, candidates):
     ("line", "replies"),
     [
         ("seqclf tr", ["train"]),
-        ("seqclf train model=g", ["gru"]),  # bash breaks words at =
+        ("seqclf train model=g", ["gru", "gru_d"]),  # bash breaks words at =
         ("seqclf train batching.max_t", ["batching.max_tokens="]),
         ("seqclf train data=files data.train=tab", ["table.csv"]),
     ],

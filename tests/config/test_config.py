@@ -20,6 +20,9 @@ from seqclf.training.options import TrainConfig
 
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
 GROUPS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
+# Choices of model that read a field, which the user must name.
+NAMED_FIELDS = {"t_lstm": ["model.encoder.cell.gap=value"], "gru_d": ["model.encoder.cell.field=vitals"]}
+VITALS = {"name": "vitals", "kind": "number", "width": 3, "scaled": [True, False, True]}
 FIELDS = [{"name": "token", "kind": "category", "size": 9}, {"name": "value", "kind": "number", "width": 2}]
 
 
@@ -58,18 +61,18 @@ def test_every_command_has_a_module_a_config_and_help(command):
 
 @pytest.mark.parametrize("option", options_of("model"))
 def test_every_model_builds_from_its_config(option):
-    config = composed("train", f"model={option}")["model"]
+    config = composed("train", f"model={option}", *NAMED_FIELDS.get(option, []))["model"]
     parents = {"name": "parents", "kind": "parents", "node_classes": []}
-    model = build_classifier(config, [*FIELDS, parents], num_classes=3)
+    model = build_classifier(config, [*FIELDS, VITALS, parents], num_classes=3)
     classes = {part for module in (model, model.encoder) for part in type(module).__mro__}
     ours = [part for part in classes if part.__module__.startswith("seqclf.") and "__init__" in vars(part)]
     parameters = [inspect.signature(part).parameters for part in ours]
-    added = {"fields", "num_classes", "input_size", "encoder_arguments", "arguments"}
+    added = {"fields", "field_specs", "num_classes", "input_size", "encoder_arguments", "arguments"}
     # A tree has one output and no numbers, so that its class sets these.
     fixed = {"pooling", "number_noise"} if option == "tree_lstm" else set()
-    assert set().union(*parameters) - added - fixed == set(config) - {"_target_", *RUN_SETTINGS}, (
-        "each argument has its default in conf/ and nowhere else"
-    )
+    assert set().union(*parameters) - added - fixed - set(config["encoder"]) == set(config) - {
+        *("_target_", *RUN_SETTINGS)
+    }, "each argument has its default in conf/ and nowhere else"
 
 
 @pytest.mark.parametrize("option", options_of("loss"))

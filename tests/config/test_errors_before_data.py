@@ -144,6 +144,8 @@ CASES = [
     ("train", ["structure=[{epoch: 3, layers: 0}]"], "structure[0].layers=0", "must be at least 1"),
     ("train", ["structure=[{epoch: 9, layers: 2}]", "trainer.max_epochs=8"], "structure[0].epoch=9", "the change"),
     ("train", ["structure=[{epoch: 3, hidden_size: 64}]"], "structure[0].hidden_size=64", "a model grows only"),
+    ("train", ["model=t_lstm"], "model.encoder.cell.gap=null", "must be the name of a field"),
+    ("train", ["model=gru_d", "model.encoder.cell.size=3"], "model.encoder.cell.size", "no such key"),
     ("train", ["model=adaptive", "model.earliness=-1"], "model.earliness=-1", "must be at least 0"),
     ("train", ["model=adaptive", "model.earliness=inf"], "model.earliness=inf", "must be a finite number"),
     ("train", ["model.number_noise=nan"], "model.number_noise=nan", "must be a finite number"),

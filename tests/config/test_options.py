@@ -330,9 +330,18 @@ OF_CHOICE = {
     "model/adaptive": {"bidirectional": False},
     "model/conv_lstm": {"embedding_size": 8, "number_noise": 0.0},
     "model/transformer": {"pooling": "mean"},
+    "model/t_lstm": {"bidirectional": False},
+    "model/gru_d": {"bidirectional": False},
     "loss/balanced": {"class_weights": "balanced"},
     "loss/effective": {"class_weights": "effective"},
     "loss/smoothed": {"label_smoothing": 0.1},
+}
+
+
+# Choices of model that read a field, which the user must name.
+NAMED_FIELDS = {
+    "model/t_lstm": ["model.encoder.cell.gap=at"],
+    "model/gru_d": ["model.encoder.cell.field=vitals"],
 }
 
 
@@ -343,7 +352,7 @@ def choices_of(group):
 @pytest.mark.parametrize("choice", [*choices_of("model"), *choices_of("loss")])
 def test_conf_lists_the_arguments_of_a_class_with_their_defaults(choice):
     group, _, name = choice.partition("/")
-    settings = load_config([f"{group}={name}"])[group]
+    settings = load_config([f"{group}={name}", *NAMED_FIELDS.get(choice, [])])[group]
     written = {key: settings[key] for key in ("_target_", "encoder", *RUN_SETTINGS) if key in settings}
     resolve = {"model": resolve_model, "loss": resolve_loss}[group]
     assert resolve({**written, **OF_CHOICE.get(choice, {})}) == settings

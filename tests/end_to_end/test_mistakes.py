@@ -95,7 +95,9 @@ NAMED = [
     Mistake("train", FILES.replace("=fraud", "=frud"), "no column 'frud' (data.label); did you mean 'fraud'?"),
     Mistake("train", f"{FILES} data.positive=ja", "data.positive=ja: no such label; the labels are no, yes"),
     Mistake(
-        "train", f"{FILES} model=mamba", "model=mamba: must be one of lstm, adaptive, conv_lstm, gru, rnn, transformer"
+        "train",
+        f"{FILES} model=mamba",
+        "model=mamba: must be one of lstm, adaptive, conv_lstm, gru, gru_d, rnn, t_lstm, transformer",
     ),
     Mistake(
         "train",

@@ -135,6 +135,7 @@ def test_a_bundle_needs_the_package_for_its_field_kind_alone(shell, trained):
     [
         ("An encoder", "encoders.py"),
         ("A recurrent cell", "cells.py"),
+        ("Fields beside the tokens", "time_cells.py"),
         ("A field kind", "points.py"),
         ("A callback", "callbacks.py"),
         ("A report section", "costs.py"),
@@ -178,6 +179,13 @@ def test_a_network_of_the_package_goes_the_same_way(shell, train):
     config = yaml.safe_load((shell.folder / "outside_net_typed/config.yaml").read_text())
     settings = {"hidden_size": 8, "depth": 1, "members": 1, "wide": "auto"}
     assert config["model"] == {"_target_": typed[0].partition("=")[2], **settings}
+
+
+@pytest.mark.slow
+def test_a_cell_reads_a_field_of_the_package(train):
+    cell = ["+model.encoder.cell._target_=acme.time_cells.Forgetful", "+model.encoder.cell.gap=where"]
+    result = train("outside_cell", "model.encoder._target_=seqclf.extend.CellRecurrent", *cell).result
+    assert result["parity"] < 1e-5
 
 
 @pytest.mark.slow

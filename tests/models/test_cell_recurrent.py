@@ -15,6 +15,8 @@ from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.extend import CellRecurrent, RecurrentCell, State
 from seqclf.models.adaptive import AdaptiveClassifier
+from seqclf.models.cells.gru_d import DecayGRU
+from seqclf.models.cells.t_lstm import TimeLSTM
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
@@ -23,7 +25,12 @@ from seqclf.models.structure.change_network import change_network
 from seqclf.models.structure.options import changed_config
 
 # Names that the exporter gives to values inside the body of a Scan.
-FIELDS = [{"name": "sigmoid", "kind": "category", "size": 12}, {"name": "linear_2", "kind": "number", "width": 3}]
+FIELDS = [
+    {"name": "sigmoid", "kind": "category", "size": 12},
+    {"name": "linear_2", "kind": "number", "width": 3, "scaled": [True, False, True]},  # value, mask, elapsed time
+]
+OF_FIELDS = {"t_lstm": TimeLSTM, "gru_d": DecayGRU}  # cells that read a field beside the tokens
+NAMED = {TimeLSTM: {"gap": "linear_2"}, DecayGRU: {"field": "linear_2"}}  # their arguments
 TOLERANCE = 1e-6
 PLAIN = {"embedding_size": 6, "hidden_size": 8, "dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
 
@@ -33,7 +40,8 @@ def path(kind):
 
 
 def settings(kind, **arguments):
-    return {"_target_": "seqclf.extend.CellRecurrent", "cell": {"_target_": path(kind), **arguments}}
+    cell = {"_target_": path(kind), **NAMED.get(kind, {}), **arguments}
+    return {"_target_": "seqclf.extend.CellRecurrent", "cell": cell}
 
 
 def network(kind, base=SequenceClassifier, **options):
@@ -112,16 +120,19 @@ def compare(kind, layers, bidirectional, batches, folder):
             assert logit_error(read_chunks(steps, fields, inputs["lengths"], chunk).logits, expected) <= TOLERANCE
 
 
-@pytest.mark.parametrize(("name", "layers", "bidirectional"), [("gru", 1, True), ("matrix", 1, False)])
+@pytest.mark.parametrize(
+    ("name", "layers", "bidirectional"),
+    [("gru", 1, True), ("matrix", 1, False), ("t_lstm", 1, False), ("gru_d", 1, False)],
+)
 def test_onnx_chunks_and_rows_alone_equal_the_network(name, layers, bidirectional, tmp_path):
-    compare(CELLS[name], layers, bidirectional, 8, tmp_path)
+    compare({**CELLS, **OF_FIELDS}[name], layers, bidirectional, 8, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", [*CELLS, *OF_FIELDS])
 @pytest.mark.parametrize(("layers", "bidirectional"), [(3, True), (1, False)])
 def test_onnx_chunks_and_rows_alone_equal_the_network_on_60_batches(name, layers, bidirectional, tmp_path):
-    compare(CELLS[name], layers, bidirectional, 60, tmp_path)
+    compare({**CELLS, **OF_FIELDS}[name], layers, bidirectional, 60, tmp_path)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -164,6 +175,119 @@ def test_gradients_are_finite_and_independent_of_padding_that_is_nan(name, dtype
     assert not gradients[0][0][1, 2:].any(), "padding has no gradient"
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("kind", [TimeLSTM, DecayGRU])
+def test_gradients_are_independent_of_fields_whose_padding_is_nan(kind, bidirectional):
+    model = network(kind, layers=2, bidirectional=bidirectional)
+    inputs = example_inputs(FIELDS, np.array([6, 2, 1]), 6, np.random.default_rng(0))
+    gradients = []
+    for padding in (0.0, np.nan):
+        for row, length in enumerate(inputs["lengths"]):
+            inputs["linear_2"][row, length:] = padding
+        tensors = {name: torch.from_numpy(values.copy()) for name, values in inputs.items()}
+        embedded = torch.ones(3, 6, model.embedding.size)
+        lengths = tensors["lengths"]
+        outputs, _, _ = model.encoder(embedded, lengths, inputs["lengths"], linear_2=tensors["linear_2"])
+        sum(outputs[row, :length].sum() for row, length in enumerate(inputs["lengths"])).backward()
+        gradients.append([weight.grad.clone() for weight in model.encoder.parameters()])
+        model.zero_grad()
+    for clean, of_nan in zip(*gradients, strict=True):
+        assert of_nan.isfinite().all() and torch.equal(clean, of_nan)
+
+
+def test_a_time_lstm_equals_its_formula():
+    torch.manual_seed(0)
+    cell = TimeLSTM(3, 4, gap="at")
+    torch.nn.init.normal_(cell.rate)
+    torch.nn.init.normal_(cell.offset)
+    tokens, gaps = torch.randn(5, 3), torch.randn(5, 2)
+    hidden = memory = np.zeros(4)
+    state = {"hidden": torch.zeros(1, 4), "memory": torch.zeros(1, 4)}
+    of_cell = {name: weight.detach().double().numpy() for name, weight in cell.named_parameters()}
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
+    for token, gap in zip(tokens, gaps, strict=True):
+        short = np.tanh(of_cell["short_term.weight"] @ memory + of_cell["short_term.bias"])
+        kept = sigmoid(of_cell["offset"] - np.log1p(np.exp(of_cell["rate"])) * float(gap[0]))
+        adjusted = memory - short + kept * short
+        gates = of_cell["lstm.weight_ih"] @ token.double().numpy() + of_cell["lstm.weight_hh"] @ hidden
+        enter, forget, new, leave = np.split(gates + of_cell["lstm.bias_ih"] + of_cell["lstm.bias_hh"], 4)
+        memory = sigmoid(forget) * adjusted + sigmoid(enter) * np.tanh(new)
+        hidden = sigmoid(leave) * np.tanh(memory)
+        output, state = cell.step(token[None], state, gap[None])
+        np.testing.assert_allclose(output.detach()[0], hidden, atol=1e-5)
+    np.testing.assert_allclose(state["memory"].detach()[0], memory, atol=1e-5)
+
+
+def test_the_time_lstm_keeps_less_after_a_longer_gap():
+    cell = TimeLSTM(3, 4, gap="at")
+    nn.init.zeros_(cell.lstm.weight_hh)
+    state = {"hidden": torch.zeros(3, 4), "memory": torch.full((3, 4), 2.0)}
+    nn.init.eye_(cell.short_term.weight)
+    nn.init.zeros_(cell.short_term.bias)
+    _, after = cell.step(torch.zeros(3, 3), state, torch.tensor([[-1.0], [0.0], [3.0]]))
+    memory = after["memory"]
+    assert (memory[0] > memory[1]).all() and (memory[1] > memory[2]).all()
+
+
+def test_gru_d_lets_missing_numbers_decay_to_the_mean_and_ignores_what_stands_in_their_place():
+    specs = [{"name": "x", "kind": "number", "width": 6, "scaled": [True, True, False, False, True, True]}]
+    cell = DecayGRU(3, 4, field="x", field_specs=specs)
+    seen = {}
+    cell.gru.register_forward_pre_hook(lambda module, arguments: seen.update(inputs=arguments[0], hidden=arguments[1]))
+    state = {"hidden": torch.ones(1, 4), "last": torch.tensor([[2.0, -3.0]])}
+    # The first number is missing for 1.5 deviations longer than usual, the second is there.
+    _, after = cell.step(torch.zeros(1, 3), state, torch.tensor([[9.0, 7.0, 0.0, 1.0, 1.5, 0.2]]))
+    assert after["last"].tolist() == [[2.0, 7.0]]
+    inputs = seen["inputs"][0]
+    assert inputs[3].item() == pytest.approx(2.0 * np.exp(-(0.5 * 1.5 + 0.5))) and inputs[4:].tolist() == [7.0, 0, 1]
+    weight, bias = (part.detach().numpy() for part in (cell.hidden_decay.weight, cell.hidden_decay.bias))
+    expected = np.exp(-np.maximum(weight @ np.array([1.5, 0.2], np.float32) + bias, 0))
+    np.testing.assert_allclose(seen["hidden"].detach()[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cell", "where", "problem"),
+    [
+        ({"_target_": path(TimeLSTM), "gap": "at"}, "cell.gap=at", "the data has no such field"),
+        ({"_target_": path(TimeLSTM), "gap": "sigmoid"}, "cell.gap=sigmoid", "is a field of kind category"),
+        ({"_target_": path(DecayGRU), "field": "sigmoid"}, "cell.field=sigmoid", "is a field of kind category"),
+        ({"_target_": path(DecayGRU), "field": "plain"}, "cell.field=plain", "is not a field of scaled numbers"),
+    ],
+)
+def test_a_field_that_a_cell_cannot_read_is_one_line_with_its_name_and_key(cell, where, problem):
+    specs = [*FIELDS, {"name": "plain", "kind": "number", "width": 3, "scaled": [True] * 3}]
+    with pytest.raises(InputError) as error:
+        CellRecurrent(9, cell=cell, field_specs=specs)
+    assert error.value.where == f"model.encoder.{where}" and error.value.problem.startswith(problem)
+
+
+class Named(RecurrentCell):
+    """A cell whose class names a field, which has the name of an argument of the encoder."""
+
+    fields = ("tokens",)
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.size = hidden_size
+        self.states = [State("hidden", (hidden_size,))]
+        self.linear = nn.Linear(input_size, hidden_size)
+
+    def step(self, inputs, state, tokens):
+        hidden = state["hidden"] + self.linear(inputs) * tokens[:, :1]
+        return hidden, {"hidden": hidden}
+
+
+def test_a_field_may_have_the_name_of_an_argument():
+    cell = {"_target_": path(Named)}
+    fields = [{"name": "tokens", "kind": "number", "width": 1}]
+    model = SequenceClassifier(fields, 3, encoder={"_target_": "seqclf.extend.CellRecurrent", "cell": cell}).eval()
+    lengths = np.array([2, 1])
+    assert model({"tokens": torch.ones(2, 2, 1)}, torch.from_numpy(lengths), lengths).shape == (2, 3)
+    with pytest.raises(InputError) as error:
+        network(Named)
+    assert error.value.where == f"model.encoder.cell._target_={path(Named)}.fields=tokens"
+
+
 def test_the_step_has_the_states_of_all_layers():
     step = network(CELLS["matrix"], layers=2, bidirectional=False).step_form()
     assert [tuple(state) for state in step.states[:6]] == [
@@ -174,8 +298,9 @@ def test_the_step_has_the_states_of_all_layers():
     assert network(CELLS["gru"]).step_form() is None, "the backward direction starts at the end"
 
 
-def test_an_adaptive_network_reads_a_cell_chunk_by_chunk(tmp_path):
-    model = network(CELLS["matrix"], AdaptiveClassifier, bidirectional=False)
+@pytest.mark.parametrize("kind", [CELLS["matrix"], pytest.param(DecayGRU, marks=pytest.mark.slow)])
+def test_an_adaptive_network_reads_a_cell_chunk_by_chunk(kind, tmp_path):
+    model = network(kind, AdaptiveClassifier, bidirectional=False)
     model.threshold = 0.8
     inputs = example_inputs(FIELDS, np.array([9, 1, 21, 21]), 21, np.random.default_rng(0))
     expected = eager(model, inputs)
@@ -188,16 +313,17 @@ def test_an_adaptive_network_reads_a_cell_chunk_by_chunk(tmp_path):
 
 @pytest.mark.slow
 def test_an_ensemble_of_cells_is_exported(tmp_path):
-    model = Ensemble([network(CELLS["gru"]), network(CELLS["matrix"], layers=2)]).eval()
+    model = Ensemble([network(CELLS["gru"]), network(CELLS["matrix"], layers=2), network(TimeLSTM)]).eval()
     inputs = draw(np.random.default_rng(0), 3)
     logits = exported(model, tmp_path / "model.onnx").run(["logits"], inputs)[0]
     assert logit_error(logits, eager(model, inputs)) <= TOLERANCE
 
 
-def test_layers_that_training_adds_keep_the_logits():
-    config = {"_target_": "seqclf.models.classifier.SequenceClassifier", "encoder": settings(CELLS["matrix"])}
+@pytest.mark.parametrize("kind", [CELLS["matrix"], TimeLSTM])
+def test_layers_that_training_adds_keep_the_logits(kind):
+    config = {"_target_": "seqclf.models.classifier.SequenceClassifier", "encoder": settings(kind)}
     config |= {**PLAIN, "pooling": "max", "layers": 1, "members": 1, "wide": False}
-    old = network(CELLS["matrix"], pooling="max")
+    old = network(kind, pooling="max")
     inputs = draw(np.random.default_rng(0), 2)
     before = eager(old, inputs)
     new = change_network(old, changed_config(config, {"layers": 3}, "structure"), FIELDS, 4, seed=0)

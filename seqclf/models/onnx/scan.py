@@ -12,28 +12,29 @@ REMEDY = "write it with tensor operations, such as torch.where instead of if, or
 
 ABOUT_SCAN = "This higher order operator"
 
-# (token (B, D), is_token (B,) or None to read padding as well, states) → output (B, size), new states
-Step = Callable[[Tensor, Tensor | None, Sequence[Tensor]], tuple[Tensor, list[Tensor]]]
+# (inputs of one token, each (B, D), is_token (B,) or None to read padding as well, states) → output (B, size), new
+# states
+Step = Callable[[Sequence[Tensor], Tensor | None, Sequence[Tensor]], tuple[Tensor, list[Tensor]]]
 
 
 def scan_tokens(
-    step: Step, tokens: Tensor, inside: Tensor | None, states: Sequence[Tensor], name: str
+    step: Step, inputs: Sequence[Tensor], inside: Tensor | None, states: Sequence[Tensor], name: str
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the outputs (B, T, size) of `step` for all tokens, and the states after the last token.
 
-    This function runs only inside the ONNX exporter. `tokens`: (B, T, D). `inside`: (B, T) False for padding, or None
-    to read the padding as well. `states`: states (B, *shape) before the first token. `name`: description of the step,
-    for the text of an InputError.
+    This function runs only inside the ONNX exporter. `inputs`: list of the inputs (B, T, D) of the tokens. `inside`:
+    (B, T) False for padding, or None to read the padding as well. `states`: states (B, *shape) before the first token.
+    `name`: description of the step, for the text of an InputError.
     """
     # PyTorch calls `scan` a prototype. It is imported here, so that training does not depend on it.
     from torch._higher_order_ops.scan import scan
 
     def body(carried: list[Tensor], now: list[Tensor]) -> tuple[list[Tensor], Tensor]:
-        output, new = step(now[0], None if inside is None else now[1], carried)
+        output, new = step(now[: len(inputs)], None if inside is None else now[-1], carried)
         # A `scan` rejects results that share memory with each other or with an argument.
         return [state.clone() for state in new], output.clone()
 
-    read = [tokens] if inside is None else [tokens, inside]
+    read = [*inputs] if inside is None else [*inputs, inside]
     try:
         last, outputs = scan(body, list(states), [values.transpose(0, 1) for values in read])
     except Exception as error:  # third-party code may raise any exception

@@ -1,0 +1,1 @@
+"""Recurrent cells of the literature, for the encoder `CellRecurrent`."""
