@@ -1,7 +1,7 @@
 """Public names for authors of extensions. Import these names from `seqclf.extend`, because other modules may be moved.
 
 - Networks: `SequenceNetwork` is the base class. The base class for the encoder of a network is `SequenceEncoder`. A
-  recurrent cell derives from `RecurrentCell`, and the encoder `CellRecurrent` runs it over sequences. A cell, and an
+  recurrent cell derives from `RecurrentCell`, and the encoder `CellEncoder` runs it over sequences. A cell, and an
   encoder of a model that reads chunks, has a `State` for each recurrent state. `sort_nodes` sorts the nodes of trees.
   Arguments with the types `Count`, `NonNegative`, `Positive` and `Share` are checked before training.
 - Stages of a network in the command `walkthrough`: the class is `Stage`. The content of a stage is `TokenVectors`,
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from seqclf.documents.blocks import bar as bar
     from seqclf.documents.formatting import number as number
     from seqclf.errors import InputError as InputError
-    from seqclf.models.cell_recurrent import CellRecurrent as CellRecurrent
+    from seqclf.models.cell_encoder import CellEncoder as CellEncoder
     from seqclf.models.encoder import SequenceEncoder as SequenceEncoder
     from seqclf.models.network import SequenceNetwork as SequenceNetwork
     from seqclf.models.recurrent_cell import RecurrentCell as RecurrentCell
@@ -125,7 +125,7 @@ _NAMES = {
     "documents.blocks": "Alerts Bar Code Folded Section Table Template Text bar",
     "documents.formatting": "number",
     "errors": "InputError",
-    "models.cell_recurrent": "CellRecurrent",
+    "models.cell_encoder": "CellEncoder",
     "models.encoder": "SequenceEncoder",
     "models.network": "SequenceNetwork",
     "models.recurrent_cell": "RecurrentCell",

@@ -15,7 +15,7 @@ from seqclf import extend
 ROOT = Path(__file__).parents[1]
 TREE = ast.parse(Path(extend.__file__).read_text(encoding="utf-8"))
 TRAINING = {
-    "CellRecurrent",
+    "CellEncoder",
     "FiniteCheck",
     "RecurrentCell",
     "RowLoss",

@@ -1,4 +1,4 @@
-"""Base class of recurrent cells. A cell reads one token at a time, and `CellRecurrent` runs it over sequences."""
+"""Base class of recurrent cells. A cell reads one token at a time, and `CellEncoder` runs it over sequences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RecurrentCell(nn.Module):
     one more argument for each field. If the constructor takes `field_specs`, it gets the specs of all fields of the
     data.
 
-    The method `step` is plain PyTorch without loops over sequences. `CellRecurrent` runs a cell over sequences of
+    The method `step` is plain PyTorch without loops over sequences. `CellEncoder` runs a cell over sequences of
     different lengths, in layers and directions, and exports each as one ONNX `Scan`.
 
     >>> class Leaky(RecurrentCell):

@@ -184,7 +184,7 @@ def test_a_network_of_the_package_goes_the_same_way(shell, train):
 @pytest.mark.slow
 def test_a_cell_reads_a_field_of_the_package(train):
     cell = ["+model.encoder.cell._target_=acme.time_cells.Forgetful", "+model.encoder.cell.gap=where"]
-    result = train("outside_cell", "model.encoder._target_=seqclf.extend.CellRecurrent", *cell).result
+    result = train("outside_cell", "model.encoder._target_=seqclf.extend.CellEncoder", *cell).result
     assert result["parity"] < 1e-5
 
 

@@ -1,4 +1,4 @@
-"""Recurrent cells of another package, for tests of `CellRecurrent`."""
+"""Recurrent cells of another package, for tests of `CellEncoder`."""
 
 import torch
 from torch import nn

@@ -1,1 +1,1 @@
-"""Recurrent cells of the literature, for the encoder `CellRecurrent`."""
+"""Recurrent cells of the literature, for the encoder `CellEncoder`."""

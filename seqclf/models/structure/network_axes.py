@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.models.adaptive import AdaptiveClassifier
-from seqclf.models.cell_recurrent import CellRecurrent
+from seqclf.models.cell_encoder import CellEncoder
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.embedding import NumberProjection
@@ -127,7 +127,7 @@ def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
     return Continued(axes, outputs, preserves)
 
 
-def _cell_recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
+def _cell_encoder(old: Any, new: Any, inputs: Tensor) -> Continued:
     # The weights of a cell are those of its author, so only the number of layers changes. Layers are added and removed
     # at the end of the stack.
     names = {name for name, _ in new.named_parameters()}
@@ -193,7 +193,7 @@ def _tree_lstm(old: Any, new: Any, inputs: Tensor) -> Continued:
 
 ENCODERS: dict[type, Callable[[Any, Any, Tensor], Continued]] = {
     Recurrent: _recurrent,
-    CellRecurrent: _cell_recurrent,
+    CellEncoder: _cell_encoder,
     ConvRecurrent: _conv_recurrent,
     Transformer: _transformer,
     TreeLSTM: _tree_lstm,

@@ -161,7 +161,7 @@ OF_RECURRENT = ("layers", "hidden_size", "embedding_size", "cell", "bidirectiona
 OF_ENCODER = {
     "seqclf.models.recurrent.Recurrent": OF_RECURRENT,
     "seqclf.models.conv_recurrent.ConvRecurrent": (*OF_RECURRENT, "channels"),
-    "seqclf.extend.CellRecurrent": ("layers",),
+    "seqclf.extend.CellEncoder": ("layers",),
     "seqclf.models.transformer.Transformer": ("layers", "hidden_size", "embedding_size", "heads", "expansion"),
     "seqclf.models.tree_lstm.TreeLSTM": ("hidden_size", "embedding_size"),
 }
@@ -169,7 +169,7 @@ OF_ENCODER = {
 RESIDUAL = (
     "seqclf.models.recurrent.Recurrent",
     "seqclf.models.conv_recurrent.ConvRecurrent",
-    "seqclf.extend.CellRecurrent",
+    "seqclf.extend.CellEncoder",
 )
 # dict classifier class → keys that cannot change with any encoder
 FIXED = {"seqclf.models.adaptive.AdaptiveClassifier": ("bidirectional",)}  # an adaptive model is always unidirectional

@@ -25,7 +25,7 @@ from seqclf.models.running_state import State
 KEY = "model.encoder.cell"
 
 
-class CellRecurrent(SequenceEncoder):
+class CellEncoder(SequenceEncoder):
     """Encoder of stacked layers of a `RecurrentCell`: (B, T, `input_size`) and lengths (B,) → (B, T, `self.size`).
 
     `cell`: config of the cell, with its class in `_target_`. Each layer and direction has its own cell. The constructor
@@ -39,7 +39,7 @@ class CellRecurrent(SequenceEncoder):
 
         model:
           encoder:
-            _target_: seqclf.extend.CellRecurrent
+            _target_: seqclf.extend.CellEncoder
             cell:
               _target_: mypackage.cells.Leaky
     """
@@ -139,12 +139,12 @@ def _build_cell(
 
 
 class CellStep(nn.Module):
-    """Streaming form of a unidirectional `CellRecurrent`, which reads one chunk of each sequence.
+    """Streaming form of a unidirectional `CellEncoder`, which reads one chunk of each sequence.
 
     The states of all layers are inputs and outputs (see `SequenceEncoder.step_form`).
     """
 
-    def __init__(self, encoder: CellRecurrent):
+    def __init__(self, encoder: CellEncoder):
         super().__init__()
         self.encoder = encoder
         self.states = [

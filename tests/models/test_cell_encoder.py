@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
-from seqclf.extend import CellRecurrent, RecurrentCell, State
+from seqclf.extend import CellEncoder, RecurrentCell, State
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.cells.gru_d import DecayGRU
 from seqclf.models.cells.t_lstm import TimeLSTM
@@ -41,7 +41,7 @@ def path(kind):
 
 def settings(kind, **arguments):
     cell = {"_target_": path(kind), **NAMED.get(kind, {}), **arguments}
-    return {"_target_": "seqclf.extend.CellRecurrent", "cell": cell}
+    return {"_target_": "seqclf.extend.CellEncoder", "cell": cell}
 
 
 def network(kind, base=SequenceClassifier, **options):
@@ -138,7 +138,7 @@ def test_onnx_chunks_and_rows_alone_equal_the_network_on_60_batches(name, layers
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_a_gru_cell_equals_the_gru_of_torch(bidirectional):
     options = {"hidden_size": 8, "layers": 2, "bidirectional": bidirectional, "dropout": 0.0}
-    encoder = CellRecurrent(5, cell={"_target_": path(CELLS["gru"])}, **options)
+    encoder = CellEncoder(5, cell={"_target_": path(CELLS["gru"])}, **options)
     oracle = nn.GRU(5, 8, 2, batch_first=True, bidirectional=bidirectional)
     for cells, suffix in ((encoder.forward_cells, ""), (encoder.backward_cells, "_reverse")):
         for layer, cell in enumerate(cells):
@@ -156,7 +156,7 @@ def test_a_gru_cell_equals_the_gru_of_torch(bidirectional):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", CELLS)
 def test_gradients_are_finite_and_independent_of_padding_that_is_nan(name, dtype):
-    encoder = CellRecurrent(5, cell={"_target_": path(CELLS[name])}, hidden_size=8, layers=2, dropout=0.0)
+    encoder = CellEncoder(5, cell={"_target_": path(CELLS[name])}, hidden_size=8, layers=2, dropout=0.0)
     lengths = np.array([6, 2, 1])
     tokens = torch.randn(3, 6, 5)
     gradients = []
@@ -257,7 +257,7 @@ def test_gru_d_lets_missing_numbers_decay_to_the_mean_and_ignores_what_stands_in
 def test_a_field_that_a_cell_cannot_read_is_one_line_with_its_name_and_key(cell, where, problem):
     specs = [*FIELDS, {"name": "plain", "kind": "number", "width": 3, "scaled": [True] * 3}]
     with pytest.raises(InputError) as error:
-        CellRecurrent(9, cell=cell, field_specs=specs)
+        CellEncoder(9, cell=cell, field_specs=specs)
     assert error.value.where == f"model.encoder.{where}" and error.value.problem.startswith(problem)
 
 
@@ -280,7 +280,7 @@ class Named(RecurrentCell):
 def test_a_field_may_have_the_name_of_an_argument():
     cell = {"_target_": path(Named)}
     fields = [{"name": "tokens", "kind": "number", "width": 1}]
-    model = SequenceClassifier(fields, 3, encoder={"_target_": "seqclf.extend.CellRecurrent", "cell": cell}).eval()
+    model = SequenceClassifier(fields, 3, encoder={"_target_": "seqclf.extend.CellEncoder", "cell": cell}).eval()
     lengths = np.array([2, 1])
     assert model({"tokens": torch.ones(2, 2, 1)}, torch.from_numpy(lengths), lengths).shape == (2, 3)
     with pytest.raises(InputError) as error:
@@ -409,7 +409,7 @@ class Stateless(Wrong):
 )
 def test_a_mistake_in_a_cell_is_one_line_that_names_the_cell(kind, message):
     with pytest.raises(InputError, match=message) as error:
-        CellRecurrent(9, cell={"_target_": path(kind)}, hidden_size=8)
+        CellEncoder(9, cell={"_target_": path(kind)}, hidden_size=8)
     assert error.value.where == f"model.encoder.cell._target_={path(kind)}" and "\n" not in str(error.value)
 
 
@@ -421,6 +421,6 @@ def test_a_cell_with_a_branch_on_values_is_named_by_the_export(tmp_path):
 
 def test_arguments_of_a_cell_are_checked_by_name():
     with pytest.raises(InputError, match=r"model\.encoder\.cell\.kes: no such argument of MatrixMemory.*keys"):
-        CellRecurrent(9, cell={"_target_": path(CELLS["matrix"]), "kes": 3})
+        CellEncoder(9, cell={"_target_": path(CELLS["matrix"]), "kes": 3})
     with pytest.raises(InputError, match=r"model\.encoder\.cell.*names no class"):
-        CellRecurrent(9, cell={})
+        CellEncoder(9, cell={})
