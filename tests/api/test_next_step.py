@@ -9,7 +9,8 @@ import pytest
 import seqclf
 
 pytestmark = pytest.mark.slow
-COMMON = ["logger=none", "model.hidden_size=24", "model.embedding_size=8", "trainer.accelerator=cpu", "export=false"]
+COMMON = ["logger=none", "model.hidden_size=24", "model.embedding_size=8", "model.wide=false", "export=false"]
+COMMON += ["trainer.accelerator=cpu"]
 
 
 def rows(count, share, seed, noise=0.0):

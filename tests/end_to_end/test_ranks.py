@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "seqclf.train"]
-QUICK = ["data=toy", "data.generator.rows={train: 200, validation: 60, test: 60}", "logger=none", "baseline=false"]
+ROWS = "data.generator.rows={train: 200, validation: 60, test: 60}"
+QUICK = ["data=toy", ROWS, "model.wide=false", "logger=none", "baseline=false"]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from seqclf.data.encoding.encoders import encode
 from seqclf.models.onnx.export import example_inputs
 from seqclf.training.module import load_task
 
-QUICK = ["logger=none", "trainer.max_epochs=1", "model.hidden_size=8", "model.embedding_size=8"]
+QUICK = ["logger=none", "trainer.max_epochs=1", "model.hidden_size=8", "model.embedding_size=8", "model.wide=false"]
 
 INVALID_ROW = {"card": "bad", "shop": ["food"], "amount": [1.0, 2.0], "fraud": "no"}
 
@@ -260,8 +260,7 @@ def test_evaluation_reads_text_files_with_the_settings_of_training_and_boolean_l
     ]
     fields = ["data.label=column2", "data.fields={said: {kind: text, column: column1}}"]
     train = ["data=files", "data.train=latin.csv", *reading, *fields, "hydra.run.dir=latin", *QUICK]
-    ensemble = ["model.members=2", "model.wide=false"]
-    trained = shell("train", *train, "loss.class_weights={true: 2}", *ensemble).result
+    trained = shell("train", *train, "loss.class_weights={true: 2}", "model.members=2").result
     assert (trained["split"], trained["independent"]) == ("validation", trained["epochs"] == 1)
     assert "with 2 bidirectional LSTMs, whose" in (shell.folder / "latin/bundle/MODEL_CARD.md").read_text("utf-8")
     operators = [node.op_type for node in onnx.load(shell.folder / "latin/bundle/model.onnx").graph.node]

@@ -121,7 +121,8 @@ def test_a_training_is_too_short_by_few_epochs_or_where_the_last_was_the_best(
 
 
 def test_a_simpler_model_that_wins_is_named_before_another_training():
-    facts = Facts(settings=settings(), epochs=30, best_epoch=29, fit=fit_of(0.6, 0.6))
+    network_alone = settings("model.wide=false")
+    facts = Facts(settings=network_alone, epochs=30, best_epoch=29, fit=fit_of(0.6, 0.6))
     found = diagnose(facts, GOOD, compared(-0.2), is_troubled=True)
     assert found.cause is Cause.SIMPLER_MODEL and found.overrides[0] == "model.wide=true"
     adaptive = replace(facts, settings=settings("model=adaptive"))
