@@ -128,7 +128,7 @@ def test_onnx_chunks_and_rows_alone_equal_the_network(name, layers, bidirectiona
     compare({**CELLS, **OF_FIELDS}[name], layers, bidirectional, 8, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # the quick tests check fewer batches
 @pytest.mark.parametrize("name", [*CELLS, *OF_FIELDS])
 @pytest.mark.parametrize(("layers", "bidirectional"), [(3, True), (1, False)])
 def test_onnx_chunks_and_rows_alone_equal_the_network_on_60_batches(name, layers, bidirectional, tmp_path):
