@@ -18,7 +18,7 @@ from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import DropoutShare
 from seqclf.models.pooling import token_mask
-from seqclf.models.recurrent import flip_order, reorder
+from seqclf.models.recurrent import check_residual_layers, flip_order, reorder
 from seqclf.models.recurrent_cell import RecurrentCell, check_cell, initial_states, number_spec, run_cell
 from seqclf.models.running_state import State
 
@@ -59,12 +59,7 @@ class CellEncoder(SequenceEncoder):
         variational: bool = False,
     ):
         super().__init__()
-        if residual_layers >= layers:
-            raise InputError(
-                f"model.residual_layers={residual_layers}",
-                f"must be at least 0 and less than model.layers={layers}",
-                "the first layer cannot be residual",
-            )
+        check_residual_layers(residual_layers, layers)
         self.dropout = TokenDropout(dropout, variational)
         self.size = input_size
         forward_cells, backward_cells = [], []

@@ -38,6 +38,16 @@ def flip_order(lengths: Tensor, longest: int) -> Tensor:
     return torch.where(tokens < lengths[:, None], lengths[:, None] - 1 - tokens, tokens)
 
 
+def check_residual_layers(residual_layers: int, layers: int) -> None:
+    """Raise InputError unless an encoder has a layer below its residual layers."""
+    if residual_layers >= layers:
+        raise InputError(
+            f"model.residual_layers={residual_layers}",
+            f"must be at least 0 and less than model.layers={layers}",
+            "the first layer cannot be residual",
+        )
+
+
 class Recurrent(SequenceEncoder):
     """Encoder of stacked LSTM, GRU or RNN layers: (B, T, `input_size`) and lengths (B,) → (B, T, `self.size`).
 
@@ -71,12 +81,7 @@ class Recurrent(SequenceEncoder):
         variational: bool = False,
     ):
         super().__init__()
-        if residual_layers >= layers:
-            raise InputError(
-                f"model.residual_layers={residual_layers}",
-                f"must be at least 0 and less than model.layers={layers}",
-                "the first layer cannot be residual",
-            )
+        check_residual_layers(residual_layers, layers)
         self.cell = cell
         self.layout = layout
         self.size = hidden_size * (2 if bidirectional else 1)
