@@ -43,7 +43,7 @@ DropoutShare = Annotated[float, Field(ge=0, le=0.999)]
 FieldName = Annotated[str, BeforeValidator(check_field_name)]
 FeedForwardName = Literal["gelu", "swiglu"]
 Layout = Literal["auto", "padded", "packed"]
-WideName = Literal["auto"] | bool
+WideNames = Literal["auto"] | bool | Annotated[list[str], Field(min_length=1)]
 PoolingNames = Annotated[str, AfterValidator(check_pooling)]
 
 
@@ -54,7 +54,7 @@ class NetworkArguments(TypedDict, total=False):
 
     _target_: Required[str]
     members: Count
-    wide: WideName
+    wide: WideNames
 
 
 def with_run_settings(model: Any) -> Any:

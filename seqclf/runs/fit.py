@@ -31,7 +31,7 @@ from seqclf.evaluation.options import DecisionOptions
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
 from seqclf.runs.hooks import Hooks
 from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
-from seqclf.runs.mix import fit_wide, has_wide, mix_wide, path_kinds, save_mixture, without_mixture
+from seqclf.runs.mix import fit_wide, mix_wide, path_kinds, save_mixture, without_mixture
 from seqclf.runs.order_ablation import ABLATION, check_one_process, shuffled_contender
 from seqclf.runs.ranks import launching_ranks
 from seqclf.runs.refit import Chosen, check_refit, refit_model
@@ -49,6 +49,7 @@ from seqclf.training.options import OnPadding, TrainConfig
 from seqclf.training.resume import check_resumable, epochs_started, left_out
 from seqclf.training.step_memory import explained_memory
 from seqclf.training.structure_schedule import StructureSchedule
+from seqclf.wide.kinds import dotted_paths
 
 
 def hold_out(dataset: Dataset, options: DecisionOptions, rule: str) -> tuple[Dataset, Split | None]:
@@ -146,7 +147,7 @@ def train(
     if config.refit:
         check_refit(config, dataset.splits, task, trainer)
     resumed = hooks.resumed
-    mixes = has_wide(config.model["wide"], task, dataset)
+    kinds = path_kinds(config.model["wide"], task, dataset)
     if resumed is not None:
         if schedule.changes:
             schedule.advance(task, epochs_started(resumed))  # apply structure changes that the checkpoint already has
@@ -178,7 +179,7 @@ def train(
         if config.trainer["fast_dev_run"]:
             failed = False
             return FastDevRunResult(str(run))
-        wide = fit_wide(dataset, path_kinds(config.model["wide"], task)) if mixes else None
+        wide = fit_wide(dataset, kinds) if kinds else None
         trained_s = time.perf_counter() - started
         # Without validation there is no best checkpoint, but a last checkpoint.
         checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed
@@ -289,7 +290,8 @@ def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
 
 def _trusted_packages(config: Config) -> set[str]:
     """Return the packages in the user's config. The packages are trusted, because their code has run already."""
-    return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
+    named = [target for part in ("model", "loss") for _, target in targets(config[part], part)]
+    return {package_of(target) for target in (*named, *dotted_paths(config["model"].get("wide")))}
 
 
 def _validates_all_rows(settings: Config) -> bool:

@@ -15,7 +15,10 @@ import torch
 from torch import nn
 
 from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.config.override_text import hydra_value
+from seqclf.config.targets import is_foreign
 from seqclf.data.field_spec import FieldSpec
+from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
@@ -29,14 +32,15 @@ from seqclf.system.atomic_files import write_bytes
 from seqclf.system.durations import duration_text
 from seqclf.training.callbacks import write_checkpoint
 from seqclf.training.module import SequenceTask
-from seqclf.wide.kernels import Kernels
+from seqclf.wide.feature_path import padded
+from seqclf.wide.kinds import BUILT_IN, locate_kinds
 from seqclf.wide.mixture import Mixture, WideModel, build_wide
-from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import FittedPath, WidePath
 
-KINDS: tuple[type[WidePath], ...] = (Ngrams, Kernels)
 FORMAT = 2  # part of the name of the cache file; raise it when the fit of a path changes
 SEED = 0  # of the fit, which all runs on one dataset share
+CHECKED_ROWS = 16  # rows whose logits are compared alone and in a batch, for a path of another package
+MAX_ERROR = 1e-3  # largest difference of these logits, relative to the largest of them or 1
 MAX_CLASSES = 1000  # classes up to which a wide path is fitted
 
 
@@ -52,10 +56,14 @@ class WideFit(NamedTuple):
         return list(self.model.paths)  # type: ignore[arg-type]
 
 
-def has_wide(setting: Any, task: SequenceTask, dataset: Dataset) -> bool:
-    """Return True if a run fits wide paths. `setting`: model.wide. Raises InputError if it is true and cannot be."""
+def path_kinds(setting: Any, task: SequenceTask, dataset: Dataset) -> tuple[type[WidePath], ...]:
+    """Return the kinds of wide paths of a run, none where there can be no wide path. `setting`: model.wide.
+
+    With `auto`, a network that reads chunk by chunk has only paths that do so too. Raises InputError if the setting
+    asks for a path and there can be none.
+    """
     if setting is False:
-        return False
+        return ()
     obstacle = None
     if as_network(task.model).halts:
         obstacle = "an adaptive model stops reading early, and a wide path reads whole sequences"
@@ -63,39 +71,39 @@ def has_wide(setting: Any, task: SequenceTask, dataset: Dataset) -> bool:
         obstacle = f"{len(dataset.classes):,} classes are more than a wide path is fitted to ({MAX_CLASSES:,})"
     elif not len(dataset.splits["validation"].labels):
         obstacle = "there are no validation rows to choose its share by"
-    if obstacle is not None and setting is True:
-        raise InputError("model.wide=true", obstacle, "set model.wide=auto or false")
-    return obstacle is None
-
-
-def path_kinds(setting: Any, task: SequenceTask) -> tuple[type[WidePath], ...]:
-    """Return the kinds of wide paths of a run. `setting`: model.wide.
-
-    With `auto`, a network that reads chunk by chunk has only paths that do so too.
-    """
+    if obstacle is not None and setting != "auto":
+        raise InputError(f"model.wide={hydra_value(setting)}", obstacle, "set model.wide=auto or false")
+    if obstacle is not None:
+        return ()
+    if not isinstance(setting, (bool, str)):
+        return tuple(locate_kinds(setting))
     keeps_chunks = setting == "auto" and as_network(task.model).step_form() is not None
-    return tuple(kind for kind in KINDS if kind.reads_chunks or not keeps_chunks)
+    return tuple(kind for kind in BUILT_IN.values() if kind.reads_chunks or not keeps_chunks)
 
 
-def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = KINDS) -> WideFit | None:
+def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = tuple(BUILT_IN.values())) -> WideFit | None:
     """Fit the wide paths to the training rows, or read them from the folder of the dataset.
 
-    Returns None if no kind has a use for the fields.
+    Returns None if no kind has a use for the fields. Kinds of other packages are fitted anew each time, because their
+    code may have changed.
     """
     fields, classes = dataset.description()["fields"], len(dataset.classes)
     cached = dataset.folder / f"wide-{FORMAT}-{'-'.join(kind.__name__.lower() for kind in kinds)}.pt"
-    with contextlib.suppress(Exception):  # a missing, damaged or older file is written anew
-        return WideFit(_read(cached, fields, classes), 0.0)
+    keeps = not any(is_foreign(kind.__module__) for kind in kinds)
+    if keeps:
+        with contextlib.suppress(Exception):  # a missing, damaged or older file is written anew
+            return WideFit(_read(cached, fields, classes), 0.0)
     start = time.perf_counter()
     train = dataset.splits["train"]
     found = _fit(kinds, train, fields, classes)
     if not found:
         return None
     model = join_paths(found, np.asarray(train.labels), group_codes(train.groups), classes)
-    content = io.BytesIO()
-    torch.save({"paths": model.settings(), "weights": model.state_dict()}, content)
-    with contextlib.suppress(OSError):  # the cache may be read-only
-        write_bytes(cached, content.getvalue())
+    if keeps:
+        content = io.BytesIO()
+        torch.save({"paths": model.settings(), "weights": model.state_dict()}, content)
+        with contextlib.suppress(OSError):  # the cache may be read-only
+            write_bytes(cached, content.getvalue())
     fit = WideFit(model.eval(), time.perf_counter() - start)
     titles = " and ".join(path.title for path in fit.paths)
     console.print(f"wide path: {titles}, fitted in {duration_text(fit.seconds)}")
@@ -107,8 +115,25 @@ def _fit(kinds: Iterable[type[WidePath]], train: Split, fields: list[FieldSpec],
     found = []
     for kind in kinds:
         with progress.stage(f"fitting the wide path ({kind.title})"):
-            found.append(kind.fit(train, fields, classes, SEED))
-    return [fitted for fitted in found if fitted is not None]
+            fitted = kind.fit(train, fields, classes, SEED)
+        if fitted is not None:
+            if is_foreign(kind.__module__):
+                check_padding(fitted.path, train.sequences)
+            found.append(fitted)
+    return found
+
+
+def check_padding(path: WidePath, sequences: Ragged) -> None:
+    """Raise InputError if the logits of a row change with the rows of its batch, or are not finite."""
+    rows = np.linspace(0, len(sequences) - 1, min(CHECKED_ROWS, len(sequences))).astype(int)
+    name = f"model.wide={type(path).__module__}.{type(path).__qualname__}"
+    with torch.inference_mode():
+        together = path(*padded(sequences, rows))
+        alone = torch.cat([path(*padded(sequences, rows[at : at + 1])) for at in range(len(rows))])
+    if not alone.isfinite().all():
+        raise InputError(name, "gives logits that are not finite")
+    if not torch.allclose(together, alone, rtol=0, atol=MAX_ERROR * max(1.0, float(alone.abs().max()))):
+        raise InputError(name, "the logits of a row change with the rows beside it", "mask the tokens after `lengths`")
 
 
 def join_paths(found: list[FittedPath], labels: np.ndarray, group: np.ndarray | None, classes: int) -> WideModel:

@@ -10,17 +10,15 @@ features also tell something about the place of a pattern in its row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.batching.collate import pad
 from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
-from seqclf.data.storage.store import Split
-from seqclf.wide import convolution
+from seqclf.wide import feature_path
 from seqclf.wide.convolution import (
     KERNELS,
     MAX_CHANNELS,
@@ -35,10 +33,9 @@ from seqclf.wide.convolution import (
     sample_windows,
     skips_edges,
 )
+from seqclf.wide.feature_path import FeaturePath, batches, deviations
 from seqclf.wide.kernel_means import KernelMeans
 from seqclf.wide.parallel_parts import map_parts
-from seqclf.wide.path import FittedPath, WidePath
-from seqclf.wide.ridge import BLOCK, fit_ridge, rows_per_group
 from seqclf.wide.views import VIEWS, Views, differences, level_statistics, make_views
 
 MAX_BIASES = 60  # biases of a kernel in a view, over all dilations: 5,040 features
@@ -46,14 +43,11 @@ MIN_BIASES = 5
 MAX_PROPORTIONS = 32  # thresholds of a channel in the level block
 MAX_LEVELS = 1024  # thresholds of all channels
 LEVEL_WEIGHT = 0.03  # variance of the level block, as a fraction of the kernels' variance
-# Budget of a fit.
-MAX_WORK = 100_000_000_000  # tokens times features
-MAX_CELLS = 48_000_000  # rows times features, held as float32, and in a part of the fit as float64
-MAX_SIDE = 4096  # rows and columns of the matrix that the ridge decomposes
+MAX_WORK = 100_000_000_000  # tokens times features of a fit
 SAMPLED_VALUES = 200_000  # values of the rows that choose biases
 
 
-class Kernels(WidePath):
+class Kernels(FeaturePath):
     """Random kernels, level statistics and a ridge head over all number fields (B, T, D channels in total).
 
     Args:
@@ -74,9 +68,10 @@ class Kernels(WidePath):
         biases: Sequence[int],
         proportions: int,
     ):
-        super().__init__()
-        widths = {field["name"]: field["width"] for field in fields if field["kind"] == "number"}
-        self.names, width = list(widths), sum(widths.values())
+        numbers = [field for field in fields if field["kind"] == "number"]
+        width = sum(field["width"] for field in numbers)
+        size = kernel_features(biases) + level_features(width, proportions)
+        super().__init__(numbers, num_classes, size=size)
         self.dilations, self.biases, self.proportions = list(dilations), list(biases), proportions
         channels = min(width, MAX_CHANNELS)
         self.selects, self.width = channels < width, width
@@ -87,24 +82,10 @@ class Kernels(WidePath):
                 self.register_buffer(f"channels_{index}", torch.zeros(channels, dtype=torch.int64))
         self.register_buffer("slopes", torch.zeros(2 * width, proportions))
         self.register_buffer("thresholds", torch.zeros(2 * width, proportions))
-        size = kernel_features(self.biases) + level_features(width, proportions)
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("weight", torch.zeros(size, num_classes))
-        self.register_buffer("bias", torch.zeros(num_classes))
 
     def settings(self) -> dict[str, Any]:
         """Return dilations, biases and proportions."""
         return {"dilations": self.dilations, "biases": self.biases, "proportions": self.proportions}
-
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
-        """Return logits (B, C) float32. See `WidePath.forward`."""
-        return self.head(self.features(fields, lengths))
-
-    def head(self, features: Tensor) -> Tensor:
-        """Return the logits (B, C) float32 of features (B, F) float64."""
-        # The head sums thousands of products, and padding must not show in them, so it computes in double precision.
-        centred = features - self._buffer("mean").double()
-        return (centred @ self._buffer("weight").double() + self._buffer("bias").double()).float()
 
     def features(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return the features (B, F) float64: first the features of kernels, then the level block."""
@@ -152,74 +133,48 @@ class Kernels(WidePath):
         return self.get_buffer(name)
 
     @classmethod
-    def fit(cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int) -> FittedPath | None:
-        """Fit kernels and head to the rows of `train`. Returns None without a number field.
+    def has_use(cls, fields: Sequence[FieldSpec]) -> bool:
+        """Return True if there is a number field."""
+        return any(field["kind"] == "number" for field in fields)
 
-        With many rows or long ones, there are fewer features, and the head is fitted to random rows. The same holds
-        for rows in large groups. The logits of the other rows come from the fitted path, because they took no part in
-        the fit of its head. They are NaN where other rows of their group took part.
-        """
+    @classmethod
+    def unfitted(cls, sequences: Ragged, fields: Sequence[FieldSpec], num_classes: int) -> Self:
+        """Return kernels for training rows. With many rows or long ones, there are fewer features."""
         width = sum(field["width"] for field in fields if field["kind"] == "number")
-        if not width:
-            return None
-        generator = np.random.default_rng(seed)
-        sequences, labels = train.sequences, train.labels
         proportions = max(1, min(MAX_PROPORTIONS, MAX_LEVELS // (2 * width)))
-        others = level_features(width, proportions)
-        biases, most_rows = budget(len(sequences), int(sequences.offsets[-1]), others)
+        biases = budget(len(sequences), int(sequences.offsets[-1]), level_features(width, proportions))
         longest = int(sequences.lengths.max())
         dilations, counts = choose_dilations(longest, biases, repeat=width > MAX_CHANNELS)
-        path = cls(fields, num_classes, dilations, counts, proportions).eval()
-        group = np.unique(train.groups, return_inverse=True)[1] if train.groups is not None else None
-        rows = _choose_rows(len(sequences), most_rows, group, len(path._buffer("mean")), generator)
-        with torch.inference_mode():
-            path._choose_thresholds(sequences, rows, generator)
-            features = path._read(sequences, rows, path.features, len(path._buffer("mean")))
-            head = fit_ridge(
-                features, _scale(features, others), labels[rows], num_classes, None if group is None else group[rows]
-            )
-            for name in ("mean", "weight", "bias"):
-                path._buffer(name).copy_(getattr(head, name))
-            held_out = np.full((len(sequences), num_classes), np.nan)
-            held_out[rows] = head.held_out
-            rest = np.setdiff1d(np.arange(len(sequences)), rows)
-            if group is not None:
-                rest = rest[~np.isin(group[rest], group[rows])]
-            if len(rest):
-                held_out[rest] = path._read(sequences, rest, path.forward, num_classes).numpy()
-        return FittedPath(path, held_out)
+        return cls(fields, num_classes, dilations, counts, proportions)
 
-    def _read(self, sequences: Ragged, rows: np.ndarray, function: Any, width: int) -> Tensor:
-        """(M, width) float32 results of `function` for some rows, in batches of rows of about the same length."""
-        result = torch.empty(len(rows), width)
-        lengths = sequences.lengths[rows]
-        order = np.argsort(lengths, kind="stable")
-        for part in _batches(lengths[order]):
-            chosen = order[part]
-            result[torch.from_numpy(chosen)] = function(*self._batch(sequences, rows[chosen])).float()
-        return result
+    def scales(self, features: Tensor) -> Tensor:
+        """Return the factors (F,) float64 of the features.
+
+        Kernels with a small deviation count less than others, but not as much less as without factors. The level block
+        has a fixed fraction of the variance.
+        """
+        others = level_features(self.width, self.proportions)
+        kernels, levels = deviations(features).split([features.shape[1] - others, others])
+        kernels, levels = kernels.clamp(min=0.005), levels.clamp(min=1e-3)
+        variance = kernels.sum()  # each deviation squared, times the factor squared
+        return torch.cat([kernels.rsqrt(), (LEVEL_WEIGHT * variance / others).sqrt() / levels])
 
     def _values(self, sequences: Ragged, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        fields, lengths = self._batch(sequences, rows)
+        fields, lengths = self.batch(sequences, rows)
         return self.values(fields), lengths
 
     def values(self, fields: Mapping[str, Tensor]) -> Tensor:
         """Return all channels (B, D, T)."""
         return torch.cat([fields[name] for name in self.names], dim=-1).transpose(1, 2)
 
-    def _batch(self, sequences: Ragged, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
-        numbers = Ragged(sequences.offsets, {name: sequences.fields[name] for name in self.names})
-        fields, lengths = pad(numbers, rows)
-        return {name: torch.from_numpy(values) for name, values in fields.items()}, torch.from_numpy(lengths)
-
-    def _choose_thresholds(self, sequences: Ragged, rows: np.ndarray, generator: np.random.Generator) -> None:
+    def choose_thresholds(self, sequences: Ragged, rows: np.ndarray, generator: np.random.Generator) -> None:
         """Set the kernels' channels and biases and the levels' thresholds by values of random rows."""
         rows = generator.permutation(rows)
         tokens = SAMPLED_VALUES // self._buffer("slopes").shape[0]
         rows = rows[: max(1, int(np.searchsorted(np.cumsum(sequences.lengths[rows]), tokens)))]
         rows = rows[np.argsort(sequences.lengths[rows], kind="stable")]
         lengths = sequences.lengths[rows]
-        views = [make_views(*self._values(sequences, rows[part])) for part in _batches(lengths)]
+        views = [make_views(*self._values(sequences, rows[part])) for part in batches(lengths)]
         samples = np.concatenate([view.stacked.permute(0, 3, 1, 2)[view.valid[:, 0]].numpy() for view in views])
         used = np.flatnonzero((samples[:, 0] != 0).any(0))  # channels that are not constant in every row
         for index, (dilation, count) in enumerate(zip(self.dilations, self.biases, strict=True)):
@@ -268,54 +223,16 @@ def level_features(width: int, proportions: int) -> int:
     return 2 * width * proportions + 6 * width + 1
 
 
-def budget(rows: int, tokens: int, others: int) -> tuple[int, int]:
-    """Return the number of biases of a kernel, and the largest number of rows that fit the head.
+def budget(rows: int, tokens: int, others: int) -> int:
+    """Return the number of biases of a kernel. `others`: number of features beside the kernels.
 
-    `others`: number of features beside the kernels. Few biases cost less accuracy than few rows.
+    Few biases cost less accuracy than few rows, which the ridge takes if they are still too many.
 
     >>> budget(rows=1000, tokens=500_000, others=71), budget(rows=1_000_000, tokens=500_000_000, others=71)
-    ((60, 1000), (5, 36063))
+    (60, 5)
     """
     per_bias = VIEWS * len(KERNELS)
-    biases = min(MAX_BIASES, MAX_WORK // (tokens * per_bias), (MAX_CELLS // rows - others) // per_bias)
-    if rows > MAX_SIDE:
-        biases = min(biases, (MAX_SIDE - others) // per_bias)
-    biases = max(MIN_BIASES, biases)
-    features = biases * per_bias + others
-    return biases, min(rows, MAX_CELLS // features, rows if features <= MAX_SIDE else MAX_SIDE)
-
-
-def _batches(lengths: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield positions of rows of ascending `lengths` (N,), at most CHUNK_CPU padded tokens or one row at a time."""
-    start = 0
-    while start < len(lengths):
-        stop = start + 1
-        while stop < len(lengths) and lengths[stop] * (stop + 1 - start) <= convolution.CHUNK_CPU:
-            stop += 1
-        yield np.arange(start, stop)
-        start = stop
-
-
-def _choose_rows(
-    count: int, most: int, group: np.ndarray | None, features: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Return the ascending rows that fit the head: at most `most` random ones, a bounded number of each group."""
-    order = generator.permutation(count)[:most]
-    if group is not None:
-        by_group = np.argsort(group[order], kind="stable")
-        sizes = np.unique(group[order], return_counts=True)[1]
-        places = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within the group
-        order = order[by_group[places < rows_per_group(sizes, min(features, len(order)))]]
-    return np.sort(order)
-
-
-def _scale(features: Tensor, others: int) -> Tensor:
-    """(F,) float64 factors of the kernels' features and of the last `others` features, those of the level block.
-
-    Kernels with a small deviation count less than others, but not as much less as without factors. The block has a
-    fixed fraction of the variance.
-    """
-    deviations = torch.cat([part.double().std(0, correction=0) for part in features.split(BLOCK, 1)])
-    kernels, levels = deviations[:-others].clamp(min=0.005), deviations[-others:].clamp(min=1e-3)
-    variance = kernels.sum()  # each deviation squared, times the factor squared
-    return torch.cat([kernels.rsqrt(), (LEVEL_WEIGHT * variance / others).sqrt() / levels])
+    biases = min(MAX_BIASES, MAX_WORK // (tokens * per_bias), (feature_path.MAX_CELLS // rows - others) // per_bias)
+    if rows > feature_path.MAX_SIDE:
+        biases = min(biases, (feature_path.MAX_SIDE - others) // per_bias)
+    return max(MIN_BIASES, biases)

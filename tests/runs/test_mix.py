@@ -12,7 +12,8 @@ import seqclf
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_share import choose_share
 from seqclf.runs.evaluate import split_outputs
-from seqclf.runs.mix import KINDS, fit_wide, mix_wide, path_kinds, without_mixture
+from seqclf.runs.mix import fit_wide, mix_wide, path_kinds, without_mixture
+from seqclf.wide.kernels import Kernels
 from seqclf.wide.ngrams import Ngrams
 
 
@@ -45,10 +46,11 @@ def test_a_fit_is_read_from_the_cache(parts):
 
 
 def test_a_network_that_reads_chunk_by_chunk_keeps_doing_so(parts):
-    _, _, task = parts
+    dataset, _, task = parts
     chunked = seqclf.SequenceTask(task.hparams["dataset"], model={**task.hparams["model"], "bidirectional": False})
-    assert path_kinds("auto", task) == path_kinds(True, chunked) == KINDS
-    assert path_kinds("auto", chunked) == (Ngrams,)
+    assert path_kinds("auto", task, dataset) == path_kinds(True, chunked, dataset) == (Ngrams, Kernels)
+    assert path_kinds("auto", chunked, dataset) == (Ngrams,)
+    assert path_kinds(["kernels", "ngrams"], chunked, dataset) == (Kernels, Ngrams)
 
 
 def test_numbers_alone_have_no_path_that_reads_chunk_by_chunk(tmp_path, cache, monkeypatch):

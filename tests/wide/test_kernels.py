@@ -13,7 +13,7 @@ from seqclf.batching.collate import pad
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 from seqclf.models.onnx.export import export_onnx
-from seqclf.wide import convolution, kernels
+from seqclf.wide import convolution, feature_path, kernels
 from seqclf.wide.convolution import KERNELS, choose_dilations
 from seqclf.wide.kernels import Kernels
 from seqclf.wide.views import make_views
@@ -181,13 +181,13 @@ def test_held_out_logits_of_a_group_come_from_other_groups():
 def test_rows_beyond_the_budget_are_held_out_only_if_their_group_is(monkeypatch):
     split = signatures(groups=12, rows=5)
     monkeypatch.setattr(kernels, "MAX_BIASES", 5)
-    monkeypatch.setattr(kernels, "rows_per_group", lambda sizes, features: 2)
+    monkeypatch.setattr(feature_path, "rows_per_group", lambda sizes, features: 2)
     path, held_out = Kernels.fit(split, FIELDS, 2, 0)
     known = np.isfinite(held_out[:, 0])
     assert (np.bincount(1000 - split.groups[known]) == 2).all() and known.sum() == 24
     monkeypatch.undo()
     monkeypatch.setattr(kernels, "MAX_BIASES", 5)
-    monkeypatch.setattr(kernels, "MAX_SIDE", 6)
+    monkeypatch.setattr(feature_path, "MAX_SIDE", 6)
     path, held_out = Kernels.fit(split, FIELDS, 2, 0)
     with torch.inference_mode():
         logits = path(*tensors(split, range(60))).double().numpy()
@@ -290,7 +290,7 @@ def test_any_rows_give_finite_logits(case):
 
 def test_a_small_budget_fits_few_features_to_few_rows(train, monkeypatch):
     """The logits of rows beyond the budget come from the fitted path."""
-    monkeypatch.setattr(kernels, "MAX_SIDE", 20)
+    monkeypatch.setattr(feature_path, "MAX_SIDE", 20)
     monkeypatch.setattr(kernels, "MAX_WORK", 1)
     path, held_out = Kernels.fit(train, FIELDS, CLASSES, 0)
     assert sum(path.biases) == kernels.MIN_BIASES
