@@ -82,8 +82,8 @@ class FeaturePath(WidePath):
             return None
         sequences, labels = train.sequences, train.labels
         generator = np.random.default_rng(seed)
+        path = cls.unfitted(sequences, fields, num_classes).eval()
         with torch.inference_mode():
-            path = cls.unfitted(sequences, fields, num_classes).eval()
             most = min(MAX_CELLS // path.size, len(sequences) if path.size <= MAX_SIDE else MAX_SIDE)
             group = np.unique(train.groups, return_inverse=True)[1] if train.groups is not None else None
             rows = _choose_rows(len(sequences), most, group, path.size, generator)
@@ -109,7 +109,8 @@ class FeaturePath(WidePath):
     def unfitted(cls, sequences: Ragged, fields: Sequence[FieldSpec], num_classes: int) -> Self:
         """Return a path for training rows, whose head is empty. The first row tells the number of features."""
         probe = cls(fields, num_classes, size=1)
-        found = probe.features(*probe.batch(sequences, np.arange(1)))
+        with torch.inference_mode():
+            found = probe.features(*probe.batch(sequences, np.arange(1)))
         if found.dim() != 2 or len(found) != 1 or not 1 <= found.shape[1] <= MAX_FEATURES:
             problem = f"features of one row must be a tensor of the shape (1, F) with F up to {MAX_FEATURES:,}"
             raise InputError(f"model.wide={_name(cls)}", f"{problem}, not {tuple(found.shape)}")

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from support.plugin_package import documented_example
 
 SMALL = ["model.hidden_size=12", "model.embedding_size=8", "logger=none", "baseline=false", "trainer.max_epochs=2"]
 
@@ -108,6 +109,24 @@ def test_the_checkpoint_of_another_run_stays_as_it_is(shell, data):
     assert shell("train", *options, f"checkpoint={last}", "hydra.run.dir=second").exit_code == 0
     assert last.read_bytes() == before
     assert torch.load(shell.folder / "second/checkpoints/last.ckpt", weights_only=True)["hyper_parameters"]["wide"]
+
+
+def test_a_path_of_another_package_goes_the_same_way(shell, data):
+    """Its bundle needs no code of the package, its checkpoint does."""
+    package = shell.folder / "mypackage"
+    package.mkdir()
+    (package / "paths.py").write_text(documented_example("A wide path"))
+    own = {"PYTHONPATH": str(shell.folder)}
+    paths = ["model.wide=[mypackage.paths.Repeats,ngrams]", "hydra.run.dir=own"]
+    done = shell.fork("train", *data, *SMALL, *paths, **own)()
+    metrics = json.loads((shell.folder / "own/metrics.json").read_text())
+    assert metrics["mix"]["paths"] == ["repeats", "n-grams"] and metrics["mix"]["share"] > 0
+    assert done.result["parity"] < 1e-5 and metrics["test"]["accuracy"] > 0.85
+    package.rename(shell.folder / "elsewhere")
+    scored = shell("evaluate", "bundle=own/bundle", *data[2:4], "data.train=null", "data=files").result
+    assert scored["accuracy"] == pytest.approx(metrics["test"]["accuracy"], abs=1e-9)
+    rejected = shell("export", "checkpoint=own/checkpoints/best.ckpt", "bundle=own_copy")
+    assert rejected.exit_code == 2 and "trust=mypackage" in rejected.stderr
 
 
 def test_an_adaptive_model_is_rejected_before_training(shell, data):
