@@ -61,7 +61,7 @@ def test_the_names_of_paths(repeats):
 
 @pytest.mark.parametrize("name", ["ngram", "mypackage.paths.Repeat", "mypackage.paths.torch", "no_such_package.Path"])
 def test_a_name_of_no_path_is_an_error_of_the_setting(repeats, name):
-    with pytest.raises(InputError, match="model.wide="):
+    with pytest.raises(InputError, match=r"model\.wide="):
         locate_kinds([name])
 
 
