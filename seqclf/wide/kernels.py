@@ -3,8 +3,9 @@
 Three views of the channels (the row z-scored, its first difference, its values) are convolved with the 84 kernels of
 MiniRocket (Dempster et al. 2021) at exponentially growing dilations. A feature is the proportion of positions at which
 a convolution exceeds a bias. The proportion is soft at the bias, because a hard one jumps with the rounding of sums,
-and logits would depend on the other rows of the batch. Every second kernel skips the ends of a row, so that the
-features also tell something about the place of a pattern in its row.
+and logits would depend on the other rows of the batch. The largest output of each kernel, as in ROCKET (Dempster et
+al. 2020), finds an event that is short in a long row, where it changes no proportion by much. Every second kernel skips
+the ends of a row, so that the features also tell something about the place of a pattern in its row.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from seqclf.wide.convolution import (
     choose_channels,
     choose_dilations,
     chunk,
+    deviation,
     edges,
     make_taps,
     multiply,
@@ -34,7 +36,7 @@ from seqclf.wide.convolution import (
     skips_edges,
 )
 from seqclf.wide.feature_path import FeaturePath, batches, deviations
-from seqclf.wide.kernel_means import KernelMeans
+from seqclf.wide.kernel_outputs import KernelOutputs
 from seqclf.wide.parallel_parts import map_parts
 from seqclf.wide.views import VIEWS, Views, differences, level_statistics, make_views
 
@@ -42,7 +44,8 @@ MAX_BIASES = 60  # biases of a kernel in a view, over all dilations: 5,040 featu
 MIN_BIASES = 5
 MAX_PROPORTIONS = 32  # thresholds of a channel in the level block
 MAX_LEVELS = 1024  # thresholds of all channels
-LEVEL_WEIGHT = 0.03  # variance of the level block, as a fraction of the kernels' variance
+# Variance of the largest outputs and of the level block, as fractions of the variance of the means.
+LARGEST_WEIGHT, LEVEL_WEIGHT = 0.3, 0.03
 MAX_WORK = 100_000_000_000  # tokens times features of a fit
 SAMPLED_VALUES = 200_000  # values of the rows that choose biases
 
@@ -70,7 +73,7 @@ class Kernels(FeaturePath):
     ):
         numbers = [field for field in fields if field["kind"] == "number"]
         width = sum(field["width"] for field in numbers)
-        size = kernel_features(biases) + level_features(width, proportions)
+        size = mean_features(biases) + largest_features(dilations) + level_features(width, proportions)
         super().__init__(numbers, num_classes, size=size)
         self.dilations, self.biases, self.proportions = list(dilations), list(biases), proportions
         channels = min(width, MAX_CHANNELS)
@@ -97,11 +100,14 @@ class Kernels(FeaturePath):
 
     def _features(self, values: Tensor, lengths: Tensor) -> Tensor:
         views = make_views(values, lengths)
-        return torch.cat([self._kernel_means(views, lengths), self.levels(views, lengths)], dim=1)
+        return torch.cat([self._outputs(views, lengths), self.levels(views, lengths)], dim=1)
 
-    def _kernel_means(self, views: Views, lengths: Tensor) -> Tensor:
-        """(B, outputs) float64 means of the soft comparison with each bias, over the positions that a kernel counts."""
-        means = []
+    def _outputs(self, views: Views, lengths: Tensor) -> Tensor:
+        """(B, F) float64 features of the kernels over the positions that they count.
+
+        They are the means of the soft comparison with each bias, then the largest output of each kernel.
+        """
+        means, largest = [], []
         positions = torch.arange(views.valid.shape[-1], device=lengths.device)
         for dilation, channels, taps in self.convolutions():
             edge = edges(lengths, dilation)[:, None]
@@ -109,8 +115,10 @@ class Kernels(FeaturePath):
             flags = torch.stack([~views.valid[:, 0], outer], dim=1).float()[:, None].expand(-1, VIEWS, -1, -1)
             values = views.stacked if channels is None else views.stacked.index_select(2, channels)
             counts = torch.where(skips_edges(taps), (lengths - 2 * edge[:, 0])[:, None, None], lengths[:, None, None])
-            means.append(multiply(values, flags, taps, dilation) / counts.double())
-        return torch.cat(means, dim=2).flatten(1)
+            sums, most = multiply(values, flags, taps, dilation)
+            means.append(sums / counts.double())
+            largest.append(deviation(most))
+        return torch.cat([torch.cat(part, dim=2).flatten(1) for part in (means, largest)], dim=1)
 
     def levels(self, views: Views, lengths: Tensor) -> Tensor:
         """Return the features (B, F) float64 of the level block."""
@@ -142,22 +150,25 @@ class Kernels(FeaturePath):
         """Return kernels for training rows. With many rows or long ones, there are fewer features."""
         width = sum(field["width"] for field in fields if field["kind"] == "number")
         proportions = max(1, min(MAX_PROPORTIONS, MAX_LEVELS // (2 * width)))
-        biases = budget(len(sequences), int(sequences.offsets[-1]), level_features(width, proportions))
-        longest = int(sequences.lengths.max())
-        dilations, counts = choose_dilations(longest, biases, repeat=width > MAX_CHANNELS)
+        longest, repeat = int(sequences.lengths.max()), width > MAX_CHANNELS
+        most = largest_features(choose_dilations(longest, MAX_BIASES, repeat=repeat)[0])
+        biases = budget(len(sequences), int(sequences.offsets[-1]), most + level_features(width, proportions))
+        dilations, counts = choose_dilations(longest, biases, repeat=repeat)
         return cls(fields, num_classes, dilations, counts, proportions)
 
     def scales(self, features: Tensor) -> Tensor:
         """Return the factors (F,) float64 of the features.
 
-        Kernels with a small deviation count less than others, but not as much less as without factors. The level block
-        has a fixed fraction of the variance.
+        Means with a small deviation count less than others, but not as much less as without factors. The largest
+        outputs and the level block have fixed fractions of the variance of the means.
         """
-        others = level_features(self.width, self.proportions)
-        kernels, levels = deviations(features).split([features.shape[1] - others, others])
-        kernels, levels = kernels.clamp(min=0.005), levels.clamp(min=1e-3)
-        variance = kernels.sum()  # each deviation squared, times the factor squared
-        return torch.cat([kernels.rsqrt(), (LEVEL_WEIGHT * variance / others).sqrt() / levels])
+        sizes = [mean_features(self.biases), largest_features(self.dilations)]
+        means, *others = deviations(features).split([*sizes, features.shape[1] - sum(sizes)])
+        means = means.clamp(min=0.005)
+        variance = means.sum()  # each deviation squared, times the factor squared
+        weights = zip((LARGEST_WEIGHT, LEVEL_WEIGHT), others, strict=True)
+        scaled = [(weight * variance / len(part)).sqrt() / part.clamp(min=1e-3) for weight, part in weights]
+        return torch.cat([means.rsqrt(), *scaled])
 
     def _values(self, sequences: Ragged, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         fields, lengths = self.batch(sequences, rows)
@@ -205,17 +216,22 @@ class ExportedKernels(nn.Module):
     def __init__(self, path: Kernels):
         super().__init__()
         self.path = path
-        self.means = KernelMeans(path.convolutions(), path.width)
+        self.outputs = KernelOutputs(path.convolutions(), path.width)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return logits (B, C). See `WidePath.forward`."""
         views = make_views(self.path.values(fields), lengths)
-        return self.path.head(torch.cat([self.means(views, lengths), self.path.levels(views, lengths)], dim=1))
+        return self.path.head(torch.cat([self.outputs(views, lengths), self.path.levels(views, lengths)], dim=1))
 
 
-def kernel_features(biases: Sequence[int]) -> int:
-    """Return the number of features of kernels with so many biases per dilation."""
+def mean_features(biases: Sequence[int]) -> int:
+    """Return the number of means of kernels with so many biases per dilation."""
     return VIEWS * len(KERNELS) * sum(biases)
+
+
+def largest_features(dilations: Sequence[int]) -> int:
+    """Return the number of largest outputs of kernels."""
+    return VIEWS * len(KERNELS) * len(dilations)
 
 
 def level_features(width: int, proportions: int) -> int:
@@ -224,7 +240,7 @@ def level_features(width: int, proportions: int) -> int:
 
 
 def budget(rows: int, tokens: int, others: int) -> int:
-    """Return the number of biases of a kernel. `others`: number of features beside the kernels.
+    """Return the number of biases of a kernel. `others`: number of features that do not depend on it.
 
     Few biases cost less accuracy than few rows, which the ridge takes if they are still too many.
 
