@@ -314,15 +314,15 @@ def test_batches_and_long_rows_are_convolved_in_parts_of_bounded_size(fitted, tr
 
 
 def test_a_short_event_in_long_rows_is_found(split_of):
-    """A ramp of 30 tokens, up or down, in 300 to 900 tokens of noise changes no proportion of positions by much."""
+    """A ramp of 30 tokens, up or down, in 600 to 1,200 tokens of noise changes no proportion of positions by much."""
     rng = np.random.default_rng(0)
     labels = np.arange(160) % 2
-    lengths = rng.integers(300, 900, 160)
+    lengths = rng.integers(600, 1200, 160)
     offsets = np.append(0, np.cumsum(lengths))
     values = rng.standard_normal((offsets[-1], 1)).astype(np.float32)
     for start, length, label in zip(offsets[:-1], lengths, labels, strict=True):
         at = start + rng.integers(0, length - 30)
-        values[at : at + 30, 0] += 4 * np.linspace(0, 1, 30)[:: 1 if label else -1]
+        values[at : at + 30, 0] += 3 * np.linspace(0, 1, 30)[:: 1 if label else -1]
     split = split_of(Ragged(offsets, {"level": values}), labels)
     _, held_out = Kernels.fit(split, [{"name": "level", "kind": "number", "width": 1}], 2, 0)
-    assert (held_out.argmax(1) == labels).mean() > 0.85
+    assert (held_out.argmax(1) == labels).mean() > 0.8
