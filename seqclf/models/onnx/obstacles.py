@@ -19,20 +19,41 @@ REMEDY = "give that module an onnx_form (see docs/extending.md), or set export=f
 WRAPPER = "classifier."  # prefix of all module names in the exported network
 
 
+class UnsupportedUse(TypeError):
+    """Error for a use of an argument that the export does not support. `problem`: verb phrase. `remedy`: what to do."""
+
+    def __init__(self, problem: str, remedy: str):
+        self.problem, self.remedy = problem, f"{remedy}, or set export=false"
+        super().__init__(f"{problem}; {self.remedy}")
+
+
 def explain_failure(network: nn.Module, error: BaseException) -> InputError:
     """Return an error with the module that the exporter failed to convert, the reason and a remedy."""
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, InputError):
             return cause
-    location = _innermost_module(network, causes)
-    return InputError(None, f"{location or 'the network'} {_reason(causes[-1])}", REMEDY)
+    location = _innermost_module(network, causes) or "the network"
+    for cause in causes:
+        if isinstance(cause, UnsupportedUse):
+            return InputError(None, f"{location} {cause.problem}", cause.remedy)
+    return InputError(None, f"{location} {_reason(causes[-1])}", REMEDY)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def fails_because_of_none(error: BaseException) -> bool:
+    """Return True if an export failed because a function got None, as `torch.from_numpy(host_lengths)` does."""
+    return any(_is_about_none(cause) for cause in _causes(error))
+
+
+def _is_about_none(error: BaseException) -> bool:
+    # PyTorch also raises RuntimeError, as torch.as_tensor(None) does.
+    return isinstance(error, TypeError | AttributeError | RuntimeError) and "NoneType" in str(error)
 
 
 def _innermost_module(network: nn.Module, causes: list[BaseException]) -> str | None:
@@ -66,7 +87,7 @@ def _reason(error: BaseException) -> str:
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if "data-dependent" in line:
         return "depends on the values of tensors, as by an if or int() of a tensor"
-    if isinstance(error, TypeError | AttributeError) and "NoneType" in line:
+    if _is_about_none(error):
         return f"fails ({line}; host_lengths is None during the export)"
     return f"fails ({type(error).__name__}: {line})" if line else f"fails ({type(error).__name__})"
 
