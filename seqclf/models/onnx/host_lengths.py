@@ -11,7 +11,7 @@ import torch
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from torch import Tensor
 
-from seqclf.models.onnx.obstacles import UnsupportedUse
+from seqclf.models.onnx.obstacles import UnsupportedUseError
 
 REMEDY = "compute with lengths, a tensor, instead of host_lengths"
 # Functions of the module torch that make a tensor of a NumPy array.
@@ -30,7 +30,7 @@ class HostLengths(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> HostLengths:
         function = getattr(torch, ufunc.__name__, None)  # most have the same name in PyTorch
         if method != "__call__" or options or function is None:
-            raise UnsupportedUse(f"calls np.{ufunc.__name__} on host_lengths", REMEDY)
+            raise UnsupportedUseError(f"calls np.{ufunc.__name__} on host_lengths", REMEDY)
         values = [value.tensor if isinstance(value, HostLengths) else torch.as_tensor(value) for value in inputs]
         return HostLengths(function(*values))
 
@@ -49,28 +49,28 @@ class HostLengths(NDArrayOperatorsMixin):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # protocols of Python and NumPy that this class does not support
             raise AttributeError(name)
-        raise UnsupportedUse(f"reads host_lengths.{name}", REMEDY)
+        raise UnsupportedUseError(f"reads host_lengths.{name}", REMEDY)
 
     def __len__(self) -> int:
-        raise UnsupportedUse("takes len(host_lengths)", "write lengths.shape[0]")
+        raise UnsupportedUseError("takes len(host_lengths)", "write lengths.shape[0]")
 
     def __iter__(self) -> Iterator[int]:
-        raise UnsupportedUse("loops over host_lengths", REMEDY)
+        raise UnsupportedUseError("loops over host_lengths", REMEDY)
 
     def __getitem__(self, index: Any) -> Any:
-        raise UnsupportedUse("indexes host_lengths", REMEDY)
+        raise UnsupportedUseError("indexes host_lengths", REMEDY)
 
 
 def as_lengths(lengths: Any) -> Tensor:
     """Return the lengths that an encoder passes to `pack_padded_sequence` as a tensor (B,) int64.
 
-    Raises UnsupportedUse for a list or a NumPy array, whose values the exporter would take for constants.
+    Raises UnsupportedUseError for a list or a NumPy array, whose values the exporter would take for constants.
     """
     if lengths is None:
         raise TypeError("pack_padded_sequence: lengths is a NoneType")
     lengths = lengths.tensor if isinstance(lengths, HostLengths) else lengths
     if not isinstance(lengths, Tensor):
-        raise UnsupportedUse(
+        raise UnsupportedUseError(
             f"packs by a {type(lengths).__name__} of lengths", "write pack_padded_sequence(tokens, lengths.cpu(), …)"
         )
     return lengths.to(torch.int64)

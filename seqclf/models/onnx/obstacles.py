@@ -41,7 +41,7 @@ EXPORT_FALSE = "or set export=false"
 WRAPPER = "classifier."  # prefix of all module names in the exported network
 
 
-class UnsupportedUse(TypeError):
+class UnsupportedUseError(TypeError):
     """Error for a use of an argument that the export does not support. `problem`: verb phrase. `remedy`: what to do."""
 
     def __init__(self, problem: str, remedy: str):
@@ -57,13 +57,14 @@ def explain_failure(network: nn.Module, error: BaseException) -> InputError:
             return cause
     location = _innermost_module(network, causes) or "the network"
     for cause in causes:
-        if isinstance(cause, UnsupportedUse):
+        if isinstance(cause, UnsupportedUseError):
             return InputError(None, f"{location} {cause.problem}", cause.remedy)
     line = next((line.strip() for line in str(causes[-1]).splitlines() if line.strip()), "")
     for part, (problem, remedy) in KNOWN_FAILURES.items():
         if part in line:
             return InputError(None, f"{location} {problem}", f"{remedy}, {REMEDY}")
-    return InputError(None, f"{location} {_reason(causes[-1], line)}", REMEDY)
+    kind = type(causes[-1]).__name__
+    return InputError(None, f"{location} fails ({kind}: {line})" if line else f"{location} fails ({kind})", REMEDY)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -74,12 +75,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def fails_because_of_none(error: BaseException) -> bool:
     """Return True if an export failed because a function got None, as `torch.from_numpy(host_lengths)` does."""
-    return any(_is_about_none(cause) for cause in _causes(error))
-
-
-def _is_about_none(error: BaseException) -> bool:
     # PyTorch also raises RuntimeError, as torch.as_tensor(None) does.
-    return isinstance(error, TypeError | AttributeError | RuntimeError) and "NoneType" in str(error)
+    return any(
+        isinstance(cause, TypeError | AttributeError | RuntimeError) and "NoneType" in str(cause)
+        for cause in _causes(error)
+    )
 
 
 def _innermost_module(network: nn.Module, causes: list[BaseException]) -> str | None:
@@ -107,12 +107,6 @@ def describe(path: str, kind: Any) -> str:
     name = kind if isinstance(kind, str) else (kind if isinstance(kind, type) else type(kind)).__name__
     inner_path = f"{path}.".removeprefix(WRAPPER).removesuffix(".")
     return f"{inner_path or 'the network'} ({name.rpartition('.')[2]})"
-
-
-def _reason(error: BaseException, line: str) -> str:
-    if _is_about_none(error):
-        return f"fails ({line}; host_lengths is None during the export)"
-    return f"fails ({type(error).__name__}: {line})" if line else f"fails ({type(error).__name__})"
 
 
 def is_constant(size: Any) -> bool:

@@ -39,7 +39,7 @@ def pad(
     tokens, lengths = sequence.data, sequence.batch_sizes
     inside = token_mask(lengths, tokens.shape[0]).transpose(0, 1)
     tokens = torch.where(inside.view(*inside.shape, *[1] * (tokens.dim() - 2)), tokens, padding_value)
-    if total_length is not None and not _depends_on_values(total_length) and not _is_same(total_length, tokens.shape[0]):
+    if not (total_length is None or _depends_on_values(total_length) or _is_same(total_length, tokens.shape[0])):
         # Append and cut, because a comparison of the two sizes would fix the time axis of the exported graph.
         padding = tokens.new_full((total_length, *tokens.shape[1:]), padding_value)
         tokens = torch.cat([tokens, padding])[:total_length]
