@@ -99,7 +99,7 @@ class Packing(Network):
         ),
         (
             Branching,
-            r"inner\.step \(Branch\) depends on the values of tensors, .*; write torch\.where instead of if, .*",
+            r"inner\.step \(Branch\) depends on the values of tensors, .*; write torch\.where instead.*",
         ),
         (Counting, r"the network \(Counting\) fixes the number of sequences, .*; write tensor\.shape\[0\] for len.*"),
         (CountingLengths, r"the network \(CountingLengths\) fixes the number of sequences, .*"),
