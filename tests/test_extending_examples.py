@@ -1,4 +1,4 @@
-"""Examples of docs/extending.md that no other test runs: packed tokens, a network, the plain loss, an epoch's metric."""
+"""Examples of docs/extending.md that no other test runs: packed tokens, the network, the plain loss and the metric."""
 
 from types import SimpleNamespace
 
