@@ -1,11 +1,15 @@
-"""Examples of docs/extending.md that no other test runs: the network, the plain loss and the metric of an epoch."""
+"""Examples of docs/extending.md that no other test runs: packed tokens, the network, the plain loss and the metric."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from support.plugin_package import documented_example
+from support.plugin_package import documented_example, install_package
+
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.parity_grid import TOLERANCE
+from seqclf.training.custom_network_checks import check_exportable, padding_error
 
 FIELDS = [{"name": "values", "kind": "number", "width": 1}, {"name": "a.b", "kind": "category", "size": 5}]
 
@@ -36,6 +40,18 @@ def test_the_network_takes_fields_of_any_name_and_ignores_padding():
     torch.testing.assert_close(network(fields, torch.tensor([6, 2]), None), logits)
     alone = network({name: values[1:, :2] for name, values in fields.items()}, torch.tensor([2]), None)
     torch.testing.assert_close(alone[0], logits[1])
+
+
+def test_the_encoder_of_packed_tokens_is_exported_and_skips_padding(monkeypatch, tmp_path):
+    code = documented_example("An encoder", number=2)
+    install_package(monkeypatch, tmp_path, "packedpackage", {"encoders.py": code}, {})
+    target = "packedpackage.encoders.PackedLSTM"
+    plain = {"embedding_size": 6, "pooling": "last", "token_dropout": 0.0, "number_noise": 0.0}
+    network = SequenceClassifier(
+        FIELDS, 3, encoder={"_target_": target}, dropout=0.0, variational=False, hidden_size=4, layers=2, **plain
+    )
+    check_exportable(network, FIELDS, target)
+    assert padding_error(network, FIELDS, target) < 0.1 * TOLERANCE
 
 
 @pytest.mark.parametrize(("squared", "expected"), [(False, 0.25), (True, 0.125)])

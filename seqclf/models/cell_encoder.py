@@ -81,7 +81,7 @@ class CellEncoder(SequenceEncoder):
         self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None, /, **fields: Tensor
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         inside = token_mask(lengths, tokens.shape[1])
-        shortest = 0 if host_lengths is None else int(host_lengths.min())
+        shortest = 0 if host_lengths is None or torch.compiler.is_exporting() else int(host_lengths.min())
         order = flip_order(lengths, tokens.shape[1]) if self.backward_cells else None
         for index, cell in enumerate(self.forward_cells):
             inputs = self.dropout(tokens) if index else tokens  # the caller applied dropout to the first input

@@ -318,8 +318,8 @@ def _reads_padding(
     remedy = "let it read no token beyond lengths"
     if source is not None and isinstance(source.module, nn.RNNBase):
         remedy = (
-            f"read the tokens with {RECURRENT}, which skips padding, or pack them by lengths (an export then needs an "
-            "onnx_form)"
+            f"give it the tokens packed by torch.nn.utils.rnn.pack_padded_sequence(tokens, lengths.cpu(), "
+            f"batch_first={source.module.batch_first}, enforce_sorted=False), or read them with {RECURRENT}"
         )
     named = "" if source is None else f"{source.title} reads padding: "
     problem = (

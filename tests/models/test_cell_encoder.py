@@ -387,6 +387,30 @@ class Branching(Wrong):
         return state["hidden"], {"hidden": state["hidden"]}
 
 
+class Looping(Wrong):
+    def step(self, inputs, state):
+        hidden = torch.stack([self.linear(inputs[row]) for row in range(len(inputs))])
+        return hidden, {"hidden": hidden}
+
+
+class Iterating(Wrong):
+    def step(self, inputs, state):
+        hidden = torch.stack([self.linear(row) for row in inputs])
+        return hidden, {"hidden": hidden}
+
+
+class Remembering(Wrong):
+    def step(self, inputs, state):
+        self.last = self.linear(inputs)
+        return self.last, {"hidden": self.last}
+
+
+class Constant(Wrong):
+    def step(self, inputs, state):
+        hidden = self.linear(inputs) * torch.tensor(0.5)
+        return hidden, {"hidden": hidden}
+
+
 class Stateless(Wrong):
     def __init__(self, input_size, hidden_size):
         nn.Module.__init__(self)
@@ -413,9 +437,20 @@ def test_a_mistake_in_a_cell_is_one_line_that_names_the_cell(kind, message):
     assert error.value.where == f"model.encoder.cell._target_={path(kind)}" and "\n" not in str(error.value)
 
 
-def test_a_cell_with_a_branch_on_values_is_named_by_the_export(tmp_path):
-    with pytest.raises(InputError, match=r"step of Branching depends on the values .* torch\.where") as error:
-        export_onnx(network(Branching), FIELDS, tmp_path / "model.onnx")
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (Branching, r"step of Branching depends on the values .* torch\.where"),
+        (Looping, r"step of Looping fixes the number of sequences.*; write tensor\.shape\[0\] for len\(tensor\)"),
+        (Iterating, r"step of Iterating fixes the number of sequences.*compute all sequences at once"),
+        (Remembering, r"step of Remembering changes something outside of the step, such as an attribute"),
+        (Constant, r"encoder \(CellEncoder\) runs a step that makes a tensor of a Python number.*keep .* in a buffer"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_cell_that_cannot_be_exported_is_one_line_with_the_remedy(kind, line, tmp_path):
+    with pytest.raises(InputError, match=line) as error:
+        export_onnx(network(kind), FIELDS, tmp_path / "model.onnx")
     assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
 
 

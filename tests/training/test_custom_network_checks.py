@@ -253,11 +253,12 @@ def test_an_encoder_that_reads_padding_is_rejected_with_the_module(task, with_en
     assert "runtime.on_padding=allow" in caught.value.remedy
     is_recurrent = READING_PADDING[name] in ("encoder.lstm (LSTM)", "encoder.gru (GRU)")
     assert (RECURRENT in caught.value.remedy) == is_recurrent
+    assert ("pack_padded_sequence(tokens, lengths.cpu(), batch_first=True" in caught.value.remedy) == is_recurrent
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in checked.modules())
     assert checked.training and all(torch.equal(value, weights[name]) for name, value in checked.state_dict().items())
 
 
-@pytest.mark.parametrize(("name", "export"), [("PlainForward", True), ("Packed", False), ("OwnRecurrent", True)])
+@pytest.mark.parametrize(("name", "export"), [("PlainForward", True), ("Packed", True), ("OwnRecurrent", True)])
 def test_an_encoder_whose_outputs_at_tokens_are_right_is_accepted(task, with_encoder, name, export):
     assert check_foreign_network(with_encoder(task, name), export) == []
 

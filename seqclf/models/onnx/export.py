@@ -27,8 +27,10 @@ from seqclf.errors import InputError, first_line
 from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
 from seqclf.models.network import as_network
 from seqclf.models.onnx.canonical import make_canonical, sort_carried_values
+from seqclf.models.onnx.host_lengths import HostLengths, host_lengths_as_tensors
 from seqclf.models.onnx.layers import OPSET, is_stack, use_operators
-from seqclf.models.onnx.obstacles import WRAPPER, explain_failure, explain_fixed_axis
+from seqclf.models.onnx.obstacles import WRAPPER, explain_failure, explain_fixed_axis, fails_because_of_none
+from seqclf.models.onnx.packing import padded_packing
 
 # Sizes of the example inputs. No size is 1, because the exporter treats an axis of size 1 as fixed. EXAMPLE_TIME is
 # large enough for encoders that shorten the time axis.
@@ -36,12 +38,18 @@ EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 33, 4
 
 
 class _Exported(nn.Module):
+    """A network that gets None as `host_lengths`, or a stand-in if `has_host_lengths` is True."""
+
     def __init__(self, classifier: nn.Module):
         super().__init__()
         self.classifier = classifier
+        self.has_host_lengths = False
 
     def forward(self, fields: dict[str, Tensor], lengths: Tensor) -> Tensor:
-        return self.classifier(fields, lengths, None)
+        if not self.has_host_lengths:
+            return self.classifier(fields, lengths, None)
+        with host_lengths_as_tensors():
+            return self.classifier(fields, lengths, HostLengths(lengths))
 
 
 class _ExportedStep(nn.Module):
@@ -104,12 +112,11 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    # Without gradients, because PyTorch cannot export a `scan` of a cell that multiplies a weight by a symbolic size.
-    with _quiet(), torch.no_grad():
+    with _exporting():
         exported = _Exported(_copy(classifier, tensors, key).cpu().float().eval()).eval()
         try:
             replace_modules(exported)
-            program = _export(exported, tensors)
+            program = _export_with_lengths(exported, tensors)
         except Exception as error:  # third-party code may raise any exception
             obstacle: InputError | None = explain_failure(exported, error)
         else:
@@ -139,7 +146,7 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
     more = {name: torch.tensor(value) for name, value in step.more_inputs.items()}
     field_axes, length_axes = _free_axes(tensors)
     state_axes = [{0: length_axes[0]} for _ in states]
-    with _quiet(), torch.no_grad():
+    with _exporting():
         exported = _ExportedStep(step).eval()
         try:
             replace_modules(exported)
@@ -235,6 +242,20 @@ def _arguments(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor
     return {name: values for name, values in tensors.items() if name != "lengths"}, tensors["lengths"]
 
 
+def _export_with_lengths(exported: _Exported, tensors: Mapping[str, Tensor]) -> Any:
+    """Export a network with None as `host_lengths`, and with a stand-in if it fails because of None.
+
+    None comes first, because many networks have other code for the export, as `if host_lengths is None`.
+    """
+    try:
+        return _export(exported, tensors)
+    except Exception as error:  # third-party code may raise any exception
+        if not fails_because_of_none(error):
+            raise
+    exported.has_host_lengths = True
+    return _export(exported, tensors)
+
+
 def _export(exported: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
     return torch.onnx.export(
         exported,
@@ -259,6 +280,13 @@ def _fixed_axis(exported: nn.Module, tensors: Mapping[str, Tensor], program: Any
         if any(isinstance(shape[axis], int) for shape in shapes):
             return explain_fixed_axis(exported, *_arguments(tensors), _free_axes(tensors), name)
     return None
+
+
+@contextmanager
+def _exporting() -> Iterator[None]:
+    # Without gradients, because PyTorch cannot export a `scan` of a cell that multiplies a weight by a symbolic size.
+    with _quiet(), torch.no_grad(), padded_packing():
+        yield
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Export of recurrent layers as ONNX operators.
 
-PyTorch's exporter does not support packed sequences, and writes separate nodes for each token of the example input of
-an `nn.RNN`. Each recurrent layer is therefore replaced by one equivalent ONNX operator: LSTM, GRU or RNN. The operator
-computes both directions of the layer. ONNX needs another order of the weights. The weights are reordered before the
-export, because reordering during the export would add some 40 Split and Concat nodes to the graph.
+PyTorch's exporter writes separate nodes for each token of the example input of an `nn.RNN`. Each recurrent layer is
+therefore replaced by one equivalent ONNX operator: LSTM, GRU or RNN. The operator computes both directions of the
+layer. ONNX needs another order of the weights. The weights are reordered before the export, because reordering during
+the export would add some 40 Split and Concat nodes to the graph.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from seqclf.errors import InputError
 
@@ -103,8 +104,9 @@ class OnnxLayer(nn.Module):
 class OnnxStack(nn.Module):
     """Class with a method `forward` that computes an `nn.LSTM`, `nn.GRU` or `nn.RNN` by ONNX operators.
 
-    The function `use_operators` makes a recurrent module an instance of this class. As in PyTorch, `forward` also reads
-    the padding, and returns the outputs and the last states.
+    The function `use_operators` makes a recurrent module an instance of this class. The method `forward` returns the
+    outputs and the last states. As in PyTorch, it reads the padding of a tensor, and not that of a `PackedSequence`
+    (see `seqclf.models.onnx.packing`).
     """
 
     onnx_layers: nn.ModuleList
@@ -112,26 +114,30 @@ class OnnxStack(nn.Module):
     batch_first: bool
     proj_size: int
 
-    def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
-        if not isinstance(input, Tensor):
-            raise InputError(self.onnx_name, "gets a PackedSequence", f"give it the padded tokens, or use {RECURRENT}")
+    def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
         if self.proj_size:
             # With proj_size, a state has fewer channels than a gate. The ONNX operators do not support such states. The
             # check is in this method, because the method does not run for a module that has its own `onnx_form`.
             raise InputError(self.onnx_name, "has a proj_size, which ONNX lacks", PROJECTION)
+        if isinstance(input, PackedSequence):
+            outputs, last = self._run(input.data, input.batch_sizes, hx)
+            return input._replace(data=outputs), last
         if input.dim() != 3:
             raise InputError(self.onnx_name, "gets tokens without a batch axis", "add it by unsqueeze")
-        tokens = input.transpose(0, 1) if self.batch_first else input
+        outputs, last = self._run(input.transpose(0, 1) if self.batch_first else input, None, hx)
+        return (outputs.transpose(0, 1) if self.batch_first else outputs), last
+
+    def _run(self, tokens: Tensor, lengths: Tensor | None, hx: Any) -> tuple[Tensor, Any]:
+        """Return the outputs (T, B, directions * hidden) and the last states, as PyTorch's modules return them."""
         initial = () if hx is None else hx if isinstance(hx, (tuple, list)) else (hx,)
         last = []
         for index, layer in enumerate(self.onnx_layers):
             count = layer.state_shape[0]  # type: ignore[index]
             states = [state[index * count : (index + 1) * count] for state in initial]
-            tokens, last_states = layer(tokens, None, states)
+            tokens, last_states = layer(tokens, lengths, states)
             last.append(last_states)
         joined = tuple(torch.cat(states) for states in zip(*last, strict=True))
-        outputs = tokens.transpose(0, 1) if self.batch_first else tokens
-        return outputs, joined if len(joined) > 1 else joined[0]
+        return tokens, joined if len(joined) > 1 else joined[0]
 
 
 def is_stack(module: nn.Module) -> bool:

@@ -16,7 +16,37 @@ from torch import Tensor, nn
 from seqclf.errors import InputError
 
 REMEDY = "give that module an onnx_form (see docs/extending.md), or set export=false"
+# What makes an axis constant, and what to write instead, for each axis.
+FIXED_AXES = {
+    "sequences": (
+        "fixes the number of sequences, as a Python loop over them, len() or .tolist() does",
+        "write tensor.shape[0] for len(tensor), compute all sequences at once",
+    ),
+    "tokens": (
+        "fixes the number of tokens, as a Python loop over them or len() does",
+        "write tensor.shape[0] for len(tensor), a RecurrentCell for a loop",
+    ),
+}
+WRITE_TENSORS = "write torch.where instead of if, tokens.shape[1] instead of int(lengths.max())"
+# Parts of PyTorch's error texts → what the code of the network does, and what to write instead
+KNOWN_FAILURES = {
+    "data-dependent": ("depends on the values of tensors, as by an if or int() of a tensor", WRITE_TENSORS),
+    ".numpy() is not supported": ("calls .numpy() of a tensor", "compute with tensors, such as lengths.cpu()"),
+    "FunctionalTensor": (
+        "runs a step that makes a tensor of a Python number, as torch.tensor(0.5) or x[:, 0] = 0.5 does",
+        "write torch.where(mask, 0.5, x), keep the number in a buffer",
+    ),
+}
+EXPORT_FALSE = "or set export=false"
 WRAPPER = "classifier."  # prefix of all module names in the exported network
+
+
+class UnsupportedUseError(TypeError):
+    """Error for a use of an argument that the export does not support. `problem`: verb phrase. `remedy`: what to do."""
+
+    def __init__(self, problem: str, remedy: str):
+        self.problem, self.remedy = problem, f"{remedy}, {EXPORT_FALSE}"
+        super().__init__(f"{problem}; {self.remedy}")
 
 
 def explain_failure(network: nn.Module, error: BaseException) -> InputError:
@@ -25,14 +55,31 @@ def explain_failure(network: nn.Module, error: BaseException) -> InputError:
     for cause in causes:
         if isinstance(cause, InputError):
             return cause
-    location = _innermost_module(network, causes)
-    return InputError(None, f"{location or 'the network'} {_reason(causes[-1])}", REMEDY)
+    location = _innermost_module(network, causes) or "the network"
+    for cause in causes:
+        if isinstance(cause, UnsupportedUseError):
+            return InputError(None, f"{location} {cause.problem}", cause.remedy)
+    line = next((line.strip() for line in str(causes[-1]).splitlines() if line.strip()), "")
+    for part, (problem, remedy) in KNOWN_FAILURES.items():
+        if part in line:
+            return InputError(None, f"{location} {problem}", f"{remedy}, {REMEDY}")
+    kind = type(causes[-1]).__name__
+    return InputError(None, f"{location} fails ({kind}: {line})" if line else f"{location} fails ({kind})", REMEDY)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def fails_because_of_none(error: BaseException) -> bool:
+    """Return True if an export failed because a function got None, as `torch.from_numpy(host_lengths)` does."""
+    # PyTorch also raises RuntimeError, as torch.as_tensor(None) does.
+    return any(
+        isinstance(cause, TypeError | AttributeError | RuntimeError) and "NoneType" in str(cause)
+        for cause in _causes(error)
+    )
 
 
 def _innermost_module(network: nn.Module, causes: list[BaseException]) -> str | None:
@@ -62,13 +109,9 @@ def describe(path: str, kind: Any) -> str:
     return f"{inner_path or 'the network'} ({name.rpartition('.')[2]})"
 
 
-def _reason(error: BaseException) -> str:
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    if "data-dependent" in line:
-        return "depends on the values of tensors, as by an if or int() of a tensor"
-    if isinstance(error, TypeError | AttributeError) and "NoneType" in line:
-        return f"fails ({line}; host_lengths is None during the export)"
-    return f"fails ({type(error).__name__}: {line})" if line else f"fails ({type(error).__name__})"
+def is_constant(size: Any) -> bool:
+    """Return True if a size of a tensor is a number, and not a symbol of the exported graph."""
+    return isinstance(size, int) or bool(size.node.expr.is_number)
 
 
 class _FixedAxisFinder:
@@ -76,7 +119,7 @@ class _FixedAxisFinder:
 
     The result is the innermost module that is running when the size of the axis becomes a constant.
 
-    `sizes`: symbolic sizes of the batch axis and the time axis of the example input.
+    `sizes`: symbolic sizes of the batch axis and the time axis of the example input, and of the axis of the lengths.
     """
 
     def __init__(self, network: nn.Module):
@@ -86,17 +129,20 @@ class _FixedAxisFinder:
         self.culprit: nn.Module | None = None
 
     def look(self) -> None:
-        fixed = any(isinstance(size, int) or size.node.expr.is_number for size in self.sizes)
-        if fixed and self.culprit is None and self.running:
+        if torch.compiler.is_dynamo_compiling():
+            return  # the body of a `scan` must not change this object
+        if any(map(is_constant, self.sizes)) and self.culprit is None and self.running:
             self.culprit = self.running[-1]
 
     def enter(self, module: nn.Module, arguments: Any) -> None:
         self.look()
-        self.running.append(module)
+        if not torch.compiler.is_dynamo_compiling():
+            self.running.append(module)
 
     def leave(self, module: nn.Module, arguments: Any, result: Any) -> None:
         self.look()
-        self.running.pop()
+        if not torch.compiler.is_dynamo_compiling():
+            self.running.pop()
 
 
 def explain_fixed_axis(
@@ -110,19 +156,23 @@ def explain_fixed_axis(
 
     def start(module: nn.Module, arguments: Any) -> None:
         tokens = next(iter(arguments[0].values()))
-        finder.sizes = [tokens.shape[0], tokens.shape[1]]
+        finder.sizes = [tokens.shape[0], tokens.shape[1], arguments[1].shape[0]]
 
+    failed = None
     hooks: list[Any] = [network.register_forward_pre_hook(start)]
     for part in network.modules():
         hooks += [part.register_forward_pre_hook(finder.enter), part.register_forward_hook(finder.leave)]
     try:
         torch.export.export(network, (dict(fields), lengths), dynamic_shapes=shapes, strict=False)
-    except Exception:  # the export fails because of the constant axis, but the hooks have found the module
-        pass
+    except InputError as error:  # the step of a cell has found the reason
+        return error
+    except Exception as error:  # the export fails because of the constant axis
+        failed = _innermost_module(network, list(_causes(error)))
     finally:
         for hook in hooks:
             hook.remove()
     culprit = finder.culprit
     name = finder.names[culprit] if culprit is not None else ""
-    location = describe(name, culprit) if name else "the network"
-    return InputError(None, f"{location} fixes the number of {axis}, as a Python loop over them does", REMEDY)
+    location = describe(name, culprit) if name else failed or "the network"
+    problem, remedy = FIXED_AXES[axis]
+    return InputError(None, f"{location} {problem}", f"{remedy}, {REMEDY}")

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from seqclf.errors import InputError
+from seqclf.models.onnx.obstacles import EXPORT_FALSE, FIXED_AXES, KNOWN_FAILURES, is_constant
 
 REMEDY = "write it with tensor operations, such as torch.where instead of if, or set export=false"
 
 ABOUT_SCAN = "This higher order operator"
+SIDE_EFFECT = "Unsafe side effect"
 
 # (inputs of one token, each (B, D), is_token (B,) or None to read padding as well, states) → output (B, size), new
 # states
@@ -35,10 +37,15 @@ def scan_tokens(
         return [state.clone() for state in new], output.clone()
 
     read = [*inputs] if inside is None else [*inputs, inside]
+    rows = read[0].shape[0]
+    was_constant = is_constant(rows)
     try:
         last, outputs = scan(body, list(states), [values.transpose(0, 1) for values in read])
     except Exception as error:  # third-party code may raise any exception
         raise InputError(None, f"{name} {_reason(error)}", REMEDY) from error
+    if is_constant(rows) and not was_constant:
+        problem, remedy = FIXED_AXES["sequences"]
+        raise InputError(None, f"{name} {problem}", f"{remedy}, {EXPORT_FALSE}")
     return outputs.transpose(0, 1), list(last)
 
 
@@ -46,7 +53,9 @@ def _reason(error: BaseException) -> str:
     """Return the reason of the failure, without the first line, in which `scan` speaks about itself."""
     text = str(error)
     if "data-dependent" in text.lower():
-        return "depends on the values of tensors, as by an if or int() of a tensor"
+        return KNOWN_FAILURES["data-dependent"][0]
+    if SIDE_EFFECT in text:
+        return "changes something outside of the step, such as an attribute or a list of the cell"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     line = next((line for line in lines if not line.startswith(ABOUT_SCAN)), type(error).__name__)
     return f"fails ({line})"

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from seqclf.errors import InputError
 from seqclf.models.onnx.export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
@@ -110,24 +109,11 @@ def test_a_module_that_is_used_twice_is_stored_once(tmp_path):
     assert weights <= stored < 1.1 * weights
 
 
-class Packing(nn.Module):
+class Unbatched(nn.Module):
     def __init__(self):
         super().__init__()
         self.gru = nn.GRU(4, 3, batch_first=True)
 
-    def forward(self, fields, lengths, host_lengths):
-        return self.gru(pack_padded_sequence(fields["x"], lengths, batch_first=True, enforce_sorted=False))[1][0]
-
-
-def test_a_packed_sequence_is_refused_by_the_name_of_the_module(tmp_path):
-    message = (
-        r"^model: cannot be exported to ONNX: gru \(GRU\): gets a PackedSequence; give it the padded tokens, or use"
-    )
-    with pytest.raises(InputError, match=message):
-        export_onnx(Packing(), FIELDS, tmp_path / "model.onnx")
-
-
-class Unbatched(Packing):
     def forward(self, fields, lengths, host_lengths):
         return self.gru(fields["x"][0])[0]
 
@@ -137,7 +123,7 @@ def test_tokens_without_a_batch_axis_are_refused_by_the_name_of_the_module(tmp_p
         export_onnx(Unbatched(), FIELDS, tmp_path / "model.onnx")
 
 
-class Projecting(Packing):
+class Projecting(nn.Module):
     def __init__(self, kind):
         super().__init__()
         self.lstm = kind(4, 6, batch_first=True, proj_size=3)
