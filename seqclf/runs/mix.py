@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from seqclf.batching.datamodule import SequenceDataModule
@@ -35,7 +36,7 @@ from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import FittedPath, WidePath
 
 KINDS: tuple[type[WidePath], ...] = (Ngrams, Kernels)
-FORMAT = 2  # part of the name of the cache file; raise it when the fit of a path changes
+FORMAT = 3  # part of the name of the cache file; raise it when the fit of a path changes
 SEED = 0  # of the fit, which all runs on one dataset share
 MAX_CLASSES = 1000  # classes up to which a wide path is fitted
 
@@ -65,6 +66,8 @@ def has_wide(setting: Any, task: SequenceTask, dataset: Dataset) -> bool:
         obstacle = "there are no validation rows to choose its share by"
     if obstacle is not None and setting is True:
         raise InputError("model.wide=true", obstacle, "set model.wide=auto or false")
+    if len(dataset.classes) > MAX_CLASSES and rank_zero_only.rank == 0:
+        console.print(f"wide path left out: {obstacle}")
     return obstacle is None
 
 
@@ -85,7 +88,9 @@ def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = KINDS) -> WideF
     fields, classes = dataset.description()["fields"], len(dataset.classes)
     cached = dataset.folder / f"wide-{FORMAT}-{'-'.join(kind.__name__.lower() for kind in kinds)}.pt"
     with contextlib.suppress(Exception):  # a missing, damaged or older file is written anew
-        return WideFit(_read(cached, fields, classes), 0.0)
+        fit = WideFit(_read(cached, fields, classes), 0.0)
+        _show_limits(fit.paths)
+        return fit
     start = time.perf_counter()
     train = dataset.splits["train"]
     found = _fit(kinds, train, fields, classes)
@@ -93,13 +98,21 @@ def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = KINDS) -> WideF
         return None
     model = join_paths(found, np.asarray(train.labels), group_codes(train.groups), classes)
     content = io.BytesIO()
-    torch.save({"paths": model.settings(), "weights": model.state_dict()}, content)
+    notes = [list(path.notes) for path in model.paths]  # type: ignore[arg-type]
+    torch.save({"paths": model.settings(), "weights": model.state_dict(), "notes": notes}, content)
     with contextlib.suppress(OSError):  # the cache may be read-only
         write_bytes(cached, content.getvalue())
     fit = WideFit(model.eval(), time.perf_counter() - start)
     titles = " and ".join(path.title for path in fit.paths)
     console.print(f"wide path: {titles}, fitted in {duration_text(fit.seconds)}")
+    _show_limits(fit.paths)
     return fit
+
+
+def _show_limits(paths: Iterable[WidePath]) -> None:
+    for path in paths:
+        for note in path.notes:
+            console.print(f"wide path ({path.title}): {note}")
 
 
 def _fit(kinds: Iterable[type[WidePath]], train: Split, fields: list[FieldSpec], classes: int) -> list[FittedPath]:
@@ -134,6 +147,8 @@ def _read(path: Path, fields: list[FieldSpec], classes: int) -> WideModel:
     state = torch.load(path, weights_only=True)
     model = build_wide(state["paths"], fields, classes)
     model.load_state_dict(state["weights"])
+    for path, notes in zip(model.paths, state["notes"], strict=True):
+        path.notes = notes
     return model.eval()
 
 

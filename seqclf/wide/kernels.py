@@ -187,6 +187,8 @@ class Kernels(WidePath):
                 rest = rest[~np.isin(group[rest], group[rows])]
             if len(rest):
                 held_out[rest] = path._read(sequences, rest, path.forward, num_classes).numpy()
+        if len(rows) < len(labels):
+            path.notes = [f"fitted to {len(rows):,} of {len(labels):,} training rows"]
         return FittedPath(path, held_out)
 
     def _read(self, sequences: Ragged, rows: np.ndarray, function: Any, width: int) -> Tensor:
