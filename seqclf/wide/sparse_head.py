@@ -18,10 +18,12 @@ SVM_COSTS = (0.05, 0.3, 2.0)
 LOGISTIC_COSTS = (3.0, 30.0)  # for two classes alone: a multinomial fit takes 30 times as long and gains a hundredth
 MIN_ROWS = (1, 2)  # rows that an n-gram must be in
 FOLDS = 5
-MAX_WORK_OF_GRID = 5e6  # non-zeros times classes up to which all folds choose between the candidates, not only one
+# Work is the time of a fit: non-zeros, and ROW_WORK for each row, times classes.
+ROW_WORK = 10  # non-zeros that take as long as the rest of the work on a row; many short rows took minutes without it
+MAX_WORK_OF_GRID = 5e6  # work up to which all folds choose between the candidates, not only one
 MAX_WORK_OF_FOLDS = 5e7  # the same up to which all folds give held-out logits of the chosen candidate
-# Non-zeros times classes of a fit. A fit of so many takes up to a minute if labels are random, which converges slowly.
-# Beyond, the head is fitted to a sample of the rows.
+# Work beyond which the head is fitted to a sample of the rows. One fit takes up to a minute then, if labels are random,
+# to which it converges slowly.
 MAX_WORK = 2e8
 MAX_WORK_OF_CHOICE = 2e7  # the same for the fits that choose between the candidates
 UNSEEN_MARGIN = 1.0  # distance below the lowest logit of a row, for classes that a fold's training rows lack
@@ -82,7 +84,7 @@ def fit_head(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classes
 
 def _fit_rows(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int) -> FittedHead:
     fold = _folds(len(labels), groups, seed)
-    work = counts.nnz * classes
+    work = _work(counts, classes).sum()
     first = range(FOLDS if work <= MAX_WORK_OF_GRID else 1)
     few = _sampled(counts, labels, classes, MAX_WORK_OF_CHOICE, seed)
     part = (counts, labels, fold) if len(few) == len(labels) else (counts[few], labels[few], fold[few])
@@ -101,17 +103,22 @@ def _fit_rows(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classe
 
 
 def _sampled(counts: Any, labels: np.ndarray, classes: int, most: float, seed: int) -> np.ndarray:
-    """Return the ascending rows of a random sample whose non-zeros times classes are at most `most`.
+    """Return the ascending rows of a random sample whose work is at most `most`.
 
     One row of each class is in it in any case, so that no class is lost.
     """
-    if counts.nnz * classes <= most:
+    work = _work(counts, classes)
+    if work.sum() <= most:
         return np.arange(len(labels))
     order = np.random.default_rng(seed).permutation(len(labels))
-    work = np.cumsum(np.diff(counts.indptr)[order]) * classes
     one_of_each = np.unique(labels[order], return_index=True)[1]
-    chosen = np.union1d(np.arange(np.searchsorted(work, most, side="right")), one_of_each)
+    chosen = np.union1d(np.arange(np.searchsorted(np.cumsum(work[order]), most, side="right")), one_of_each)
     return np.sort(order[chosen])
+
+
+def _work(counts: Any, classes: int) -> np.ndarray:
+    """Return the work (N,) of a fit on each row."""
+    return (np.diff(counts.indptr).astype(np.int64) + ROW_WORK) * classes
 
 
 def _candidates(classes: int) -> list[Candidate]:

@@ -220,7 +220,7 @@ def test_work_beyond_the_limit_is_done_on_a_sample_with_a_row_of_each_class(rows
     whole = sparse_head._estimate
 
     def measured(features, labels, candidate):
-        fits.append((features.nnz * 40, len(labels), len(np.unique(labels))))
+        fits.append(((features.nnz + sparse_head.ROW_WORK * len(labels)) * 40, len(labels), len(np.unique(labels))))
         return whole(features, labels, candidate)
 
     monkeypatch.setattr(sparse_head, "_estimate", measured)
