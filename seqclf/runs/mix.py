@@ -66,8 +66,8 @@ def has_wide(setting: Any, task: SequenceTask, dataset: Dataset) -> bool:
         obstacle = "there are no validation rows to choose its share by"
     if obstacle is not None and setting is True:
         raise InputError("model.wide=true", obstacle, "set model.wide=auto or false")
-    if len(dataset.classes) > MAX_CLASSES and rank_zero_only.rank == 0:
-        console.print(f"wide path left out: {obstacle}")
+    if len(dataset.classes) > MAX_CLASSES:
+        rank_zero_only(console.print)(f"wide path left out: {obstacle}")
     return obstacle is None
 
 
@@ -147,8 +147,8 @@ def _read(path: Path, fields: list[FieldSpec], classes: int) -> WideModel:
     state = torch.load(path, weights_only=True)
     model = build_wide(state["paths"], fields, classes)
     model.load_state_dict(state["weights"])
-    for path, notes in zip(model.paths, state["notes"], strict=True):
-        path.notes = notes
+    for fitted, notes in zip(model.paths, state["notes"], strict=True):
+        fitted.notes = notes  # type: ignore[assignment]
     return model.eval()
 
 

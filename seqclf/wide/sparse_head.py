@@ -87,9 +87,12 @@ def _fit_rows(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classe
     work = _work(counts, classes).sum()
     first = range(FOLDS if work <= MAX_WORK_OF_GRID else 1)
     few = _sampled(counts, labels, classes, MAX_WORK_OF_CHOICE, seed)
-    part = (counts, labels, fold) if len(few) == len(labels) else (counts[few], labels[few], fold[few])
-    outputs = {candidate: _held_out(*part, classes, first, candidate) for candidate in _candidates(classes)}
-    chosen = min(outputs, key=lambda candidate: _loss(outputs[candidate], part[1])[0])
+    part = counts if len(few) == len(labels) else counts[few]
+    outputs = {
+        candidate: _held_out(part, labels[few], fold[few], classes, first, candidate)
+        for candidate in _candidates(classes)
+    }
+    chosen = min(outputs, key=lambda candidate: _loss(outputs[candidate], labels[few])[0])
     held_out = outputs[chosen]
     if len(few) < len(labels):
         held_out = _held_out(counts, labels, fold, classes, first, chosen)
