@@ -148,7 +148,7 @@ def _read(path: Path, fields: list[FieldSpec], classes: int) -> WideModel:
     model = build_wide(state["paths"], fields, classes)
     model.load_state_dict(state["weights"])
     for fitted, notes in zip(model.paths, state["notes"], strict=True):
-        fitted.notes = notes  # type: ignore[assignment]
+        fitted.notes = notes
     return model.eval()
 
 
