@@ -22,6 +22,8 @@ MAX_FITTED_TOKENS = 8_000_000
 SINGLE_THREAD_ROWS = 5_000
 # Gradient boosting gets the counts of at most this many values of a categorical field, the most frequent values.
 MAX_BOOSTED_CATEGORIES = 200
+# Gradient boosting grows a tree for each class in each iteration. With more classes it would take many minutes.
+MAX_BOOSTED_CLASSES = 200
 NUMBER_CLIP = 10.0  # number of standard deviations at which pooled numbers are clipped
 # Norm of the counts of a sequence, about the norm of its pooled numbers, so that one regularisation strength C suits
 # both.
@@ -46,6 +48,7 @@ def fit_baseline(
     least one other split. `fields`: specs of the encoded fields. `shared_scales`: dict number field → array with its
     channels on one scale for all sequences, for each field that scales every sequence by itself. Logistic regression
     gets these arrays in place of the encoded fields. Gradient boosting gets both, because more features cost it little.
+    Beyond `MAX_BOOSTED_CLASSES` classes it is left out.
 
     >>> import pyarrow as pa
     >>> rows = np.arange(8)
@@ -70,12 +73,12 @@ def fit_baseline(
     both = list(dict.fromkeys([*shared, *encoded]))
     probabilities: dict[str, dict[str, np.ndarray]] = {}
     threads = 1 if len(train.labels) < SINGLE_THREAD_ROWS else None
+    models = [("logistic regression", _fit_logistic, shared), ("gradient boosting", _fit_boosting, both)]
+    if num_classes > MAX_BOOSTED_CLASSES:
+        models.pop()
     with warnings.catch_warnings(), threadpool_limits(threads):
         warnings.simplefilter("ignore")  # a model that has not converged is still a valid baseline
-        for name, fit, number_fields in (
-            ("logistic regression", _fit_logistic, shared),
-            ("gradient boosting", _fit_boosting, both),
-        ):
+        for name, fit, number_fields in models:
             with progress.stage(f"order-blind baseline: {name}"):
                 predict = fit(train, category_sizes, number_fields, seed)
                 probabilities[name] = {

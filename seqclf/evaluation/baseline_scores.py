@@ -16,7 +16,8 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.storage.checksums import read_checked, write_checked
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, sample_split, sampled_rows
-from seqclf.evaluation.baseline import MAX_FITTED_TOKENS, fit_baseline
+from seqclf.documents.terminal import console
+from seqclf.evaluation.baseline import MAX_BOOSTED_CLASSES, MAX_FITTED_TOKENS, fit_baseline
 from seqclf.evaluation.comparison import RowPredictions, deciding_metric
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
 from seqclf.system import progress
@@ -136,6 +137,11 @@ def _write_cache(path: Path, scored: ScoredBaseline) -> None:
 def _score_baseline(dataset: Dataset) -> ScoredBaseline:
     specs = [encoder.spec() for encoder in dataset.encoders.values()]
     splits, shared_scales = _sampled_splits(dataset, MAX_FITTED_TOKENS)
+    if len(dataset.classes) > MAX_BOOSTED_CLASSES:
+        console.print(
+            "order-blind baseline: gradient boosting left out, "
+            f"{len(dataset.classes):,} classes are more than {MAX_BOOSTED_CLASSES}"
+        )
     fitted = fit_baseline(splits, specs, len(dataset.classes), shared_scales=shared_scales)
     models = {
         model: {

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from seqclf.batching.datamodule import SequenceDataModule
@@ -74,6 +75,8 @@ def path_kinds(setting: Any, task: SequenceTask, dataset: Dataset) -> tuple[type
     if obstacle is not None and setting != "auto":
         raise InputError(f"model.wide={hydra_value(setting)}", obstacle, "set model.wide=auto or false")
     if obstacle is not None:
+        if len(dataset.classes) > MAX_CLASSES:
+            rank_zero_only(console.print)(f"wide path left out: {obstacle}")
         return ()
     if not isinstance(setting, (bool, str)):
         return tuple(locate_kinds(setting))
@@ -92,7 +95,9 @@ def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = tuple(BUILT_IN.
     keeps = not any(is_foreign(kind.__module__) for kind in kinds)
     if keeps:
         with contextlib.suppress(Exception):  # a missing, damaged or older file is written anew
-            return WideFit(_read(cached, fields, classes), 0.0)
+            fit = WideFit(_read(cached, fields, classes), 0.0)
+            _show_limits(fit.paths)
+            return fit
     start = time.perf_counter()
     train = dataset.splits["train"]
     found = _fit(kinds, train, fields, classes)
@@ -101,13 +106,21 @@ def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = tuple(BUILT_IN.
     model = join_paths(found, np.asarray(train.labels), group_codes(train.groups), classes)
     if keeps:
         content = io.BytesIO()
-        torch.save({"paths": model.settings(), "weights": model.state_dict()}, content)
+        notes = [list(path.notes) for path in model.paths]  # type: ignore[arg-type]
+        torch.save({"paths": model.settings(), "weights": model.state_dict(), "notes": notes}, content)
         with contextlib.suppress(OSError):  # the cache may be read-only
             write_bytes(cached, content.getvalue())
     fit = WideFit(model.eval(), time.perf_counter() - start)
     titles = " and ".join(path.title for path in fit.paths)
     console.print(f"wide path: {titles}, fitted in {duration_text(fit.seconds)}")
+    _show_limits(fit.paths)
     return fit
+
+
+def _show_limits(paths: Iterable[WidePath]) -> None:
+    for path in paths:
+        for note in path.notes:
+            console.print(f"wide path ({path.title}): {note}")
 
 
 def _fit(kinds: Iterable[type[WidePath]], train: Split, fields: list[FieldSpec], classes: int) -> list[FittedPath]:
@@ -159,6 +172,8 @@ def _read(path: Path, fields: list[FieldSpec], classes: int) -> WideModel:
     state = torch.load(path, weights_only=True)
     model = build_wide(state["paths"], fields, classes)
     model.load_state_dict(state["weights"])
+    for fitted, notes in zip(model.paths, state["notes"], strict=True):
+        fitted.notes = notes
     return model.eval()
 
 

@@ -103,6 +103,8 @@ class FeaturePath(WidePath):
                 rest = rest[~np.isin(group[rest], group[rows])]
             if len(rest):
                 held_out[rest] = path._read(sequences, rest, path.forward, num_classes).numpy()
+        if len(rows) < len(labels):
+            path.notes = [f"fitted to {len(rows):,} of {len(labels):,} training rows"]
         return FittedPath(path, held_out)
 
     @classmethod

@@ -23,7 +23,8 @@ from seqclf.wide.stream_index import Pairs, Part, StreamIndex
 # Training tokens, and tokens times streams, that n-grams are counted on. Larger splits are sampled by whole rows.
 MAX_FITTED_TOKENS, MAX_READINGS = 4_000_000, 8_000_000
 MAX_NGRAMS = 200_000  # n-grams of one n in one stream; the most frequent ones are kept
-MAX_WEIGHTS = 8_000_000  # weights of all n-grams, 32 MB
+MAX_WEIGHTS = 8_000_000  # weights of the n-grams of one n in one stream
+MAX_ALL_WEIGHTS = 32_000_000  # weights of all n-grams of all streams, 128 MB; tables of many columns have more
 SMALL_VOCABULARY = 256  # letters and events have fewer values, words have more
 LONGEST = {"small": 4, "large": 3, "several": 3, "pair": 2}  # largest n of a stream
 MAX_CHANNELS = 16  # channels of number fields that are read as bins
@@ -119,6 +120,7 @@ class Ngrams(WidePath):
         most = min(MAX_NGRAMS, MAX_WEIGHTS // (num_classes + 1))
         counted = [_count(parts, sample.sequences, longest, most) for parts, longest in streams]
         counts = sparse.hstack([stream.counts for stream in counted]).tocsr()
+        counted, counts, found = *_bounded(counted, counts, MAX_ALL_WEIGHTS // (num_classes + 1)), counts.shape[1]
         fitted = fit_head(counts, np.asarray(sample.labels), sample.groups, num_classes, seed)
         bounds = np.cumsum([len(stream.known) for stream in counted])
         # N-grams in too few rows leave the vocabulary.
@@ -136,7 +138,18 @@ class Ngrams(WidePath):
         path.bias.copy_(torch.from_numpy(fitted.head.bias))
         held_out = np.full((len(train.labels), num_classes), np.nan)
         held_out[rows] = fitted.held_out
+        path.notes = _notes(fitted.rows, len(train.labels), counts.shape[1], found)
         return FittedPath(path, held_out)
+
+
+def _notes(fitted: int, rows: int, kept: int, found: int) -> list[str]:
+    """Return lines about the limits that a fit met. `kept`, `found`: n-grams."""
+    lines = []
+    if fitted < rows:
+        lines.append(f"fitted to {fitted:,} of {rows:,} training rows")
+    if kept < found:
+        lines.append(f"{kept:,} of {found:,} n-grams kept, for at most {MAX_ALL_WEIGHTS:,} weights")
+    return lines
 
 
 def _streams(train: Split, fields: Sequence[FieldSpec]) -> list[tuple[list[Part], int]]:
@@ -158,6 +171,21 @@ def _streams(train: Split, fields: Sequence[FieldSpec]) -> list[tuple[list[Part]
     streams = [([part], n) for part, n in zip(single, longest, strict=True)]
     streams += [([part], 1) for part in bags]
     return streams + [([one, other], LONGEST["pair"]) for one, other in combinations(single[:MAX_PAIRED], 2)]
+
+
+def _bounded(counted: list[_Counted], counts: Any, most: int) -> tuple[list[_Counted], Any]:
+    """Return the streams and their counts (N, V) without the n-grams in the fewest rows, so that V is about `most`.
+
+    Marks stay. An n-gram is in no more rows than the one that it begins with, so no prefix is lost.
+    """
+    if counts.shape[1] <= most:
+        return counted, counts
+    rows_of = np.bincount(counts.indices, minlength=counts.shape[1])
+    is_kept = rows_of > np.partition(rows_of, -most - 1)[-most - 1]
+    bounds = np.cumsum([len(stream.known) for stream in counted])
+    smaller = [pruned(stream.known, kept) for stream, kept in zip(counted, np.split(is_kept, bounds[:-1]), strict=True)]
+    streams = [stream._replace(known=known) for stream, (known, _) in zip(counted, smaller, strict=True)]
+    return streams, counts[:, np.flatnonzero(np.concatenate([stays for _, stays in smaller]))]
 
 
 class _Counted(NamedTuple):

@@ -25,6 +25,7 @@ class WidePath(nn.Module):
 
     title: ClassVar[str] = "simple model"  # name of the features for reports, such as "n-grams"
     reads_chunks: ClassVar[bool] = False  # whether `step` is defined
+    notes: Sequence[str] = ()  # limits that `fit` met, as lines for the terminal
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return logits (B, C) float32. The export to ONNX traces this method, with free batch and time axes.

@@ -18,8 +18,14 @@ SVM_COSTS = (0.05, 0.3, 2.0)
 LOGISTIC_COSTS = (3.0, 30.0)  # for two classes alone: a multinomial fit takes 30 times as long and gains a hundredth
 MIN_ROWS = (1, 2)  # rows that an n-gram must be in
 FOLDS = 5
-MAX_WORK_OF_GRID = 5e6  # non-zeros times classes up to which all folds choose between the candidates, not only one
+# Work is the time of a fit: non-zeros, and ROW_WORK for each row, times classes.
+ROW_WORK = 10  # non-zeros that take as long as the rest of the work on a row; many short rows took minutes without it
+MAX_WORK_OF_GRID = 5e6  # work up to which all folds choose between the candidates, not only one
 MAX_WORK_OF_FOLDS = 5e7  # the same up to which all folds give held-out logits of the chosen candidate
+# Work beyond which the head is fitted to a sample of the rows. One fit takes up to a minute then, if labels are random,
+# to which it converges slowly.
+MAX_WORK = 2e8
+MAX_WORK_OF_CHOICE = 2e7  # the same for the fits that choose between the candidates
 UNSEEN_MARGIN = 1.0  # distance below the lowest logit of a row, for classes that a fold's training rows lack
 
 
@@ -49,33 +55,73 @@ class SparseHead:
 
 
 class FittedHead(NamedTuple):
-    """A head, its settings, and logits (N, C) of rows that its folds held out, NaN in rows that no fold held out."""
+    """A head, its settings, and logits (N, C) of rows that its folds held out, NaN in rows that no fold held out.
+
+    `rows`: number of rows that the head is fitted to, all N unless their work is above `MAX_WORK`.
+    """
 
     head: SparseHead
     candidate: Candidate
     held_out: np.ndarray
+    rows: int
 
 
 def fit_head(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int) -> FittedHead:
     """Fit a head to counts (N, V) of n-grams and labels (N,).
 
     Folds of the rows choose between the candidates by log loss after one fitted temperature, and give the temperature
-    of the chosen candidate. `groups`: (N,) rows of one group are in one fold.
+    of the chosen candidate. `groups`: (N,) rows of one group are in one fold. The time is bounded: many rows of many
+    classes are sampled.
     """
+    rows = _sampled(counts, labels, classes, MAX_WORK, seed)
+    if len(rows) == len(labels):
+        return _fit_rows(counts, labels, groups, classes, seed)
+    fitted = _fit_rows(counts[rows], labels[rows], None if groups is None else groups[rows], classes, seed)
+    held_out = np.full((len(labels), classes), np.nan)
+    held_out[rows] = fitted.held_out
+    return fitted._replace(held_out=held_out)
+
+
+def _fit_rows(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int) -> FittedHead:
     fold = _folds(len(labels), groups, seed)
-    work = counts.nnz * classes
-    candidates = _candidates(classes)
+    work = _work(counts, classes).sum()
     first = range(FOLDS if work <= MAX_WORK_OF_GRID else 1)
-    outputs = {candidate: _held_out(counts, labels, classes, fold, first, candidate) for candidate in candidates}
-    chosen = min(candidates, key=lambda candidate: _loss(outputs[candidate], labels)[0])
+    few = _sampled(counts, labels, classes, MAX_WORK_OF_CHOICE, seed)
+    part = counts if len(few) == len(labels) else counts[few]
+    outputs = {
+        candidate: _held_out(part, labels[few], fold[few], classes, first, candidate)
+        for candidate in _candidates(classes)
+    }
+    chosen = min(outputs, key=lambda candidate: _loss(outputs[candidate], labels[few])[0])
     held_out = outputs[chosen]
+    if len(few) < len(labels):
+        held_out = _held_out(counts, labels, fold, classes, first, chosen)
     if len(first) < FOLDS and work <= MAX_WORK_OF_FOLDS:
-        rest = _held_out(counts, labels, classes, fold, range(1, FOLDS), chosen)
+        rest = _held_out(counts, labels, fold, classes, range(1, FOLDS), chosen)
         held_out = np.where(np.isnan(held_out), rest, held_out)
     _, temperature = _loss(held_out, labels)
-    fitted = _fit(counts, labels, classes, chosen)
-    head = SparseHead(fitted.weights / temperature, fitted.squares, fitted.bias / temperature)
-    return FittedHead(head, chosen, held_out / temperature)
+    fit = _fit(counts, labels, classes, chosen)
+    head = SparseHead(fit.weights / temperature, fit.squares, fit.bias / temperature)
+    return FittedHead(head, chosen, held_out / temperature, len(labels))
+
+
+def _sampled(counts: Any, labels: np.ndarray, classes: int, most: float, seed: int) -> np.ndarray:
+    """Return the ascending rows of a random sample whose work is at most `most`.
+
+    One row of each class is in it in any case, so that no class is lost.
+    """
+    work = _work(counts, classes)
+    if work.sum() <= most:
+        return np.arange(len(labels))
+    order = np.random.default_rng(seed).permutation(len(labels))
+    one_of_each = np.unique(labels[order], return_index=True)[1]
+    chosen = np.union1d(np.arange(np.searchsorted(np.cumsum(work[order]), most, side="right")), one_of_each)
+    return np.sort(order[chosen])
+
+
+def _work(counts: Any, classes: int) -> np.ndarray:
+    """Return the work (N,) of a fit on each row."""
+    return (np.diff(counts.indptr).astype(np.int64) + ROW_WORK) * classes
 
 
 def _candidates(classes: int) -> list[Candidate]:
@@ -93,7 +139,7 @@ def _folds(rows: int, groups: np.ndarray | None, seed: int) -> np.ndarray:
 
 
 def _held_out(
-    counts: Any, labels: np.ndarray, classes: int, fold: np.ndarray, folds: range, candidate: Candidate
+    counts: Any, labels: np.ndarray, fold: np.ndarray, classes: int, folds: range, candidate: Candidate
 ) -> np.ndarray:
     logits = np.full((len(labels), classes), np.nan)
     for number in folds:

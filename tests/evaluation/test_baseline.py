@@ -94,6 +94,13 @@ def test_a_class_that_train_lacks_has_probability_0():
         np.testing.assert_allclose(probabilities.sum(axis=1), 1)
 
 
+@pytest.mark.parametrize("most, count", [(3, 2), (2, 1)])
+def test_gradient_boosting_is_left_out_of_many_classes(monkeypatch, most, count):
+    monkeypatch.setattr("seqclf.evaluation.baseline.MAX_BOOSTED_CLASSES", most)
+    split = make_split(60, lambda ids, _: int(ids[0] == 1), 0)
+    assert len(fit_baseline({"train": split, "test": split}, SPECS, 3)) == count
+
+
 @pytest.mark.parametrize("max_tokens", [1, 57, 10**6])
 def test_a_sample_has_complete_rows_in_their_order(max_tokens):
     split = make_split(40, lambda ids, _: 0, 2)

@@ -13,6 +13,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.choose_share import choose_share
 from seqclf.runs.evaluate import split_outputs
 from seqclf.runs.mix import fit_wide, mix_wide, path_kinds, without_mixture
+from seqclf.wide import sparse_head
 from seqclf.wide.kernels import Kernels
 from seqclf.wide.ngrams import Ngrams
 
@@ -81,3 +82,18 @@ def test_logits_of_the_mixture_are_known_without_a_second_run(parts, monkeypatch
         expected = split_outputs(task, batches, split).logits
         assert logits.dtype == expected.dtype
         np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-6, err_msg=split)
+
+
+def test_a_sampled_fit_says_so_from_the_cache_too(parts, monkeypatch, capsys):
+    monkeypatch.setattr(sparse_head, "MAX_WORK", 2000)
+    dataset, _, _ = parts
+    notes = fit_wide(dataset).paths[0].notes
+    assert len(notes) == 1 and notes == fit_wide(dataset).paths[0].notes
+    assert "".join(capsys.readouterr()).replace("\n", " ").count(notes[0]) == 2
+
+
+def test_more_classes_than_the_limit_are_named(parts, monkeypatch, capsys):
+    monkeypatch.setattr("seqclf.runs.mix.MAX_CLASSES", 3)
+    dataset, _, task = parts
+    assert path_kinds("auto", task, dataset) == ()
+    assert "4 classes" in "".join(capsys.readouterr())

@@ -10,7 +10,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from seqclf.batching.collate import pad
 from seqclf.data.ragged import Ragged
-from seqclf.wide import ngram_counts, ngrams, stacked_ngrams
+from seqclf.wide import ngram_counts, ngrams, sparse_head, stacked_ngrams
 from seqclf.wide.ngram_counts import Stream, count_new, pruned
 from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.sparse_head import fit_head
@@ -213,3 +213,35 @@ def test_pairs_of_fields_in_a_token_are_read(split_of):
     sequences = Ragged(np.arange(0, 1001, 5), {"a": first.astype(np.int32), "b": second.astype(np.int32)})
     _, held_out = Ngrams.fit(split_of(sequences, labels), fields, 2, 0)
     assert (held_out.argmax(axis=1) == labels).mean() > 0.99
+
+
+def test_work_beyond_the_limit_is_done_on_a_sample_with_a_row_of_each_class(rows_of, split_of, logits_of, monkeypatch):
+    fits = []
+    whole = sparse_head._estimate
+
+    def measured(features, labels, candidate):
+        fits.append(((features.nnz + sparse_head.ROW_WORK * len(labels)) * 40, len(labels), len(np.unique(labels))))
+        return whole(features, labels, candidate)
+
+    monkeypatch.setattr(sparse_head, "_estimate", measured)
+    monkeypatch.setattr(sparse_head, "MAX_WORK", 100_000)
+    monkeypatch.setattr(sparse_head, "MAX_WORK_OF_CHOICE", 30_000)
+    split = split_of(rows_of(np.random.default_rng(8), 400, [LETTERS]), [*range(39), *[39] * 361])
+    path, held_out = Ngrams.fit(split, [LETTERS], 40, 0)
+    rows, logits = fits[-1][1], logits_of(path, split.sequences)
+    assert 40 < rows < 250 and fits[-1][2] == 40
+    assert max(work for work, _, _ in fits) <= 200_000  # the row of each class is added to the sample
+    assert path.notes == [f"fitted to {rows:,} of 400 training rows"]
+    assert np.isfinite(held_out[:, 0]).sum() <= rows and torch.isfinite(logits).all()
+
+
+def test_weights_of_all_streams_together_are_bounded(rows_of, split_of, logits_of, monkeypatch):
+    split = split_of(rows_of(np.random.default_rng(9), 200, [LETTERS, SHOPS, SET]), [0, 1] * 100)
+    monkeypatch.setattr(ngrams, "MAX_ALL_WEIGHTS", 600)
+    path, _ = Ngrams.fit(split, [LETTERS, SHOPS, SET], 2, 0)
+    marks = 2 * sum(index.context > 0 for index in path.indices)
+    assert len(path.weights) <= 1 + 200 + marks
+    assert len(path.notes) == 1
+    torch.testing.assert_close(
+        logits_of(path.onnx_form(), split.sequences), logits_of(path, split.sequences), rtol=0, atol=2e-6
+    )

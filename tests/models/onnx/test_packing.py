@@ -22,7 +22,7 @@ from seqclf.models.pooling import token_mask
 
 FIELDS: list[Any] = [{"name": "x", "kind": "number", "width": 4}]
 TOLERANCE = 1e-6
-BATCHES = 12
+BATCHES = 6
 
 
 class Packing(nn.Module):
