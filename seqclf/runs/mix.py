@@ -38,7 +38,7 @@ from seqclf.wide.kinds import BUILT_IN, locate_kinds
 from seqclf.wide.mixture import Mixture, WideModel, build_wide
 from seqclf.wide.path import FittedPath, WidePath
 
-FORMAT = 3  # part of the name of the cache file; raise it when the fit of a path changes
+FORMAT = 4  # part of the name of the cache file; raise it when the fit of a path changes
 SEED = 0  # of the fit, which all runs on one dataset share
 CHECKED_ROWS = 16  # rows whose logits are compared alone and in a batch, for a path of another package
 MAX_ERROR = 1e-3  # largest difference of these logits, relative to the largest of them or 1

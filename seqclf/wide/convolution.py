@@ -21,7 +21,7 @@ MAX_DILATIONS = 32
 MAX_CHANNELS = 6  # channels that the kernels of one dilation read
 SOFTNESS = 0.1  # width of the ramp at a bias, in standard deviations of the convolution
 NEVER = 1e9  # added below all biases at padding
-MAX_DEVIATION = 50.0  # standard deviations from a bias up to which a largest output counts
+MAX_DEVIATION = 50.0  # standard deviations from a bias up to which an extreme output counts
 SAMPLED_POSITIONS = 1024  # positions that choose the biases of a dilation
 # Tokens that are convolved at a time. On a CPU, few stay in its cache.
 CHUNK_CPU, CHUNK = 1024, 65_536
@@ -81,7 +81,8 @@ def multiply(values: Tensor, flags: Tensor, taps: Tensor, dilation: int) -> tupl
     """Return what kernels of one dilation find in the positions that they count.
 
     The first tensor is (B, 3, O) float64, the sum of the outputs clipped to [0, 1]. The second is (B, 3, 84) float32,
-    the largest output of each kernel with its first bias, not clipped.
+    the largest output of each kernel with its first bias, not clipped, and minus the smallest one of each second kernel
+    (see `signs`).
 
     `values`: (B, 3, D, T). `flags`: (B, 3, 2, T), 1 at padding, and 1 at padding and at the ends of a row. `taps`:
     (3, O, 9 D + 3). With few channels, one product of matrices is five times as fast as conv1d.
@@ -93,21 +94,31 @@ def multiply(values: Tensor, flags: Tensor, taps: Tensor, dilation: int) -> tupl
     flags = torch.cat([flags, torch.ones_like(flags[:, :1])], dim=1)
     span = max(1, chunk(values) // rows)
     sums = torch.zeros(VIEWS, taps.shape[1], rows, dtype=torch.float64, device=values.device)
-    largest = torch.full((VIEWS, len(KERNELS), rows), -NEVER, device=values.device)
+    extremes = torch.full((VIEWS, len(KERNELS), rows), -NEVER, device=values.device)
     biases = taps.shape[1] // len(KERNELS)
     for start in range(0, time, span):  # parts of a long row
         stop = min(start + span, time)
         shifted = [padded[..., at + start : at + stop] for at in range(0, 2 * side + 1, dilation)]
         windows = torch.cat([*shifted, flags[..., start:stop]], dim=1).flatten(2)
         outputs = torch.bmm(taps, windows).unflatten(2, (rows, -1))
-        largest = torch.maximum(largest, outputs[:, ::biases].amax(-1))
+        inverted, plain = outputs[:, :: 2 * biases], outputs[:, biases :: 2 * biases]
+        smallest = torch.where(inverted < -NEVER / 2, NEVER, inverted).amin(-1)
+        extremes = torch.maximum(extremes, torch.stack([-smallest, plain.amax(-1)], dim=2).flatten(1, 2))
         sums += outputs.clamp_(0, 1).sum(-1)
-    return sums.permute(2, 0, 1), largest.permute(2, 0, 1)
+    return sums.permute(2, 0, 1), extremes.permute(2, 0, 1)
 
 
-def deviation(largest: Tensor) -> Tensor:
-    """Return largest outputs of kernels as a feature, float64: the distance from the bias in standard deviations."""
-    return (largest * SOFTNESS).clamp(-MAX_DEVIATION, MAX_DEVIATION).double()
+def signs(kernels: int) -> Tensor:
+    """Return the sign (O,) float32 of the extreme output of so many kernels: 1 for the largest, -1 for the smallest.
+
+    The kernels and their negatives find different events, and one of the two halves the features.
+    """
+    return torch.tensor([-1.0, 1.0]).repeat(kernels // 2)
+
+
+def deviation(extremes: Tensor) -> Tensor:
+    """Return extreme outputs of kernels as a feature, float64: the distance from the bias in standard deviations."""
+    return (extremes * SOFTNESS).clamp(-MAX_DEVIATION, MAX_DEVIATION).double()
 
 
 def choose_channels(used: np.ndarray, width: int, generator: np.random.Generator) -> np.ndarray:

@@ -3,9 +3,9 @@
 Three views of the channels (the row z-scored, its first difference, its values) are convolved with the 84 kernels of
 MiniRocket (Dempster et al. 2021) at exponentially growing dilations. A feature is the proportion of positions at which
 a convolution exceeds a bias. The proportion is soft at the bias, because a hard one jumps with the rounding of sums,
-and logits would depend on the other rows of the batch. The largest output of each kernel, as in ROCKET (Dempster et
-al. 2020), finds an event that is short in a long row, where it changes no proportion by much. Every second kernel skips
-the ends of a row, so that the features also tell something about the place of a pattern in its row.
+and logits would depend on the other rows of the batch. The extreme output of each kernel (ROCKET, Dempster et al.
+2020, has the largest one) finds an event that is short in a long row, where it changes no proportion by much. Every
+second kernel skips the ends of a row, so that the features also tell something about the place of a pattern in its row.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ MAX_BIASES = 60  # biases of a kernel in a view, over all dilations: 5,040 featu
 MIN_BIASES = 5
 MAX_PROPORTIONS = 32  # thresholds of a channel in the level block
 MAX_LEVELS = 1024  # thresholds of all channels
-# Variance of the largest outputs and of the level block, as fractions of the variance of the means.
-LARGEST_WEIGHT, LEVEL_WEIGHT = 0.3, 0.03
+# Variance of the extreme outputs and of the level block, as fractions of the variance of the means.
+EXTREME_WEIGHT, LEVEL_WEIGHT = 0.3, 0.03
 MAX_WORK = 100_000_000_000  # tokens times features of a fit
 SAMPLED_VALUES = 200_000  # values of the rows that choose biases
 
@@ -73,7 +73,7 @@ class Kernels(FeaturePath):
     ):
         numbers = [field for field in fields if field["kind"] == "number"]
         width = sum(field["width"] for field in numbers)
-        size = mean_features(biases) + largest_features(dilations) + level_features(width, proportions)
+        size = mean_features(biases) + extreme_features(dilations) + level_features(width, proportions)
         super().__init__(numbers, num_classes, size=size)
         self.dilations, self.biases, self.proportions = list(dilations), list(biases), proportions
         channels = min(width, MAX_CHANNELS)
@@ -105,9 +105,9 @@ class Kernels(FeaturePath):
     def _outputs(self, views: Views, lengths: Tensor) -> Tensor:
         """(B, F) float64 features of the kernels over the positions that they count.
 
-        They are the means of the soft comparison with each bias, then the largest output of each kernel.
+        They are the means of the soft comparison with each bias, then the extreme output of each kernel.
         """
-        means, largest = [], []
+        means, extremes = [], []
         positions = torch.arange(views.valid.shape[-1], device=lengths.device)
         for dilation, channels, taps in self.convolutions():
             edge = edges(lengths, dilation)[:, None]
@@ -117,8 +117,8 @@ class Kernels(FeaturePath):
             counts = torch.where(skips_edges(taps), (lengths - 2 * edge[:, 0])[:, None, None], lengths[:, None, None])
             sums, most = multiply(values, flags, taps, dilation)
             means.append(sums / counts.double())
-            largest.append(deviation(most))
-        return torch.cat([torch.cat(part, dim=2).flatten(1) for part in (means, largest)], dim=1)
+            extremes.append(deviation(most))
+        return torch.cat([torch.cat(part, dim=2).flatten(1) for part in (means, extremes)], dim=1)
 
     def levels(self, views: Views, lengths: Tensor) -> Tensor:
         """Return the features (B, F) float64 of the level block."""
@@ -151,7 +151,7 @@ class Kernels(FeaturePath):
         width = sum(field["width"] for field in fields if field["kind"] == "number")
         proportions = max(1, min(MAX_PROPORTIONS, MAX_LEVELS // (2 * width)))
         longest, repeat = int(sequences.lengths.max()), width > MAX_CHANNELS
-        most = largest_features(choose_dilations(longest, MAX_BIASES, repeat=repeat)[0])
+        most = extreme_features(choose_dilations(longest, MAX_BIASES, repeat=repeat)[0])
         biases = budget(len(sequences), int(sequences.offsets[-1]), most + level_features(width, proportions))
         dilations, counts = choose_dilations(longest, biases, repeat=repeat)
         return cls(fields, num_classes, dilations, counts, proportions)
@@ -159,14 +159,14 @@ class Kernels(FeaturePath):
     def scales(self, features: Tensor) -> Tensor:
         """Return the factors (F,) float64 of the features.
 
-        Means with a small deviation count less than others, but not as much less as without factors. The largest
+        Means with a small deviation count less than others, but not as much less as without factors. The extreme
         outputs and the level block have fixed fractions of the variance of the means.
         """
-        sizes = [mean_features(self.biases), largest_features(self.dilations)]
+        sizes = [mean_features(self.biases), extreme_features(self.dilations)]
         means, *others = deviations(features).split([*sizes, features.shape[1] - sum(sizes)])
         means = means.clamp(min=0.005)
         variance = means.sum()  # each deviation squared, times the factor squared
-        weights = zip((LARGEST_WEIGHT, LEVEL_WEIGHT), others, strict=True)
+        weights = zip((EXTREME_WEIGHT, LEVEL_WEIGHT), others, strict=True)
         scaled = [(weight * variance / len(part)).sqrt() / part.clamp(min=1e-3) for weight, part in weights]
         return torch.cat([means.rsqrt(), *scaled])
 
@@ -229,8 +229,8 @@ def mean_features(biases: Sequence[int]) -> int:
     return VIEWS * len(KERNELS) * sum(biases)
 
 
-def largest_features(dilations: Sequence[int]) -> int:
-    """Return the number of largest outputs of kernels."""
+def extreme_features(dilations: Sequence[int]) -> int:
+    """Return the number of extreme outputs of kernels."""
     return VIEWS * len(KERNELS) * len(dilations)
 
 
