@@ -68,8 +68,8 @@ class KernelOutputs(nn.Module):
 class Convolution(nn.Module):
     """Kernels of one dilation as one convolution: views (B, 3 D, T) → outputs (B, 3 O, T) and (B, 3 · 84, T).
 
-    The first outputs are clipped to [0, 1]. The others are those of each kernel with its first bias, times its sign, and
-    not clipped. The third tensor (3 · 84,) int64 is 1 for the kernels that skip the ends of a row.
+    The first outputs are clipped to [0, 1]. The others are those of each kernel with its first bias, times its sign,
+    and not clipped. The third tensor (3 · 84,) int64 is 1 for the kernels that skip the ends of a row.
 
     `taps`: (3, O, 9 D' + 3). `channels`: the D' of the D = `width` channels that the kernels read, None for all. The
     caller leaves out padding and the ends of rows.
