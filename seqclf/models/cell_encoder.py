@@ -34,8 +34,8 @@ class CellEncoder(SequenceEncoder):
     other arguments are those of `Recurrent`.
 
     The ONNX export has one `Scan` for each layer and direction. A unidirectional encoder has a streaming form. Raises
-    InputError if a step of the cell has results of other shapes than the cell declares, changes a state in place or mixes
-    the rows of a batch, or if a field that the cell reads is missing or not numeric.
+    InputError if a field that the cell reads is missing or not numeric, or if a step of the cell changes a state in
+    place, mixes the rows of a batch, or has results of another shape or dtype than declared.
 
         model:
           encoder:
