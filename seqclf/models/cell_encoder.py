@@ -19,7 +19,7 @@ from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import DropoutShare
 from seqclf.models.pooling import token_mask
 from seqclf.models.recurrent import check_residual_layers, flip_order, reorder
-from seqclf.models.recurrent_cell import RecurrentCell, check_cell, initial_states, number_spec, run_cell
+from seqclf.models.recurrent_cell import RecurrentCell, check_cell, check_fields, initial_states, number_spec, run_cell
 from seqclf.models.running_state import State
 
 KEY = "model.encoder.cell"
@@ -34,8 +34,8 @@ class CellEncoder(SequenceEncoder):
     other arguments are those of `Recurrent`.
 
     The ONNX export has one `Scan` for each layer and direction. A unidirectional encoder has a streaming form. Raises
-    InputError if a step of the cell has results of other shapes than the cell declares, or changes a state in place, or
-    if a field that the cell reads is missing or not numeric.
+    InputError if a field that the cell reads is missing or not numeric, or if a step of the cell changes a state in
+    place, mixes the rows of a batch, or has results of another shape or dtype than declared.
 
         model:
           encoder:
@@ -128,6 +128,7 @@ def _build_cell(
     # A field is named by an argument in the config, such as `gap`, or by the class.
     keys = {value: f"{KEY}.{name}" for name, value in settings.items() if isinstance(value, str)}
     where = f"{KEY}._target_={config['_target_']}"
+    check_fields(cell, where)
     widths = [number_spec(name, specs, keys.get(name, f"{where}.fields"))["width"] for name in cell.fields]
     check_cell(cell, input_size, widths, where)
     return cell

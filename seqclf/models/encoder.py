@@ -59,7 +59,8 @@ class SequenceEncoder(nn.Module):
 
         Each returned length is at least 1 and at most T'. `tokens`: (B, T, `input_size`) float. `lengths`: (B,) int64.
         `host_lengths`: the lengths as a NumPy array, for packed sequences. During the export to ONNX, `host_lengths` is
-        `None`.
+        `None`. If the encoder fails because of `None`, the export is repeated with a stand-in for the array, which has
+        arithmetic, `max` and `min` (see `seqclf.models.onnx.host_lengths`).
         """
         raise NotImplementedError
 

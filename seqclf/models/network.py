@@ -48,7 +48,8 @@ class SequenceNetwork(nn.Module):
 
         `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64. `host_lengths`: the lengths as a NumPy
         array. Packed sequences need the lengths on the CPU, and copying `lengths` from the GPU would wait for the GPU.
-        During the export to ONNX, `host_lengths` is `None`.
+        During the export to ONNX, `host_lengths` is `None`. If the network fails because of `None`, the export is
+        repeated with a stand-in for the array (see `SequenceEncoder.forward`).
         """
         raise NotImplementedError
 

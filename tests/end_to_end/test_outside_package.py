@@ -9,11 +9,14 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
 from support.plugin_package import documented_example
+
+from seqclf import Classifier
 
 PACKAGE = Path(__file__).parent / "outside_package"
 CONF = ["--config-dir", str(PACKAGE / "conf")]
@@ -34,6 +37,7 @@ OVERRIDES = [
     "+loss.margin=2.0",
     "+trainer.callbacks=[{_target_: acme.callbacks.StepLog, every: 2}]",
 ]
+CELL = ["model.encoder._target_=seqclf.extend.CellEncoder", "+model.encoder.cell._target_=acme.cells.DeltaRule"]
 LOOP = ["model.encoder._target_=acme.encoders.LoopConvolution", "+model.kernel=3"]
 
 
@@ -186,6 +190,49 @@ def test_a_cell_reads_a_field_of_the_package(train):
     cell = ["+model.encoder.cell._target_=acme.time_cells.Forgetful", "+model.encoder.cell.gap=where"]
     result = train("outside_cell", "model.encoder._target_=seqclf.extend.CellEncoder", *cell).result
     assert result["parity"] < 1e-5
+
+
+@pytest.fixture(scope="module")
+def shops(shell):
+    """A table of the shops of each sequence of `places`, written as shops.parquet."""
+    rows = [line.strip().partition("|") for line in places(3, 150)]
+    shops = [[token.split()[0] for token in tokens.split(";")] for _, _, tokens in rows]
+    table = pa.table({"shop": shops, "fraud": [label for label, _, _ in rows]})
+    pq.write_table(table, shell.folder / "shops.parquet")
+    return table
+
+
+@pytest.mark.slow
+def test_a_cell_with_a_matrix_is_trained_resumed_exported_and_streamed(shell, start, shops):
+    data = ["data=files", "data.train=shops.parquet", "data.label=fraud", "data.fields={shop: category}"]
+    sizes = ["model.hidden_size=8", "model.bidirectional=false", "model.wide=false", "+model.encoder.cell.keys=3"]
+    command = ["train", *data, *QUICK, *CELL, *sizes, "hydra.run.dir=outside_matrix"]
+    start(*command, "export=false")().result  # noqa: B018 (fails unless the command ends well)
+    resumed = start(*command, "checkpoint=auto", "trainer.max_epochs=2")().result
+    assert resumed["epochs"] == 2 and resumed["parity"] < 1e-5
+    bundle = shell.folder / "outside_matrix/bundle"
+    memory = json.loads((bundle / "manifest.json").read_text())["step"]["states"][0]
+    assert memory["name"] == "memory_0" and memory["shape"] == [3, 8]
+    # Without the package on the path.
+    predicted = shell("predict", f"bundle={bundle}", "input=shops.parquet", "output=shop_scores.parquet").result
+    assert predicted["rows"] == 150 and predicted["refused"] == 0
+    scores = pq.read_table(shell.folder / "shop_scores.parquet")["probability_yes"].to_pylist()
+    stream = Classifier(bundle).stream()
+    for row in range(20):
+        tokens = shops["shop"][row].as_py()
+        for first in range(0, len(tokens), 3):
+            last = stream.read({row: tokens[first : first + 3]})[row]
+        assert last["probabilities"]["yes"] == pytest.approx(scores[row], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [("keys=0", "model.encoder.cell.keys=0: "), ("kes=3", "model.encoder.cell.kes: no such argument of DeltaRule")],
+)
+def test_an_argument_of_a_cell_is_checked_before_any_data_is_read(train, argument, problem):
+    rejected = train("outside_absent", "data.train=absent.parquet", *CELL, f"+model.encoder.cell.{argument}")
+    (line,) = rejected.stderr.splitlines()
+    assert rejected.exit_code == 2 and line.startswith(f"error: {problem}")
 
 
 @pytest.mark.slow

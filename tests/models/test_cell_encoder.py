@@ -387,6 +387,13 @@ class Branching(Wrong):
         return state["hidden"], {"hidden": state["hidden"]}
 
 
+class Guarded(Wrong):
+    def step(self, inputs, state):
+        if inputs.isnan().any():
+            raise ValueError("NaN")
+        return super().step(inputs, state)
+
+
 class Looping(Wrong):
     def step(self, inputs, state):
         hidden = torch.stack([self.linear(inputs[row]) for row in range(len(inputs))])
@@ -411,6 +418,85 @@ class Constant(Wrong):
         return hidden, {"hidden": hidden}
 
 
+class FillingOneChannel(Wrong):
+    def step(self, inputs, state):
+        hidden = self.linear(inputs)
+        hidden[:, 0] = 0.5
+        return hidden, {"hidden": hidden}
+
+
+class OfMean(Wrong):
+    def step(self, inputs, state):
+        hidden = self.linear(inputs)
+        return hidden - hidden.mean(0), {"hidden": hidden}
+
+
+class OfItem(Wrong):
+    def step(self, inputs, state):
+        hidden = self.linear(inputs) + state["hidden"]
+        return hidden, {"hidden": hidden / hidden.abs().max().item()}
+
+
+class Squeezing(Wrong):
+    def step(self, inputs, state):
+        hidden = self.linear(inputs).squeeze()
+        return hidden, {"hidden": hidden}
+
+
+class Random(Wrong):
+    def step(self, inputs, state):
+        hidden = nn.functional.dropout(self.linear(inputs) + 1)
+        return hidden, {"hidden": hidden}
+
+
+class Doubling(Wrong):
+    def step(self, inputs, state):
+        hidden = self.linear(inputs)
+        return hidden, {"hidden": hidden.double()}
+
+
+class HalfOutput(Wrong):
+    def step(self, inputs, state):
+        hidden = self.linear(inputs)
+        return hidden.half(), {"hidden": hidden}
+
+
+class WithForward(Wrong):
+    step = RecurrentCell.step
+
+    def forward(self, inputs, state):
+        return state["hidden"], state
+
+
+class WithoutField(Wrong):
+    fields = ("linear_2",)
+
+
+class WithAnotherField(Wrong):
+    def step(self, inputs, state, gap):
+        return super().step(inputs, state)
+
+
+class NamedByText(Wrong):
+    fields = "linear_2"
+
+
+class FromMinusInfinity(Wrong):
+    start = (State("hidden", (8,), -np.inf),)
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.states = self.start
+
+
+class FromTensor(FromMinusInfinity):
+    start = (State("hidden", (8,), torch.ones(8)),)
+
+
+class OfNumber(FromMinusInfinity):
+    start = (State("hidden", 8),)
+
+
 class Stateless(Wrong):
     def __init__(self, input_size, hidden_size):
         nn.Module.__init__(self)
@@ -420,31 +506,55 @@ class Stateless(Wrong):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (WrongShape, r"state hidden as a tensor \(3, 1, 8\) .*; return a floating-point tensor \(3, 8\)"),
-        (WrongOutput, r"output a tensor \(3, 9\) of float32 for 3 tokens; return a tensor \(3, 8\)"),
+        (WrongShape, r"state hidden as a tensor \(3, 1, 8\) .*; return a float32 tensor \(3, 8\)"),
+        (WrongOutput, r"output a tensor \(3, 9\) of float32 for 3 tokens; return a float32 tensor \(3, 8\)"),
         (Bare, r"step returns a tuple of Tensor, Tensor; return \(output, \{name: new state"),
         (Unnamed, r"step returns the states memory; return hidden"),
         (InPlace, r"step changes the state hidden in place; return a new tensor"),
         (Failing, r"step fails on inputs \(3, 9\) and states hidden \(3, 8\) \(KeyError: 'cell'\)"),
         (Stateless, r"has no attribute states; set it to a list"),
         (nn.GRUCell, r"is not a RecurrentCell"),
+        (Branching, r"step mixes the rows of a batch: .*; compute each row alone: torch\.where instead of if"),
+        (OfMean, r"step mixes the rows of a batch"),
+        (OfItem, r"step mixes the rows of a batch: .* tensors instead of \.item\(\)"),
+        (
+            Squeezing,
+            r"returns the output as a tensor \(8,\) of float32 for 1 token; return \(1, 8\), as by squeeze\(dim\)",
+        ),
+        (Random, r"other results for the same arguments in evaluation mode; use nn\.Dropout"),
+        (Doubling, r"state hidden as a tensor \(3, 8\) of float64 .*; return a float32 tensor"),
+        (HalfOutput, r"output a tensor \(3, 8\) of float16 .*; return a float32 tensor"),
+        (WithForward, r"has no method step; write step\(self, inputs, state\), not forward"),
+        (WithoutField, r"fields has linear_2; write step\(self, inputs, state, linear_2\)"),
+        (
+            WithAnotherField,
+            r"step takes \(inputs, state, gap\), and fields has no name; write step\(self, inputs, state\)",
+        ),
+        (NamedByText, r"has the fields 'linear_2', which is not a list of names; set it to a list"),
+        (FromMinusInfinity, r"state hidden that starts at -inf, which is not a finite number; write a number"),
+        (FromTensor, r"state hidden that starts at a Tensor, which is not a finite number"),
+        (OfNumber, r"state hidden of the shape 8, which is not a tuple of integers from 1; write State\(\"hidden\""),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_mistake_in_a_cell_is_one_line_that_names_the_cell(kind, message):
     with pytest.raises(InputError, match=message) as error:
-        CellEncoder(9, cell={"_target_": path(kind)}, hidden_size=8)
+        CellEncoder(9, cell={"_target_": path(kind)}, hidden_size=8, field_specs=FIELDS)
     assert error.value.where == f"model.encoder.cell._target_={path(kind)}" and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("kind", "line"),
     [
-        (Branching, r"step of Branching depends on the values .* torch\.where"),
+        (Guarded, r"step of Guarded depends on the values .* torch\.where"),
         (Looping, r"step of Looping fixes the number of sequences.*; write tensor\.shape\[0\] for len\(tensor\)"),
         (Iterating, r"step of Iterating fixes the number of sequences.*compute all sequences at once"),
         (Remembering, r"step of Remembering changes something outside of the step, such as an attribute"),
-        (Constant, r"encoder \(CellEncoder\) runs a step that makes a tensor of a Python number.*keep .* in a buffer"),
+        (Constant, r"step of Constant makes a tensor of a Python number.*; write 0\.5 for torch\.tensor"),
+        (
+            FillingOneChannel,
+            r"step of FillingOneChannel makes a tensor of a Python number.*torch\.where\(mask, 0\.5, x\)",
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -25,7 +25,7 @@ OPSET = 18
 PARTS = {"weight": ["weight_ih"], "recurrence": ["weight_hh"], "bias": ["bias_ih", "bias_hh"]}
 RECURRENT = "seqclf.models.recurrent.Recurrent"  # an encoder that can be exported and skips padding
 PROJECTION = "set it to 0 and project the outputs by an nn.Linear, or set export=false"
-FORWARDS = (nn.LSTM.forward, nn.GRU.forward, nn.RNN.forward)
+KINDS = (nn.LSTM, nn.GRU, nn.RNN)
 
 
 def reorder_gates(operator: str, weight: Tensor) -> Tensor:
@@ -141,18 +141,16 @@ class OnnxStack(nn.Module):
 
 
 def is_stack(module: nn.Module) -> bool:
-    """Return True if `use_operators` can replace the method `forward` of a module.
-
-    The module must be an `nn.LSTM`, `nn.GRU` or `nn.RNN` with PyTorch's own method `forward`.
-    """
-    return isinstance(module, nn.RNNBase) and type(module).forward in FORWARDS
+    """Return True if a module is an `nn.LSTM`, `nn.GRU` or `nn.RNN`, or of a subclass."""
+    return isinstance(module, KINDS)
 
 
 def use_operators(module: nn.RNNBase, path: str) -> None:
     """Make a recurrent module compute its outputs by ONNX operators, in place (see `OnnxStack`).
 
-    The module remains an instance of its original class, because other code may check the class of the module. `path`:
-    name of the module in the network, which error messages contain.
+    The module remains an instance of its original class, because other code may check the class of the module. If that
+    class is a subclass with a method `forward` of its own, only `super().forward(…)` in this method is replaced.
+    `path`: name of the module in the network, which error messages contain.
     """
     suffixes = ("", "_reverse") if module.bidirectional else ("",)
     module.onnx_layers = nn.ModuleList(
@@ -160,4 +158,8 @@ def use_operators(module: nn.RNNBase, path: str) -> None:
     )
     kind = type(module)
     module.onnx_name = f"{path} ({kind.__name__})"
-    module.__class__ = type(kind.__name__, (OnnxStack, kind), {})
+    base = next(base for base in KINDS if isinstance(module, base))
+    bases: tuple[type, ...] = (OnnxStack, base)
+    if kind is not base:  # the operators come after the subclass and before PyTorch's class in the order of methods
+        bases = (kind, type(base.__name__, bases, {}))
+    module.__class__ = type(kind.__name__, bases, {})

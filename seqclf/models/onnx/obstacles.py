@@ -32,12 +32,12 @@ WRITE_TENSORS = "write torch.where instead of if, tokens.shape[1] instead of int
 KNOWN_FAILURES = {
     "data-dependent": ("depends on the values of tensors, as by an if or int() of a tensor", WRITE_TENSORS),
     ".numpy() is not supported": ("calls .numpy() of a tensor", "compute with tensors, such as lengths.cpu()"),
-    "FunctionalTensor": (
-        "runs a step that makes a tensor of a Python number, as torch.tensor(0.5) or x[:, 0] = 0.5 does",
-        "write torch.where(mask, 0.5, x), keep the number in a buffer",
-    ),
 }
 EXPORT_FALSE = "or set export=false"
+# Part of PyTorch's error text for a constant inside a `Scan`. The error comes after the trace of the step.
+CONSTANT_IN_STEP = "FunctionalTensor"
+CONSTANT = "makes a tensor of a Python number, as torch.tensor(0.5) or x[:, 0] = 0.5 does"
+WRITE_NUMBERS = "write 0.5 for torch.tensor(0.5), torch.where(mask, 0.5, x) for x[:, 0] = 0.5"
 WRAPPER = "classifier."  # prefix of all module names in the exported network
 
 
@@ -55,11 +55,14 @@ def explain_failure(network: nn.Module, error: BaseException) -> InputError:
     for cause in causes:
         if isinstance(cause, InputError):
             return cause
-    location = _innermost_module(network, causes) or "the network"
+    module, location = _innermost_module(network, causes)
     for cause in causes:
         if isinstance(cause, UnsupportedUseError):
             return InputError(None, f"{location} {cause.problem}", cause.remedy)
     line = next((line.strip() for line in str(causes[-1]).splitlines() if line.strip()), "")
+    if CONSTANT_IN_STEP in line:
+        name = _step_inside(module) or f"a step of {location}"
+        return InputError(None, f"{name} {CONSTANT}", f"{WRITE_NUMBERS}, {EXPORT_FALSE}")
     for part, (problem, remedy) in KNOWN_FAILURES.items():
         if part in line:
             return InputError(None, f"{location} {problem}", f"{remedy}, {REMEDY}")
@@ -82,21 +85,29 @@ def fails_because_of_none(error: BaseException) -> bool:
     )
 
 
-def _innermost_module(network: nn.Module, causes: list[BaseException]) -> str | None:
-    names = {id(module): name for name, module in network.named_modules()}
-    location = None
+def _step_inside(module: nn.Module | None) -> str | None:
+    """Return `step of` the cells inside a module. A `Scan` belongs to the encoder, and its step to a cell."""
+    cells = [] if module is None else [part for part in module.modules() if callable(getattr(part, "step", None))]
+    return f"step of {', '.join(dict.fromkeys(type(cell).__name__ for cell in cells))}" if cells else None
+
+
+def _innermost_module(network: nn.Module, causes: list[BaseException]) -> tuple[nn.Module | None, str]:
+    """Return the innermost module of `network` that failed, and its description, or None and `the network`."""
+    modules = dict(network.named_modules())
+    names = {id(module): name for name, module in modules.items()}
+    found, location = None, "the network"
     for cause in causes:
         for frame, _ in traceback.walk_tb(cause.__traceback__):
             module = frame.f_locals.get("self")
             if isinstance(module, nn.Module) and names.get(id(module)):
-                location = describe(names[id(module)], module)
+                found, location = module, describe(names[id(module)], module)
             node = frame.f_locals.get("node")
             # The exporter converts the nodes of a graph to ONNX. The metadata of a graph node names the module that
             # created the node.
             if isinstance(node, torch.fx.Node) and (stack := node.meta.get("nn_module_stack")):
                 path, kind = list(stack.values())[-1]
-                location = describe(path, kind)
-    return location
+                found, location = modules.get(path), describe(path, kind)
+    return found, location
 
 
 def describe(path: str, kind: Any) -> str:
@@ -158,7 +169,7 @@ def explain_fixed_axis(
         tokens = next(iter(arguments[0].values()))
         finder.sizes = [tokens.shape[0], tokens.shape[1], arguments[1].shape[0]]
 
-    failed = None
+    failed = "the network"
     hooks: list[Any] = [network.register_forward_pre_hook(start)]
     for part in network.modules():
         hooks += [part.register_forward_pre_hook(finder.enter), part.register_forward_hook(finder.leave)]
@@ -167,12 +178,12 @@ def explain_fixed_axis(
     except InputError as error:  # the step of a cell has found the reason
         return error
     except Exception as error:  # the export fails because of the constant axis
-        failed = _innermost_module(network, list(_causes(error)))
+        failed = _innermost_module(network, list(_causes(error)))[1]
     finally:
         for hook in hooks:
             hook.remove()
     culprit = finder.culprit
     name = finder.names[culprit] if culprit is not None else ""
-    location = describe(name, culprit) if name else failed or "the network"
+    location = describe(name, culprit) if name else failed
     problem, remedy = FIXED_AXES[axis]
     return InputError(None, f"{location} {problem}", f"{remedy}, {REMEDY}")
