@@ -216,7 +216,7 @@ def _check_signature(cell: RecurrentCell, where: str) -> None:
     except TypeError:
         expected = ", ".join(("self", "inputs", "state", *cell.fields))
         problem = f"step takes {taken}, and fields has {', '.join(cell.fields) or 'no name'}"
-        remedy = f"write step({expected}), one argument for each name in fields"
+        remedy = f"write step({expected}), or list the fields that it takes in fields"
         raise InputError(where, problem, remedy) from None
 
 
