@@ -39,7 +39,7 @@ from seqclf.wide.mixture import Mixture, WideModel, build_wide
 from seqclf.wide.path import FittedPath, WidePath
 
 FORMAT = 4  # part of the name of the cache file; raise it when the fit of a path changes
-SEED = 0  # of the fit, which all runs on one dataset share
+SEED = 0  # seed of the fit, which all runs on one dataset share
 CHECKED_ROWS = 16  # rows whose logits are compared alone and in a batch, for a path of another package
 MAX_ERROR = 1e-3  # largest difference of these logits, relative to the largest of them or 1
 MAX_CLASSES = 1000  # classes up to which a wide path is fitted
@@ -139,7 +139,7 @@ def _fit(kinds: Iterable[type[WidePath]], train: Split, fields: list[FieldSpec],
 def check_padding(path: WidePath, sequences: Ragged) -> None:
     """Raise InputError if the logits of a row change with the rows of its batch, or are not finite."""
     rows = np.linspace(0, len(sequences) - 1, min(CHECKED_ROWS, len(sequences))).astype(int)
-    name = f"model.wide={type(path).__module__}.{type(path).__qualname__}"
+    name = f"model.wide={path.dotted_path()}"
     with torch.inference_mode():
         together = path(*padded(sequences, rows))
         alone = torch.cat([path(*padded(sequences, rows[at : at + 1])) for at in range(len(rows))])

@@ -90,7 +90,7 @@ class FeaturePath(WidePath):
             path.choose_thresholds(sequences, rows, generator)
             features = path._read(sequences, rows, path.features, path.size)
             if not features.isfinite().all():
-                raise InputError(f"model.wide={_name(cls)}", "gives features that are not finite")
+                raise InputError(f"model.wide={cls.dotted_path()}", "gives features that are not finite")
             head = fit_ridge(
                 features, path.scales(features), labels[rows], num_classes, None if group is None else group[rows]
             )
@@ -115,7 +115,7 @@ class FeaturePath(WidePath):
             found = probe.features(*probe.batch(sequences, np.arange(1)))
         if found.dim() != 2 or len(found) != 1 or not 1 <= found.shape[1] <= MAX_FEATURES:
             problem = f"features of one row must be a tensor of the shape (1, F) with F up to {MAX_FEATURES:,}"
-            raise InputError(f"model.wide={_name(cls)}", f"{problem}, not {tuple(found.shape)}")
+            raise InputError(f"model.wide={cls.dotted_path()}", f"{problem}, not {tuple(found.shape)}")
         return cls(fields, num_classes, size=found.shape[1])
 
     def choose_thresholds(self, sequences: Ragged, rows: np.ndarray, generator: np.random.Generator) -> None:
@@ -162,10 +162,6 @@ def batches(lengths: np.ndarray) -> Iterator[np.ndarray]:
             stop += 1
         yield np.arange(start, stop)
         start = stop
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _choose_rows(

@@ -57,10 +57,8 @@ class WideModel(nn.Module):
 
     def settings(self) -> list[dict[str, Any]]:
         """Return the `_target_` dicts that `build_wide` takes."""
-        return [
-            {"_target_": f"{type(path).__module__}.{type(path).__qualname__}", **path.settings()}  # type: ignore[operator]
-            for path in self.paths
-        ]
+        paths: list[WidePath] = list(self.paths)  # type: ignore[arg-type]
+        return [{"_target_": path.dotted_path(), **path.settings()} for path in paths]
 
 
 def build_wide(settings: Sequence[Mapping[str, Any]], fields: Sequence[FieldSpec], num_classes: int) -> WideModel:

@@ -52,6 +52,11 @@ class WidePath(nn.Module):
         return {}
 
     @classmethod
+    def dotted_path(cls) -> str:
+        """Return the dotted path of the class, by which a checkpoint and `model.wide` name it."""
+        return f"{cls.__module__}.{cls.__qualname__}"
+
+    @classmethod
     def fit(cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int) -> FittedPath | None:
         """Fit a path to the rows of `train`. Returns None where the path has no use for the fields.
 

@@ -7,6 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from support.random_batches import draw
 from support.recurrent_cells import CELLS
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -70,17 +71,6 @@ def step_model(model, file, threshold=None):
     return StepModel(open_session(file), [state._asdict() for state in step.states], FIELDS, 4, threshold)
 
 
-def draw(generator, number):
-    """Inputs of random shapes. The first batch is a row of one token, and every second one has padding of NaN."""
-    batch, time = (1, 1) if number == 0 else generator.integers(1, [9, 25]).tolist()
-    lengths = generator.integers(1, time + 1, batch)
-    inputs = example_inputs(FIELDS, lengths, time + int(generator.integers(0, 3)), generator)
-    if number % 2:
-        for row, length in enumerate(lengths):
-            inputs["linear_2"][row, length:] = np.nan
-    return inputs
-
-
 def eager(model, inputs):
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
     with torch.no_grad():
@@ -107,7 +97,7 @@ def compare(kind, layers, bidirectional, batches, folder):
     steps = None if bidirectional else step_model(model, folder / "step.onnx")
     generator = np.random.default_rng(0)
     for number in range(batches):
-        inputs = draw(generator, number)
+        inputs = draw(FIELDS, generator, number)
         expected = eager(model, inputs)
         assert np.isfinite(expected).all()
         assert logit_error(session.run(["logits"], inputs)[0], expected) <= TOLERANCE
@@ -314,7 +304,7 @@ def test_an_adaptive_network_reads_a_cell_chunk_by_chunk(kind, tmp_path):
 @pytest.mark.slow
 def test_an_ensemble_of_cells_is_exported(tmp_path):
     model = Ensemble([network(CELLS["gru"]), network(CELLS["matrix"], layers=2), network(TimeLSTM)]).eval()
-    inputs = draw(np.random.default_rng(0), 3)
+    inputs = draw(FIELDS, np.random.default_rng(0), 3)
     logits = exported(model, tmp_path / "model.onnx").run(["logits"], inputs)[0]
     assert logit_error(logits, eager(model, inputs)) <= TOLERANCE
 
@@ -324,7 +314,7 @@ def test_layers_that_training_adds_keep_the_logits(kind):
     config = {"_target_": "seqclf.models.classifier.SequenceClassifier", "encoder": settings(kind)}
     config |= {**PLAIN, "pooling": "max", "layers": 1, "members": 1, "wide": False}
     old = network(kind, pooling="max")
-    inputs = draw(np.random.default_rng(0), 2)
+    inputs = draw(FIELDS, np.random.default_rng(0), 2)
     before = eager(old, inputs)
     new = change_network(old, changed_config(config, {"layers": 3}, "structure"), FIELDS, 4, seed=0)
     assert len(new.network.encoder.forward_cells) == 3 and new.preserves

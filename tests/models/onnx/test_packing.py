@@ -8,6 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from support.random_batches import draw
 from torch import nn
 from torch.nn.utils import rnn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
@@ -15,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence as pack_tokens
 
 from seqclf.errors import InputError
 from seqclf.models.cell_encoder import CellEncoder
-from seqclf.models.onnx.export import example_inputs, export_onnx
+from seqclf.models.onnx.export import export_onnx
 from seqclf.models.onnx.packing import padded_packing
 from seqclf.models.parity_grid import logit_error
 from seqclf.models.pooling import token_mask
@@ -149,17 +150,6 @@ NETWORKS = [
 ]
 
 
-def draw(generator, number):
-    """Inputs of random shapes. The first batch is a row of one token, and every second one has padding of NaN."""
-    batch, time = (1, 1) if number == 0 else generator.integers(1, [9, 25]).tolist()
-    lengths = generator.integers(1, time + 1, batch)
-    inputs = example_inputs(FIELDS, lengths, time + int(generator.integers(0, 3)), generator)
-    if number % 2:
-        for row, length in enumerate(lengths):
-            inputs["x"][row, length:] = np.nan
-    return inputs
-
-
 @pytest.mark.parametrize(("network", "kind", "settings"), NETWORKS, ids=lambda value: getattr(value, "__name__", ""))
 def test_packed_tokens_are_exported_exactly_in_batches_and_alone(network, kind, settings, tmp_path):
     torch.manual_seed(0)
@@ -168,7 +158,7 @@ def test_packed_tokens_are_exported_exactly_in_batches_and_alone(network, kind, 
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     generator = np.random.default_rng(0)
     for number in range(BATCHES):
-        inputs = draw(generator, number)
+        inputs = draw(FIELDS, generator, number)
         lengths = inputs["lengths"]
         with torch.no_grad():
             expected = model({"x": torch.from_numpy(inputs["x"])}, torch.from_numpy(lengths), lengths).numpy()
