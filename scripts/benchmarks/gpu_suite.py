@@ -9,11 +9,13 @@ Each part prints its table when it ends. The last line is one JSON object.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +24,7 @@ import torch
 import yaml
 from rich.console import Console
 from rich.table import Table
+from scipy.optimize import nnls
 from torch import nn
 
 from seqclf.batching.collate import pad
@@ -30,7 +33,7 @@ from seqclf.bench.machine import describe_machine
 from seqclf.bench.mode_trainer import MODES, Contender, ModeTrainer
 from seqclf.bench.settings import model_without_noise
 from seqclf.bench.timing import TrainingTiming, time_training, warm_up
-from seqclf.bench.workload import Workload, generate_workload
+from seqclf.bench.workload import Workload, generate_workload, random_workload
 from seqclf.bundle.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.documentation import CONF
@@ -48,12 +51,14 @@ PRECISIONS = {  # name → Lightning precision, TF32 allowed
 }
 PUBLISHED = {"hidden": 768, "batch": 16, "forward_us": 1.96, "training_us": 5.07}  # cuDNN, fp16, an H100
 KERNELS_SHOWN = 6
+PARTS = ("cell", "creep", "precisions", "sizes", "shapes", "kernels", "serving")
 
 
 class Scale(NamedTuple):
     """Sizes of the measurements.
 
     `growth_steps`: steps whose memory is watched. `cell_tokens`: length of the sequences for a single LSTM layer.
+    `shapes`: batch sizes and lengths of batches without padding.
     `model_size`: hidden and embedding size of the model, None for its defaults.
     """
 
@@ -64,11 +69,12 @@ class Scale(NamedTuple):
     hidden_sizes: tuple[int, ...]
     growth_steps: int
     cell_tokens: int
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
     model_size: int | None = None
 
 
-FULL = Scale(8192, 128, 24, 5, (128, 256, 512, 1024), 2000, 1024)
-QUICK = Scale(128, 8, 2, 1, (16, 32), 40, 64, model_size=16)
+FULL = Scale(8192, 128, 24, 5, (128, 256, 512, 1024), 2000, 1024, ((8, 32, 128, 512), (32, 128, 512)))
+QUICK = Scale(128, 8, 2, 1, (16, 32), 40, 64, ((2, 8), (4, 16)), model_size=16)
 
 
 class Suite:
@@ -149,6 +155,26 @@ class Suite:
             rows.append({"pass": name, "us_per_step": microseconds, "published_us": PUBLISHED[f"{name}_us"]})
         return rows
 
+    def shapes(self) -> Rows:
+        """Milliseconds of a step by rows and length, and what a time step costs in rows (`batching.overhead`).
+
+        A step of B rows of T tokens is fitted by milliseconds = launch + T * (step + row * B), with each error divided
+        by the measured time. `overhead_rows` is step / row.
+        """
+        rows = []
+        for batch_size, length in itertools.product(*self.scale.shapes):
+            lengths = partial(_equal_lengths, length)
+            workload = random_workload("equal", lengths, batch_size, batch_size, 1, seed=0)
+            trainer = ModeTrainer(self.contender(), workload)
+            seconds = [trainer.step(workload.longest_batch) for _ in range(15)][5:]
+            milliseconds = 1e3 * float(np.median(seconds))
+            speed = batch_size * length / np.median(seconds)
+            rows.append({"batch": batch_size, "length": length, "step_ms": milliseconds, "tokens_per_s": float(speed)})
+        times = np.array([row["step_ms"] for row in rows])
+        sizes = np.array([[1, row["length"], row["length"] * row["batch"]] for row in rows])
+        (_, step, row), _ = nnls(sizes / times[:, None], np.ones(len(times)))
+        return [*rows, {"overhead_rows": float(step / row) if row else "unlimited"}]
+
     def kernels(self) -> Rows:
         """The costliest kernels of a training step, padded and packed."""
         activities = [torch.profiler.ProfilerActivity.CPU]
@@ -221,6 +247,10 @@ class Suite:
             torch.cuda.synchronize()
 
 
+def _equal_lengths(length: int, generator: np.random.Generator, count: int) -> np.ndarray:
+    return np.full(count, length)
+
+
 def _speed(timing: TrainingTiming) -> dict[str, Any]:
     return {
         "tokens_per_s": timing.tokens_per_s,
@@ -288,19 +318,19 @@ def print_table(console: Console, title: str, rows: Rows) -> None:
     console.print(table)
 
 
-def run_suite(suite: Suite, console: Console) -> dict[str, Any]:
-    """Run all parts, print their tables and return their rows by part."""
+def run_suite(suite: Suite, parts: Sequence[str], console: Console) -> dict[str, Any]:
+    """Run some parts, print their tables and return their rows by part."""
     torch.manual_seed(0)
     contender = suite.contender()
     results: dict[str, Any] = {"machine": describe_machine(contender.device, contender.precision).to_dict()}
-    for part in (suite.cell, suite.creep, suite.precisions, suite.sizes, suite.kernels, suite.serving):
+    for part in parts:
         started = time.perf_counter()
         try:
-            rows = part()
+            rows = getattr(suite, part)()
         except Exception as error:  # a part that fails must not cost the figures of the others
             rows = [{"error": f"{type(error).__name__}: {error}"[:300]}]
-        print_table(console, f"{part.__name__}, {time.perf_counter() - started:.0f} s", rows)
-        results[part.__name__] = rows
+        print_table(console, f"{part}, {time.perf_counter() - started:.0f} s", rows)
+        results[part] = rows
     return results
 
 
@@ -308,12 +338,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="a small scale")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: PyTorch sees no NVIDIA device; --device cpu --quick shows that the code runs")
     torch.set_flush_denormal(True)
     suite = Suite(options.device, QUICK if options.quick else FULL)
-    print(json.dumps(run_suite(suite, Console()), separators=(",", ":")))
+    print(json.dumps(run_suite(suite, options.parts, Console()), separators=(",", ":")))
 
 
 if __name__ == "__main__":

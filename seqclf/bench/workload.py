@@ -90,8 +90,22 @@ def generate_workload(
     """
     if length_distribution not in LENGTH_DISTRIBUTIONS:
         raise InputError(f"lengths={length_distribution}", f"must be one of {', '.join(LENGTH_DISTRIBUTIONS)}")
+    draw_lengths = LENGTH_DISTRIBUTIONS[length_distribution]
+    return random_workload(length_distribution, draw_lengths, sequences, batch_size, batches, seed, trees)
+
+
+def random_workload(
+    name: str,
+    draw_lengths: DrawLengths,
+    sequences: int,
+    batch_size: int,
+    batches: int,
+    seed: int,
+    trees: bool = False,
+) -> Workload:
+    """Generate a workload as `generate_workload` does, with the lengths that `draw_lengths` returns."""
     generator = np.random.default_rng(seed)
-    lengths = LENGTH_DISTRIBUTIONS[length_distribution](generator, sequences).astype(np.int64)
+    lengths = draw_lengths(generator, sequences).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     # The id 0 stands for unknown values. The ids of the class tokens come next, then the ids of all other tokens.
     tokens = generator.integers(max(CLASS_TOKENS) + 1, VOCABULARY_SIZE, offsets[-1]).astype(np.int32)
@@ -105,7 +119,7 @@ def generate_workload(
         fields.append({"name": PARENTS, "kind": "parents", "node_classes": []})
     split = Split(Ragged(offsets, arrays), labels, pa.array(rows.astype(str)), rows)
     step_batches, longest_batch = _select_batches(split, batch_size, batches, seed)
-    return Workload(length_distribution, split, ["first", "second"], fields, step_batches, longest_batch)
+    return Workload(name, split, ["first", "second"], fields, step_batches, longest_batch)
 
 
 def random_parents(lengths: np.ndarray, generator: np.random.Generator) -> np.ndarray:

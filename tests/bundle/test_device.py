@@ -81,15 +81,31 @@ def test_an_error_of_the_provider_is_no_cuda(card, model, monkeypatch):
     card(None)
     opened = session._open
 
-    def out_of_memory(path, providers, threads):
+    def out_of_memory(path, providers, threads, *options):
         if session.PROVIDER in providers:
             raise RuntimeError("CUDA failure 2: out of memory\n at somewhere")
-        return opened(path, providers, threads)
+        return opened(path, providers, threads, *options)
 
     monkeypatch.setattr(session, "_open", out_of_memory)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [session.PROVIDER, CPU])
     assert "CUDA failure 2: out of memory" in refusal(model)
     assert "out of memory" in open_session(model, "auto").no_cuda
+
+
+def test_cuda_multiplies_in_full_precision(card, model, monkeypatch):
+    """Without the option, ONNX Runtime rounds the factors of a product to 10 bits on a card."""
+    card(None)
+    options = []
+
+    class Recorder(session.ModelSession):
+        def __init__(self, *arguments, **named):
+            options.append(dict(zip(named["providers"], named["provider_options"], strict=True)))
+            super().__init__(*arguments, **named)
+
+    monkeypatch.setattr(session, "ModelSession", Recorder)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [session.PROVIDER, CPU])
+    open_session(model, "auto")
+    assert options == [{session.PROVIDER: {"use_tf32": "0"}, CPU: {}}]
 
 
 def test_cuda_without_a_driver_names_the_driver(card, model, monkeypatch):
