@@ -14,10 +14,10 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
-from seqclf.wide import convolution
 from seqclf.wide.path import FittedPath, WidePath
 from seqclf.wide.ridge import BLOCK, fit_ridge, rows_per_group
 
+MAX_TOKENS = 65_536  # tokens in a batch, padding included; a path may divide a batch among threads
 MAX_FEATURES = 20_000
 MAX_CELLS = 48_000_000  # rows times features of a fit, held as float32, and in a part of the fit as float64
 MAX_SIDE = 4096  # rows and columns of the matrix that the ridge decomposes
@@ -154,11 +154,11 @@ def deviations(features: Tensor) -> Tensor:
 
 
 def batches(lengths: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield positions of rows of ascending `lengths` (N,), at most CHUNK_CPU padded tokens or one row at a time."""
+    """Yield positions of rows of ascending `lengths` (N,), at most MAX_TOKENS padded tokens or one row at a time."""
     start = 0
     while start < len(lengths):
         stop = start + 1
-        while stop < len(lengths) and lengths[stop] * (stop + 1 - start) <= convolution.CHUNK_CPU:
+        while stop < len(lengths) and lengths[stop] * (stop + 1 - start) <= MAX_TOKENS:
             stop += 1
         yield np.arange(start, stop)
         start = stop
