@@ -1,4 +1,4 @@
-"""Features of the random kernels, with few nodes in an exported graph: the time of an export grows with them."""
+"""Features of the random kernels in an exported graph."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from seqclf.wide.convolution import KERNELS, NEVER, TAPS, deviation, inner_edges, reach, signs, skips_edges
+from seqclf.wide.kernel_function import DOMAIN, GROUP_INPUTS, VERSION, KernelFunction
 from seqclf.wide.views import VIEWS, Views
 
 
@@ -16,7 +16,8 @@ class KernelOutputs(nn.Module):
     """Features of the kernels: views → (B, F) float64, as `Kernels` computes them in parts.
 
     Each group of kernels is a convolution, a clip, and a product with a mask, which sums the positions that a kernel
-    counts. Beside it the extreme output of each kernel with its first bias, before the clip.
+    counts. Beside it the extreme output of each kernel with its first bias, before the clip. The method `forward` runs
+    only inside the ONNX exporter.
 
     Args:
         groups: Dilation, channels (None for all) and taps of each group of kernels.
@@ -27,13 +28,24 @@ class KernelOutputs(nn.Module):
         super().__init__()
         groups = list(groups)
         reaches = sorted({reach(dilation) for dilation, _, _ in groups})
+        places = [reaches.index(reach(dilation)) for dilation, _, _ in groups]
         self.register_buffer("reaches", torch.tensor(reaches))
-        self.places = [reaches.index(reach(dilation)) for dilation, _, _ in groups]
-        convolutions, counted = [], []
-        for place, (dilation, channels, taps) in zip(self.places, groups, strict=True):
-            convolutions.append(Convolution(taps, dilation, channels, width))
+        self.register_buffer("signs", signs(VIEWS * len(KERNELS))[:, None])
+        selects = any(channels is not None for _, channels, _ in groups)
+        self.onnx_function = KernelFunction(tuple(dilation for dilation, _, _ in groups), tuple(places), selects)
+        self.inputs: list[str] = []
+        counted = []
+        for group, (place, (_, channels, taps)) in enumerate(zip(places, groups, strict=True)):
+            weights = taps[..., :-3].unflatten(-1, (TAPS, -1)).transpose(-1, -2).flatten(0, 1)
+            biases = taps.shape[1] // len(KERNELS)
+            first = torch.arange(0, len(weights), biases)
+            tensors = [weights, taps[..., -1].flatten(), first, skips_edges(taps)[:, ::biases].flatten().long()]
+            if channels is not None:
+                tensors.append(torch.cat([view * width + channels for view in range(VIEWS)]))
+            for name, tensor in zip(GROUP_INPUTS, tensors, strict=False):
+                self.inputs.append(f"{name}{group}")
+                self.register_buffer(self.inputs[-1], tensor.contiguous())
             counted.append(2 * place + skips_edges(taps).flatten().long())
-        self.convolutions = nn.ModuleList(convolutions)
         sizes = [len(columns) // VIEWS for columns in counted]
         # The features are sorted by view, then by dilation. The results of the convolutions are sorted by dilation.
         numbers = torch.arange(sum(map(len, counted))).split([len(columns) for columns in counted])
@@ -53,47 +65,16 @@ class KernelOutputs(nn.Module):
         masks = torch.stack([views.valid.expand_as(inner), inner], dim=-1).float()
         excluded = (NEVER * (masks - 1)).transpose(2, 3)
         flat = views.stacked.flatten(1, 2)
-        sums, extremes = [], []
-        for convolution, place in zip(self.convolutions, self.places, strict=True):
-            outputs, first, skips = convolution(flat)
-            sums.append(outputs @ masks[:, place])
-            extremes.append((first + excluded[:, place].index_select(1, skips)).amax(dim=-1))
+        outputs, kernels = (len(self.get_buffer(name)) for name in ("columns", "order_of_extremes"))
+        sums, extremes = torch.onnx.ops.symbolic_multi_out(
+            f"{DOMAIN}::{self.onnx_function.name}",
+            (flat, masks, excluded, self.get_buffer("signs"), *map(self.get_buffer, self.inputs)),
+            dtypes=[torch.float32] * 2,
+            shapes=[(flat.shape[0], outputs, 2), (flat.shape[0], kernels)],
+            version=VERSION,
+        )
         counts = torch.stack([lengths[:, None].expand_as(edge), lengths[:, None] - 2 * edge], dim=-1).flatten(1)
-        ordered = torch.cat(sums, dim=1).flatten(1).index_select(1, self.get_buffer("order")).double()
+        ordered = sums.flatten(1).index_select(1, self.get_buffer("order")).double()
         means = ordered / counts.index_select(1, self.get_buffer("columns")).double()
-        most = torch.cat(extremes, dim=1).index_select(1, self.get_buffer("order_of_extremes"))
+        most = extremes.index_select(1, self.get_buffer("order_of_extremes"))
         return torch.cat([means, deviation(most)], dim=1)
-
-
-class Convolution(nn.Module):
-    """Kernels of one dilation as one convolution: views (B, 3 D, T) → outputs (B, 3 O, T) and (B, 3 · 84, T).
-
-    The first outputs are clipped to [0, 1]. The others are those of each kernel with its first bias, times its sign,
-    and not clipped. The third tensor (3 · 84,) int64 is 1 for the kernels that skip the ends of a row.
-
-    `taps`: (3, O, 9 D' + 3). `channels`: the D' of the D = `width` channels that the kernels read, None for all. The
-    caller leaves out padding and the ends of rows.
-    """
-
-    def __init__(self, taps: Tensor, dilation: int, channels: Tensor | None, width: int):
-        super().__init__()
-        kernels = taps[..., :-3].unflatten(-1, (TAPS, -1)).transpose(-1, -2).flatten(0, 1)
-        self.dilation = dilation
-        self.register_buffer("kernels", kernels.contiguous())
-        self.register_buffer("bias", taps[..., -1].flatten().contiguous())
-        if channels is not None:
-            self.register_buffer("channels", torch.cat([view * width + channels for view in range(VIEWS)]))
-        self.selects = channels is not None
-        biases = taps.shape[1] // len(KERNELS)
-        self.register_buffer("first", torch.arange(0, len(self.get_buffer("bias")), biases))
-        self.register_buffer("signs", signs(len(self.get_buffer("first")))[:, None])
-        self.register_buffer("skips", skips_edges(taps)[:, ::biases].flatten().long())
-
-    def forward(self, views: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        if self.selects:
-            views = views.index_select(1, self.get_buffer("channels"))
-        kernels, bias = self.get_buffer("kernels"), self.get_buffer("bias")
-        padding = reach(self.dilation)
-        outputs = functional.conv1d(views, kernels, bias, padding=padding, dilation=self.dilation, groups=VIEWS)
-        first = outputs.index_select(1, self.get_buffer("first")) * self.get_buffer("signs")
-        return outputs.clamp(0, 1), first, self.get_buffer("skips")

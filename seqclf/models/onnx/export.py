@@ -355,8 +355,7 @@ def _inline_functions(model: Any, exported: nn.Module) -> None:
     InlinePass()(model)
     for identifier in identifiers:
         model.functions.pop(identifier, None)  # InlinePass does not remove a function that no node calls
-    for function in functions:
-        model.opset_imports.pop(function.opset.domain, None)
+        model.opset_imports.pop(identifier[0], None)
 
 
 def _name_axes(graph: Any, fields: Collection[str]) -> None:
