@@ -46,10 +46,15 @@ MAX_CLASSES = 1000  # classes up to which a wide path is fitted
 
 
 class WideFit(NamedTuple):
-    """Fitted wide paths. `seconds`: time of the fit, 0 if it was read from the cache."""
+    """Fitted wide paths.
+
+    `seconds`: time of the fit, 0 if it was read from the cache. `logits`: sum of the logits (N, C) of the paths for the
+    training rows, without the prior, where the fit computed them.
+    """
 
     model: WideModel
     seconds: float
+    logits: np.ndarray | None = None
 
     @property
     def paths(self) -> list[WidePath]:
@@ -110,7 +115,7 @@ def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = tuple(BUILT_IN.
         torch.save({"paths": model.settings(), "weights": model.state_dict(), "notes": notes}, content)
         with contextlib.suppress(OSError):  # the cache may be read-only
             write_bytes(cached, content.getvalue())
-    fit = WideFit(model.eval(), time.perf_counter() - start)
+    fit = WideFit(model.eval(), time.perf_counter() - start, _training_logits(model, found))
     titles = " and ".join(path.title for path in fit.paths)
     console.print(f"wide path: {titles}, fitted in {duration_text(fit.seconds)}")
     _show_limits(fit.paths)
@@ -156,7 +161,7 @@ def join_paths(found: list[FittedPath], labels: np.ndarray, group: np.ndarray | 
     """
     first, *others = found
     paths, scales, logits = [first.path], [1.0], first.held_out
-    for path, held_out in others:
+    for path, held_out, _ in others:
         rows = np.flatnonzero(np.isfinite(logits[:, 0]) & np.isfinite(held_out[:, 0]))
         choice = choose_share(held_out[rows], logits[rows], labels[rows], group=None if group is None else group[rows])
         if choice.share < 1:
@@ -166,6 +171,15 @@ def join_paths(found: list[FittedPath], labels: np.ndarray, group: np.ndarray | 
     model = WideModel(paths, classes)
     model.scales.copy_(torch.tensor(scales))
     return model
+
+
+def _training_logits(model: WideModel, found: list[FittedPath]) -> np.ndarray | None:
+    """Return the logits (N, C) of the training rows, None if a path of the model has none."""
+    by_path = {fitted.path: fitted.logits for fitted in found}
+    parts = [by_path[path] for path in model.paths]  # type: ignore[index]
+    scales = model.scales.tolist()
+    whole = [part * scale for part, scale in zip(parts, scales, strict=True) if part is not None]
+    return sum(whole) if len(whole) == len(parts) else None
 
 
 def _read(path: Path, fields: list[FieldSpec], classes: int) -> WideModel:
@@ -212,6 +226,9 @@ def mix_wide(dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, 
     )
     put_mixture(task, wide, choice)
     choice = replace(choice, paths=tuple(path.title for path in fit.paths))
+    if fit.logits is not None and len(fit.logits) == len(batches.splits["train"].labels):
+        logits["network"]["train"] = _logits(network, task, batches, "train")
+        logits["wide"]["train"] = fit.logits + np.log(weights)
     mixed = {
         split: _combined(task.model, network, logits["wide"][split]) for split, network in logits["network"].items()
     }
@@ -240,7 +257,7 @@ def refit_wide(wide: WideModel, rows: Split, dataset: Dataset, task: SequenceTas
     classes = len(dataset.classes)
     kinds: list[type[WidePath]] = [type(path) for path in wide.paths]  # type: ignore[misc]
     fitted = _fit(kinds, rows, dataset.description()["fields"], classes)
-    model = WideModel([path for path, _ in fitted], classes)
+    model = WideModel([path for path, *_ in fitted], classes)
     model.scales.copy_(wide.scales)
     model.prior.copy_(torch.from_numpy(np.log(_class_weights(task.loss, classes))))
     return model.to(task.device).eval()

@@ -96,16 +96,17 @@ class FeaturePath(WidePath):
             )
             for name in ("mean", "weight", "bias"):
                 path.get_buffer(name).copy_(getattr(head, name))
-            held_out = np.full((len(sequences), num_classes), np.nan)
-            held_out[rows] = head.held_out
+            logits = torch.empty(len(sequences), num_classes)
+            logits[torch.from_numpy(rows)] = torch.cat([path.head(part) for part in features.split(BLOCK)])
             rest = np.setdiff1d(np.arange(len(sequences)), rows)
-            if group is not None:
-                rest = rest[~np.isin(group[rest], group[rows])]
-            if len(rest):
-                held_out[rest] = path._read(sequences, rest, path.forward, num_classes).numpy()
+            logits[torch.from_numpy(rest)] = path._read(sequences, rest, path.forward, num_classes)
+        held_out = np.full((len(sequences), num_classes), np.nan)
+        held_out[rows] = head.held_out
+        own = rest if group is None else rest[~np.isin(group[rest], group[rows])]
+        held_out[own] = logits[torch.from_numpy(own)].numpy()
         if len(rows) < len(labels):
             path.notes = [f"fitted to {len(rows):,} of {len(labels):,} training rows"]
-        return FittedPath(path, held_out)
+        return FittedPath(path, held_out, logits.numpy())
 
     @classmethod
     def unfitted(cls, sequences: Ragged, fields: Sequence[FieldSpec], num_classes: int) -> Self:

@@ -66,10 +66,13 @@ class WidePath(nn.Module):
 
 
 class FittedPath(NamedTuple):
-    """A fitted path, and its logits (N, C) float64 for the N training rows, each row from a fit without that row.
+    """A fitted path, and its logits for the N training rows.
 
-    The logits are NaN in rows that no fit left out, as in a large split that was sampled.
+    `held_out`: logits (N, C) float64 of each row by a fit without that row. They are NaN in rows that no fit left out,
+    as in a large split that was sampled. `logits`: those of `path` itself, float32, where the fit computed its features
+    anyway; None where it did not.
     """
 
     path: WidePath
     held_out: np.ndarray
+    logits: np.ndarray | None = None

@@ -30,6 +30,18 @@ def parts(tmp_path, cache, monkeypatch):
     return dataset, seqclf.SequenceDataModule(dataset.splits), seqclf.SequenceTask(dataset.description())
 
 
+@pytest.fixture
+def waves(tmp_path, cache, monkeypatch):
+    """Dataset, batches and an untrained task of rising and falling numbers."""
+    monkeypatch.setenv("SEQCLF_CACHE", str(cache))
+    rng = np.random.default_rng(0)
+    signs = rng.choice([-1, 1], 90)
+    rows = [(sign * np.linspace(0, 1, rng.integers(9, 20)) + rng.normal(size=1)).tolist() for sign in signs]
+    pq.write_table(pa.table({"level": rows, "label": signs.astype(str)}), tmp_path / "rows.parquet")
+    dataset = seqclf.load_data(str(tmp_path / "rows.parquet"), label="label")
+    return dataset, seqclf.SequenceDataModule(dataset.splits), seqclf.SequenceTask(dataset.description())
+
+
 def test_wide_paths_replace_an_untrained_network(parts):
     dataset, batches, task = parts
     network = task.model
@@ -67,6 +79,22 @@ def test_a_network_whose_logits_are_not_finite_is_named(parts):
         task.model.output.bias.fill_(torch.nan)
     with pytest.raises(InputError, match="the network: gives logits that are not finite"):
         mix_wide(dataset, batches, task, fit_wide(dataset))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_logits_of_a_mixture_with_kernels_are_known_for_training_rows_too(waves, monkeypatch, share):
+    """Their features were computed in the fit."""
+
+    def chosen(*arguments):
+        return replace(choose_share(*arguments), share=share, scale=2.0)
+
+    monkeypatch.setattr("seqclf.runs.mix.choose_share", chosen)
+    dataset, batches, task = waves
+    mix = mix_wide(dataset, batches, task, fit_wide(dataset))
+    expected = split_outputs(task, batches, "train").logits
+    np.testing.assert_allclose(mix.mixed["train"], expected, rtol=0, atol=1e-5)
+    again = mix_wide(dataset, batches, without_mixture(task), fit_wide(dataset))
+    assert "train" not in again.mixed, "of a fit that was read from the cache"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])

@@ -38,7 +38,7 @@ def train(rows_of, split_of):
 
 
 def test_the_example_finds_repeats(repeats, train):
-    path, held_out = repeats.fit(train, FIELDS, 2, 0)
+    path, held_out, _ = repeats.fit(train, FIELDS, 2, 0)
     assert path.settings() == {"size": 2} and path.names == ["shop"]
     assert (held_out.argmax(1) == train.labels).mean() > 0.7
     assert repeats.fit(train, FIELDS[1:], 2, 0) is None
@@ -46,7 +46,7 @@ def test_the_example_finds_repeats(repeats, train):
 
 
 def test_features_are_those_of_each_row(repeats, train):
-    path, _ = repeats.fit(train, FIELDS, 2, 0)
+    path, _, _ = repeats.fit(train, FIELDS, 2, 0)
     fields, lengths = padded(train.sequences, np.arange(20))
     features = path.features(fields, lengths)
     for row, length in enumerate(lengths.tolist()):
@@ -84,14 +84,14 @@ def test_features_that_cannot_be_fitted_are_an_error(train, function, word):
 
 
 def test_features_that_read_the_batch_are_an_error(train):
-    path, _ = features_of(lambda cost, lengths: cost.mean(dim=1)).fit(train, FIELDS, 2, 0)
+    path, _, _ = features_of(lambda cost, lengths: cost.mean(dim=1)).fit(train, FIELDS, 2, 0)
     with torch.no_grad(), pytest.raises(InputError, match="rows beside it"):
         path.weight.fill_(5.0)
         check_padding(path, train.sequences)
 
 
 def test_constant_features_give_the_frequencies(train):
-    path, held_out = features_of(lambda cost, lengths: torch.ones(len(lengths), 3)).fit(train, FIELDS, 2, 0)
+    path, held_out, _ = features_of(lambda cost, lengths: torch.ones(len(lengths), 3)).fit(train, FIELDS, 2, 0)
     with torch.inference_mode():
         logits = path(*padded(train.sequences, np.arange(4)))
     np.testing.assert_allclose(logits.softmax(1), 0.5, atol=1e-6)

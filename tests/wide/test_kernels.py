@@ -182,13 +182,13 @@ def test_rows_beyond_the_budget_are_held_out_only_if_their_group_is(monkeypatch)
     split = signatures(groups=12, rows=5)
     monkeypatch.setattr(kernels, "MAX_BIASES", 5)
     monkeypatch.setattr(feature_path, "rows_per_group", lambda sizes, features: 2)
-    path, held_out = Kernels.fit(split, FIELDS, 2, 0)
+    path, held_out, _ = Kernels.fit(split, FIELDS, 2, 0)
     known = np.isfinite(held_out[:, 0])
     assert (np.bincount(1000 - split.groups[known]) == 2).all() and known.sum() == 24
     monkeypatch.undo()
     monkeypatch.setattr(kernels, "MAX_BIASES", 5)
     monkeypatch.setattr(feature_path, "MAX_SIDE", 6)
-    path, held_out = Kernels.fit(split, FIELDS, 2, 0)
+    path, held_out, _ = Kernels.fit(split, FIELDS, 2, 0)
     with torch.inference_mode():
         logits = path(*tensors(split, range(60))).double().numpy()
     forward = np.abs(held_out - logits).max(axis=1) < 1e-5
@@ -278,7 +278,7 @@ BAD = {
 @pytest.mark.filterwarnings("error")
 def test_any_rows_give_finite_logits(case):
     split = make_split(*BAD[case])
-    path, held_out = Kernels.fit(split, FIELDS, CLASSES, 0)
+    path, held_out, _ = Kernels.fit(split, FIELDS, CLASSES, 0)
     assert held_out.shape == (len(split.labels), CLASSES) and np.isfinite(held_out).all()
     for other in (split, make_split(*BAD["large values"]), waves(10)):
         fields, lengths = tensors(other, range(len(other.labels)))
@@ -292,7 +292,7 @@ def test_a_small_budget_fits_few_features_to_few_rows(train, monkeypatch):
     """The logits of rows beyond the budget come from the fitted path."""
     monkeypatch.setattr(feature_path, "MAX_SIDE", 20)
     monkeypatch.setattr(kernels, "MAX_WORK", 1)
-    path, held_out = Kernels.fit(train, FIELDS, CLASSES, 0)
+    path, held_out, _ = Kernels.fit(train, FIELDS, CLASSES, 0)
     assert sum(path.biases) == kernels.MIN_BIASES
     with torch.inference_mode():
         logits = path(*tensors(train, range(60))).double().numpy()
@@ -324,5 +324,5 @@ def test_a_short_event_in_long_rows_is_found(split_of):
         at = start + rng.integers(0, length - 30)
         values[at : at + 30, 0] += 3 * np.linspace(0, 1, 30)[:: 1 if label else -1]
     split = split_of(Ragged(offsets, {"level": values}), labels)
-    _, held_out = Kernels.fit(split, [{"name": "level", "kind": "number", "width": 1}], 2, 0)
+    _, held_out, _ = Kernels.fit(split, [{"name": "level", "kind": "number", "width": 1}], 2, 0)
     assert (held_out.argmax(1) == labels).mean() > 0.8

@@ -31,7 +31,7 @@ def fitted(request, rows_of, split_of):
 
 
 def test_ids_of_any_integer_type_give_the_same_logits(fitted):
-    _, split, (path, _) = fitted
+    _, split, (path, *_) = fitted
     fields, lengths = pad(split.sequences, np.arange(20))
     tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
     narrow = {name: values if values.is_floating_point() else values.int() for name, values in tensors.items()}
@@ -93,7 +93,7 @@ def test_the_most_frequent_ngrams_are_kept_where_there_are_too_many():
 
 
 def test_logits_are_the_weighted_counts_of_the_fit(fitted, logits_of):
-    fields, split, (path, _) = fitted
+    fields, split, (path, *_) = fitted
     streams = ngrams._streams(split, fields)
     counts = sparse.hstack([ngrams._count(parts, split.sequences, n, 10_000).counts for parts, n in streams]).tocsr()
     head = fit_head(counts, split.labels, None, 3, 0).head
@@ -101,13 +101,13 @@ def test_logits_are_the_weighted_counts_of_the_fit(fitted, logits_of):
 
 
 def test_logits_of_a_row_alone_are_those_in_a_batch(fitted, logits_of):
-    _, split, (path, _) = fitted
+    _, split, (path, *_) = fitted
     alone = torch.cat([logits_of(path, split.sequences, [row]) for row in range(len(split.labels))])
     torch.testing.assert_close(logits_of(path, split.sequences), alone, rtol=0, atol=2e-6)
 
 
 def test_padding_of_any_value_reaches_no_logit(fitted, logits_of):
-    _, split, (path, _) = fitted
+    _, split, (path, *_) = fitted
     lengths = split.sequences.lengths
     padded, _ = pad(split.sequences, np.arange(len(lengths)), np.array([20]))
     for values in padded.values():
@@ -119,7 +119,7 @@ def test_padding_of_any_value_reaches_no_logit(fitted, logits_of):
 
 
 def test_the_exported_form_gives_the_same_logits(fitted, logits_of, monkeypatch):
-    _, split, (path, _) = fitted
+    _, split, (path, *_) = fitted
     expected = logits_of(path, split.sequences)
     for most in (stacked_ngrams.MAX_VALUES, 1, 9):
         monkeypatch.setattr(stacked_ngrams, "MAX_VALUES", most)
@@ -129,7 +129,7 @@ def test_the_exported_form_gives_the_same_logits(fitted, logits_of, monkeypatch)
 @pytest.mark.parametrize("is_exported", [False, True])
 @pytest.mark.parametrize("chunk", [1, 2, 5])
 def test_chunks_give_the_logits_of_the_tokens_so_far(fitted, logits_of, chunk, is_exported):
-    _, split, (path, _) = fitted
+    _, split, (path, *_) = fitted
     form = path.onnx_form() if is_exported else path
     lengths = split.sequences.lengths
     fields = {
@@ -152,15 +152,15 @@ def test_chunks_give_the_logits_of_the_tokens_so_far(fitted, logits_of, chunk, i
 
 
 def test_an_empty_path_takes_the_buffers_of_a_fitted_one(fitted, logits_of):
-    fields, split, (path, _) = fitted
+    fields, split, (path, *_) = fitted
     again = Ngrams(fields, 3, **path.settings())
     again.load_state_dict(path.state_dict())
     assert torch.equal(logits_of(again, split.sequences), logits_of(path, split.sequences))
 
 
 def test_the_fit_is_deterministic(fitted):
-    fields, split, (path, held_out) = fitted
-    again, others = Ngrams.fit(split, fields, 3, 0)
+    fields, split, (path, held_out, _) = fitted
+    again, others, _ = Ngrams.fit(split, fields, 3, 0)
     assert np.array_equal(held_out, others)
     assert all(torch.equal(path.state_dict()[name], again.state_dict()[name]) for name in path.state_dict())
 
@@ -169,7 +169,7 @@ def test_held_out_logits_are_of_fits_without_the_row(rows_of, split_of, logits_o
     """Labels are random, so that only a fit on the row itself could tell its label."""
     rng = np.random.default_rng(3)
     split = split_of(rows_of(rng, 300, [LETTERS]), rng.integers(0, 2, 300))
-    path, held_out = Ngrams.fit(split, [LETTERS], 2, 0)
+    path, held_out, _ = Ngrams.fit(split, [LETTERS], 2, 0)
     own = (logits_of(path, split.sequences).numpy().argmax(axis=1) == split.labels).mean()
     others = (held_out.argmax(axis=1) == split.labels).mean()
     assert not np.isnan(held_out).any()
@@ -198,7 +198,7 @@ def test_numbers_alone_have_no_ngrams(rows_of, split_of):
 )
 def test_classes_with_few_or_no_rows_give_finite_logits(labels, rows_of, split_of, logits_of):
     split = split_of(rows_of(np.random.default_rng(6), 40, [LETTERS, SET]), labels)
-    path, held_out = Ngrams.fit(split, [LETTERS, SET], 5, 0)
+    path, held_out, _ = Ngrams.fit(split, [LETTERS, SET], 5, 0)
     logits = logits_of(path, split.sequences)
     assert torch.isfinite(logits).all() and np.isfinite(held_out).all()
     assert set(logits.argmax(dim=1).tolist()) <= set(labels)
@@ -211,7 +211,7 @@ def test_pairs_of_fields_in_a_token_are_read(split_of):
     labels, first = rng.integers(0, 2, 200), rng.integers(0, 2, 1000)
     second = first ^ np.repeat(labels, 5)
     sequences = Ragged(np.arange(0, 1001, 5), {"a": first.astype(np.int32), "b": second.astype(np.int32)})
-    _, held_out = Ngrams.fit(split_of(sequences, labels), fields, 2, 0)
+    _, held_out, _ = Ngrams.fit(split_of(sequences, labels), fields, 2, 0)
     assert (held_out.argmax(axis=1) == labels).mean() > 0.99
 
 
@@ -227,7 +227,7 @@ def test_work_beyond_the_limit_is_done_on_a_sample_with_a_row_of_each_class(rows
     monkeypatch.setattr(sparse_head, "MAX_WORK", 100_000)
     monkeypatch.setattr(sparse_head, "MAX_WORK_OF_CHOICE", 30_000)
     split = split_of(rows_of(np.random.default_rng(8), 400, [LETTERS]), [*range(39), *[39] * 361])
-    path, held_out = Ngrams.fit(split, [LETTERS], 40, 0)
+    path, held_out, _ = Ngrams.fit(split, [LETTERS], 40, 0)
     rows, logits = fits[-1][1], logits_of(path, split.sequences)
     assert 40 < rows < 250 and fits[-1][2] == 40
     assert max(work for work, _, _ in fits) <= 200_000  # the row of each class is added to the sample
@@ -238,7 +238,7 @@ def test_work_beyond_the_limit_is_done_on_a_sample_with_a_row_of_each_class(rows
 def test_weights_of_all_streams_together_are_bounded(rows_of, split_of, logits_of, monkeypatch):
     split = split_of(rows_of(np.random.default_rng(9), 200, [LETTERS, SHOPS, SET]), [0, 1] * 100)
     monkeypatch.setattr(ngrams, "MAX_ALL_WEIGHTS", 600)
-    path, _ = Ngrams.fit(split, [LETTERS, SHOPS, SET], 2, 0)
+    path, _, _ = Ngrams.fit(split, [LETTERS, SHOPS, SET], 2, 0)
     marks = 2 * sum(index.context > 0 for index in path.indices)
     assert len(path.weights) <= 1 + 200 + marks
     assert len(path.notes) == 1
