@@ -58,7 +58,7 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
     from seqclf.runs.overview import show_dataset
     from seqclf.survey.document import survey_document
     from seqclf.survey.guarantees import survey_guarantees
-    from seqclf.survey.survey import code_advice, survey_content, survey_dataset
+    from seqclf.survey.survey import code_advice, field_advice, survey_content, survey_dataset
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 
@@ -67,13 +67,17 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
         if path:
             check_output_path(path)
     dataset = prepare(config.data)
-    show_dataset(dataset, config.data.fields)
+    fields = config.data.fields
+    advice = field_advice(dataset.encoders, fields)
+    show_dataset(dataset, advice)
     survey = survey_dataset(dataset, config.data, config.batching, baseline=config.baseline)
-    survey = replace(survey, warnings=[*survey.warnings, *code_advice(dataset, config.data.fields)])
+    survey = replace(survey, warnings=[*survey.warnings, *code_advice(dataset, fields)])
     guarantees = survey_guarantees(dataset, config.decision.holdout, config.decision.confidence)
     survey = replace(survey_content(survey, dataset), guarantees=guarantees)
     document = survey_document(survey)
     show_document(document)
+    survey = replace(survey, warnings=[*advice, *survey.warnings])  # the terminal has shown the advice
+    document = replace(document, alerts=survey.warnings)
     with progress.stage("writing the page"):
         if data:
             write_output(data, json.dumps(survey.to_dict(), indent=1, ensure_ascii=False) + "\n")

@@ -123,15 +123,17 @@ def listed(values: Sequence[object], most: int = 8) -> str:
     return f"{shown}, … {len(values):,} in all" if len(values) > most else shown
 
 
-def warning_lines(warnings: Sequence[str], most: int | None = None) -> list[str]:
-    """Shorten each warning, and keep only the first `most` warnings.
+def warning_lines(
+    warnings: Sequence[str], most: int | None = None, characters: int = MAX_WARNING_CHARACTERS
+) -> list[str]:
+    """Shorten each warning to `characters`, and keep only the first `most` warnings.
 
     If warnings are left out, the last line gives their number.
 
     >>> warning_lines(["a", "b", "c"], most=2)
     ['a', 'b', 'and 1 more warning']
     """
-    shown = [shortened(line, MAX_WARNING_CHARACTERS) for line in warnings[:most]]
+    shown = [shortened(line, characters) for line in warnings[:most]]
     left_out = len(warnings) - len(shown)
     return [*shown, f"and {left_out:,} more warning{'s' if left_out > 1 else ''}"] if left_out else shown
 

@@ -32,6 +32,7 @@ ID = re.compile(r'<[^<>]*\sid="([^"]*)"')
 MAX_CHARACTERS = 60  # characters of a section id
 MAX_ROWS = 100  # rows of a table; limits a page of thousands of classes to less than a megabyte
 MAX_ALERTS = 100
+MAX_ALERT_CHARACTERS = 4000  # an alert may end with a long override, which the reader copies
 SPARK_WIDTH, SPARK_HEIGHT = 96, 20
 
 
@@ -65,7 +66,7 @@ def render_document(document: Document) -> str:
         title=document.title,
         script="".join(map(read_template, dict.fromkeys(scripts))),
         document=document,
-        alerts=warning_lines(document.alerts, MAX_ALERTS),
+        alerts=warning_lines(document.alerts, MAX_ALERTS, MAX_ALERT_CHARACTERS),
         sections=list(zip(anchors, document.sections, bodies, strict=True)),
     )
 

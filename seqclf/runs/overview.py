@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from rich.table import Table
 
@@ -11,16 +10,14 @@ from seqclf.config.override_text import argument
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.formatting import label_text
 from seqclf.documents.terminal import MAX_CLASSES, console
-from seqclf.survey.survey import quantity_advice, sentinel_advice
 
 MAX_COLUMNS = 4
 
 
-def show_dataset(dataset: Dataset, fields: Mapping[Any, Any] | None) -> None:
+def show_dataset(dataset: Dataset, advice: Iterable[str] = ()) -> None:
     """Print fields, classes and row counts of a dataset.
 
-    The output includes rejected, truncated and dropped rows, and unknown tokens. `fields`: value of `data.fields` in
-    the config, or `None` if the fields were inferred.
+    The output includes rejected, truncated and dropped rows, and unknown tokens. `advice`: lines about the fields.
     """
     made = "from the cache" if dataset.reused else "prepared"
     console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
@@ -30,7 +27,7 @@ def show_dataset(dataset: Dataset, fields: Mapping[Any, Any] | None) -> None:
         columns = f"{len(field.columns)} columns" if many else f"column '{field.column}'"
         line = f"  field {field.name}: {field.kind}, {columns}, {encoder.describe()}"
         console.print(line.rstrip(", "), soft_wrap=True)
-    for line in [*quantity_advice(dataset.encoders, fields), *sentinel_advice(dataset.encoders, fields)]:
+    for line in advice:
         console.print(f"  {line}", soft_wrap=True, markup=False)
     if dataset.schema.ignored:
         console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")

@@ -184,6 +184,11 @@ def scale_advice(
     return [_line_with(problem, overrides, fields, f"scale: sequence for {_first(flattened)}")]
 
 
+def field_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
+    """Return advice on fields that may have been read as something else than they are, see the functions below."""
+    return [*quantity_advice(encoders, configured), *sentinel_advice(encoders, configured)]
+
+
 def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
     """Return advice on integer columns that were inferred as categories but may be quantities.
 

@@ -20,7 +20,7 @@ from seqclf.evaluation.run_result import RunResult
 from seqclf.report.score_table import score_table
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.report import split_sources
-from seqclf.survey.survey import survey_dataset
+from seqclf.survey.survey import field_advice, survey_dataset
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def printed():
     def lines(options):
         dataset = prepare(options)
         with console.capture() as captured:
-            show_dataset(dataset, options.fields)
+            show_dataset(dataset, field_advice(dataset.encoders, options.fields))
             show_warnings(survey_dataset(dataset, options, batching, baseline=False).warnings)
         return captured.get().splitlines()
 

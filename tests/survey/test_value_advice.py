@@ -1,5 +1,7 @@
 """The advice on sentinels and on codes names the numbers, and its overrides work as printed."""
 
+import html
+import json
 import shlex
 
 import numpy as np
@@ -83,6 +85,17 @@ def test_the_override_of_sentinels_makes_them_missing(table, config):
     assert 0 < np.nanmin(known) < np.nanmax(known) < 200
     kept = {"with options": {"clip": 5, "missing": "zero", "missing_values": [-999, 7, 1e30]}}.get(config, {})
     assert kept.items() <= after.encoders[name].field.options.items()
+
+
+def test_describe_keeps_the_advice_in_its_json_and_page(table, tmp_path, empty_shell):
+    """The terminal shows each line once."""
+    data = ["data=files", f"data.train={table}", "data.label=y", "baseline=false", "output=survey.html"]
+    completed = empty_shell.start("-m", "seqclf.describe", *data, cwd=tmp_path)()
+    (line,) = [
+        line for line in json.loads((tmp_path / "survey.json").read_text())["warnings"] if "missing_values" in line
+    ]
+    assert line in html.unescape((tmp_path / "survey.html").read_text())
+    assert completed.stderr.count(line) == 1
 
 
 def test_sentinels_of_many_inferred_fields_have_a_complete_override(tmp_path):
