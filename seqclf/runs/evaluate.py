@@ -41,7 +41,7 @@ from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
 from seqclf.runs.inference import predict_logits, tokens_curve
 from seqclf.runs.ladder import compare_with_simpler, mixed_contenders
-from seqclf.runs.mix import Mix
+from seqclf.runs.mix import Mix, decisive_terms
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.report import best_epoch, run_mistakes, run_report
 from seqclf.system import progress
@@ -125,6 +125,7 @@ def evaluate_and_export(
         mix=None if mix is None else mix.choice,
         refit=refit,
         padding_error=padding_error,
+        terms=decisive_terms(task, dataset),
     )
     result = _with_baseline_alarm(result, training)
     step = next_step(result.metrics, result.split, result.decision, result.baseline, training)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +28,10 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_share import ShareChoice, choose_share
 from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.terms import Term
 from seqclf.models.network import as_network
 from seqclf.runs.inference import predict_logits
+from seqclf.survey.values import id_texts
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_bytes
 from seqclf.system.durations import duration_text
@@ -36,6 +40,8 @@ from seqclf.training.module import SequenceTask
 from seqclf.wide.feature_path import padded
 from seqclf.wide.kinds import BUILT_IN, locate_kinds
 from seqclf.wide.mixture import Mixture, WideModel, build_wide
+from seqclf.wide.ngram_terms import strongest_terms
+from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import FittedPath, WidePath
 
 FORMAT = 4  # part of the name of the cache file; raise it when the fit of a path changes
@@ -268,6 +274,24 @@ def rung_logits(task: SequenceTask, wide: WideModel, batches: SequenceDataModule
     network = task.model.network if isinstance(task.model, Mixture) else task.model
     rungs = {"network": network, "wide": Mixture(network, wide.to(task.device), share=1.0)}
     return {name: _logits(model, task, batches, split) for name, model in rungs.items()}
+
+
+def decisive_terms(task: SequenceTask, dataset: Dataset) -> dict[str, list[Term]]:
+    """Return dict label → n-grams that speak for it in the last split, empty without a wide path of n-grams."""
+    if not isinstance(task.model, Mixture):
+        return {}
+    wide = task.model.wide
+    sequences = list(dataset.splits.values())[-1].sequences
+    texts = {
+        name: partial(id_texts, encoder, name, np.ndim(sequences.fields[name]))
+        for name, encoder in dataset.encoders.items()
+    }
+    for path, scale in zip(wide.paths, wide.scales.tolist(), strict=True):
+        if isinstance(path, Ngrams):
+            with progress.stage("counting what the n-grams add"):
+                found = strongest_terms(copy.deepcopy(path).cpu(), sequences, texts, task.model.share * scale)
+            return {label: terms for label, terms in zip(dataset.classes, found, strict=True) if terms}
+    return {}
 
 
 def save_mixture(checkpoint: Path, task: SequenceTask) -> None:

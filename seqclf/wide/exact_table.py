@@ -66,6 +66,16 @@ class ExactTable(nn.Module):
             found = torch.where(self.pairs[slot] == pairs, self.numbers[slot].to(torch.int64), found)
         return found
 
+    def pair(self, number: int) -> tuple[int, int]:
+        """Return the pair with a number.
+
+        >>> ExactTable.of_pairs(np.array([4, 4, 7]), np.array([1, 2, 1])).pair(3)
+        (7, 1)
+        """
+        slot = int((self.numbers == number).nonzero()[0])
+        prefix, token = divmod(int(self.pairs[slot]), MAX_TOKEN)
+        return prefix, token
+
 
 def slots_for(pairs: int) -> int:
     """Return the slots of each half of a table of so many pairs."""

@@ -81,20 +81,51 @@ class Ngrams(WidePath):
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk of tokens. See `WidePath.step`."""
         *contexts, sums = states
-        waiting, new_contexts = iter(contexts), []
+        of_tokens, of_ends, new_contexts = self._find(fields, lengths, contexts)
+        for rows in of_tokens:
+            sums = sums + self.weights[rows].sum(dim=1)
         ends = torch.zeros_like(sums)
+        for rows in of_ends:
+            ends = ends + self.weights[rows]
+        total = sums + ends
+        norm = total[:, -1:].clamp(min=1e-12).sqrt()
+        return total[:, :-1] / norm + self.bias, [*new_contexts, sums]
+
+    def terms(self, fields: Mapping[str, Tensor], lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what the logits of whole sequences are made of.
+
+        Returns:
+            Logits (B, C), rows (B, M) of `weights` of all n-grams, 0 where there is none, and the norm (B, 1) of each
+            sequence. The logits are the bias and the sum of these rows, each divided by the norm.
+        """
+        contexts = [
+            self.weights.new_full((lengths.shape[0], *state.shape), state.initial) for state in self._states()[:-1]
+        ]
+        of_tokens, of_ends, _ = self._find(fields, lengths, contexts)
+        rows = torch.cat([*of_tokens, *(ends[:, None] for ends in of_ends)], dim=1)
+        total = self.weights[rows].sum(dim=1)
+        norm = total[:, -1:].clamp(min=1e-12).sqrt()
+        return total[:, :-1] / norm + self.bias, rows, norm
+
+    def _find(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, contexts: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """Return rows of `weights`: (B, T') of the n-grams of each n that end with a token, then (B,) with the mark.
+
+        0 stands where there is none. The third list holds the contexts for the next chunk.
+        """
+        waiting = iter(contexts)
+        of_tokens, of_ends, new_contexts = [], [], []
         first = 0
         for index in self._indices():
             grams, context = index(fields, lengths, next(waiting) if index.context else None)
             new_contexts += [] if context is None else [context]
             for count, (numbers, last) in zip(index.grams, grams, strict=True):
-                sums = sums + self._values(numbers, first).sum(dim=1)
+                of_tokens.append(torch.where(numbers > 0, numbers + first, 0))
                 if last is not None:
-                    ends = ends + self._values(last, first)
+                    of_ends.append(torch.where(last > 0, last + first, 0))
                 first += count
-        total = sums + ends
-        norm = total[:, -1:].clamp(min=1e-12).sqrt()
-        return total[:, :-1] / norm + self.bias, [*new_contexts, sums]
+        return of_tokens, of_ends, new_contexts
 
     def onnx_form(self) -> StackedNgrams:
         """Return the form of the path that is exported."""
@@ -102,10 +133,6 @@ class Ngrams(WidePath):
 
     def _indices(self) -> list[StreamIndex]:
         return list(self.indices)  # type: ignore[arg-type]
-
-    def _values(self, numbers: Tensor, first: int) -> Tensor:
-        """Return the rows of the weights for numbers (…) of n-grams of one level, which begins at the row `first`."""
-        return self.weights[torch.where(numbers > 0, numbers + first, 0)]
 
     @classmethod
     def fit(cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int) -> FittedPath | None:

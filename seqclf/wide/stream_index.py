@@ -47,6 +47,11 @@ class Part(nn.Module):
         part.edges.copy_(torch.from_numpy(edges))
         return part
 
+    @property
+    def title(self) -> str:
+        """Name of the field, and of the channel of a number."""
+        return self.field if self.channel is None else f"{self.field}[{self.channel}]"
+
     def settings(self) -> dict[str, Any]:
         return {"field": self.field, "size": self.size, "channel": self.channel}
 
@@ -105,6 +110,11 @@ class StreamIndex(nn.Module):
         return {"parts": parts, "pairs": self.pairs, "grams": self.grams}
 
     @property
+    def title(self) -> str:
+        """Names of the parts."""
+        return " & ".join(part.title for part in self.parts)  # type: ignore[misc]
+
+    @property
     def context(self) -> int:
         """Number of ids before a chunk that its n-grams may begin with."""
         return len(self.grams) - 1
@@ -149,6 +159,20 @@ class StreamIndex(nn.Module):
             found.append((in_chunk, numbers.gather(1, end - n + 1)[:, 0]))
         last = lengths[:, None] + torch.arange(self.context, device=ids.device)
         return found, (ids.gather(1, last) + 1).to(torch.float32)
+
+    def gram(self, level: int, number: int) -> list[int]:
+        """Return the ids of an n-gram of the stream. `level`: n - 1. `number`: number of the n-gram, from 1."""
+        ids: list[int] = []
+        for table in list(self.tables)[:level][::-1]:
+            number, token = table.pair(number)  # type: ignore[operator]
+            ids.insert(0, token)
+        return [int((self.unigrams == number).nonzero()[0]), *ids]
+
+    def ids_of(self, token: int) -> tuple[int, ...] | None:
+        """Return the id of each part for an id of the stream, None for a pair that the index does not know."""
+        if self.pair_table is None:
+            return (token,)
+        return self.pair_table.pair(token) if token else None
 
     def _unigrams(self, ids: Tensor) -> Tensor:
         return self.unigrams[ids].to(torch.int64)

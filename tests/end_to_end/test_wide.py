@@ -50,6 +50,13 @@ def test_the_wide_path_finds_what_a_short_training_does_not(wide_run):
     assert result["parity"] < 1e-5
 
 
+def test_the_ngrams_that_speak_for_a_class_are_recorded(shell, wide_run):
+    _, metrics = wide_run
+    best = [term["text"] for term in metrics["terms"]["yes"][:5]]
+    assert any("a h" in text for text in best) and metrics["terms"]["yes"][0]["rows"] > 30
+    assert "What the n-grams say" in (shell.folder / "wide/report.html").read_text()
+
+
 def test_a_bundle_without_share_of_the_network_has_no_network(shell, wide_run):
     model = onnx.load(shell.folder / "wide/bundle/model.onnx")
     assert not [node for node in model.graph.node if node.op_type == "LSTM"]
