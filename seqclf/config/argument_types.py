@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
@@ -14,12 +15,38 @@ from typing_extensions import TypedDict, get_type_hints
 from seqclf.config.validation_errors import input_error
 
 
+@dataclass(frozen=True)
+class TargetOf:
+    """Mark in the type of an argument: the value is a `_target_` dict, whose class is a subclass of `kind`.
+
+    cell: Annotated[Mapping[str, Any], TargetOf(RecurrentCell)]
+    """
+
+    kind: type
+
+
+def target_kinds(function: Callable[..., Any]) -> dict[str, type]:
+    """Return a dict argument name → class, for the arguments whose type has a mark `TargetOf`.
+
+    >>> def encode(input_size: int, cell: Annotated[Mapping[str, Any], TargetOf(dict)]): ...
+    >>> target_kinds(encode)
+    {'cell': <class 'dict'>}
+    """
+    return {
+        name: mark.kind
+        for name, hint in _type_hints(function).items()
+        for mark in getattr(hint, "__metadata__", ())
+        if isinstance(mark, TargetOf)
+    }
+
+
 def check_values(key: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raise InputError if an argument does not fit the type that `function` declares for the argument.
 
     An argument is checked if its type contains `Annotated`, `Literal` or `bool`. All types of `seqclf.config.options`
     contain `Annotated`. An argument is not checked if pydantic does not support its type. For a tuple or a set, a list
     is accepted, because YAML has only lists. For a path, a string is accepted. `key`: config group, for the error text.
+    A `_target_` dict (see `TargetOf`) is not checked: another function checks its class and arguments by other keys.
 
     >>> from seqclf.config.options import NonNegative
     >>> def focal(gamma: NonNegative, note: str): ...
@@ -73,7 +100,13 @@ def _declared_arguments(function: Callable[..., Any]) -> tuple[Any, TypeAdapter[
 
 
 def _declared_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return a dict argument name → type, for the arguments to check (see `check_values`).
+    """Return a dict argument name → type, for the arguments to check (see `check_values`)."""
+    hints = {name: hint for name, hint in _type_hints(function).items() if name not in target_kinds(function)}
+    return {name: hint for name, hint in hints.items() if _is_declared(hint) and _is_known(hint)}
+
+
+def _type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return a dict argument name → type, for all arguments whose type can be evaluated.
 
     In a dataclass, the type of an inherited field is looked up in the module of the parent class.
     """
@@ -83,7 +116,7 @@ def _declared_types(function: Callable[..., Any]) -> dict[str, Any]:
             hints |= get_type_hints(owner, include_extras=True)
         except (NameError, TypeError):  # a type is imported only for type checkers, or there are no annotations
             continue
-    return {name: hint for name, hint in hints.items() if _is_declared(hint) and _is_known(hint)}
+    return hints
 
 
 def _is_declared(hint: Any) -> bool:

@@ -282,6 +282,25 @@ def locate_subclass(target: Any, kind: type, key: str = "_target_") -> type:
     return located
 
 
+def locate_part(part: Any, kind: type, key: str) -> type:
+    """Import the class of a part of an object, such as the recurrent cell of an encoder.
+
+    `part`: `_target_` dict of the part. Raises InputError if `part` names no class, or a class that is not a subclass
+    of `kind`. `key`: config key of the part, for the error text.
+
+    >>> locate_part({"_target_": "collections.Counter"}, dict, "model.encoder.counts")
+    <class 'collections.Counter'>
+    >>> locate_part("lstm", dict, "model.encoder.counts")
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: model.encoder.counts: names no class; write +model.encoder.counts._target_=CLASS, the \
+dotted path of a dict
+    """
+    if not (isinstance(part, Mapping) and "_target_" in part):
+        raise InputError(key, "names no class", f"write +{key}._target_=CLASS, the dotted path of a {kind.__name__}")
+    return locate_subclass(part["_target_"], kind, f"{key}._target_")
+
+
 def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:
     """Import the function at `_target_` in `config`. The function generates the files of a dataset.
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.argument_types import check_values, checks_values
+from seqclf.config.argument_types import TargetOf, check_values, checks_values
 from seqclf.config.options import Count, ZeroOrMore
-from seqclf.config.targets import arguments_of, build, check_arguments, locate_subclass
+from seqclf.config.targets import arguments_of, build, check_arguments, locate_part
 from seqclf.data.field_spec import FieldSpec
-from seqclf.errors import InputError
 from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import DropoutShare
@@ -49,7 +48,7 @@ class CellEncoder(SequenceEncoder):
         self,
         input_size: int,
         *,
-        cell: Mapping[str, Any],
+        cell: Annotated[Mapping[str, Any], TargetOf(RecurrentCell)],
         field_specs: Sequence[FieldSpec] = (),
         hidden_size: Count = 96,
         layers: Count = 1,
@@ -114,9 +113,7 @@ class CellEncoder(SequenceEncoder):
 def _build_cell(
     config: Mapping[str, Any], input_size: int, hidden_size: int, specs: Sequence[FieldSpec]
 ) -> RecurrentCell:
-    if "_target_" not in config:
-        raise InputError(KEY, "names no class", f"write +{KEY}._target_=mypackage.cells.Cell")
-    located = locate_subclass(config["_target_"], RecurrentCell, f"{KEY}._target_")
+    located = locate_part(config, RecurrentCell, KEY)
     settings = {name: value for name, value in config.items() if name != "_target_"}
     provided: dict[str, Any] = {"input_size": input_size}
     offered = {"hidden_size": hidden_size, "field_specs": specs}

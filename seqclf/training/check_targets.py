@@ -14,7 +14,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 
-from seqclf.config.argument_types import check_values
+from seqclf.config.argument_types import check_values, target_kinds
 from seqclf.config.targets import (
     Arguments,
     Config,
@@ -24,6 +24,7 @@ from seqclf.config.targets import (
     defaults_of,
     drop_unused,
     is_foreign,
+    locate_part,
     locate_subclass,
     package_of,
     require_complete,
@@ -167,14 +168,16 @@ def _resolve_classifier(
         settings |= _missing(located, {*settings, *block, *of_classifier, *OFFERED_TO_ENCODER})
         settings |= _missing(SequenceClassifier, {*settings, *network.fixed_arguments}) | _missing(network, settings)
         require_complete("model", settings, taken._replace(required=either.required))
+        _require_parts(located, {**settings, **block}, of_encoder)
         require_complete("model", {*settings, *block}, of_encoder)
     check_values("model", SequenceClassifier, settings)
     check_values("model.encoder", located, block)
     of_encoder_alone = {name: value for name, value in settings.items() if name not in ("encoder", *of_classifier)}
     check_values("model", located, of_encoder_alone)
     # A task (`written` is None) builds its network immediately, which checks the encoder as well.
-    if written is not None and not is_foreign(block["_target_"]):
-        _check_parts(block)
+    if written is not None:
+        _check_parts("model", located, of_encoder_alone)
+        _check_parts("model.encoder", located, block)
         # Third-party code, such as a recurrent cell in the block, may not work on the device `meta`.
         # An encoder that reads the specs of the fields can be built only after the data is read.
         if not reads_specs and not any(is_foreign(target) for _, target in targets(block, "model.encoder")):
@@ -191,12 +194,29 @@ def _missing(owner: type, named: Collection[str]) -> Config:
     return {name: value for name, value in defaults.items() if name not in named}
 
 
-def _check_parts(block: Mapping[str, Any]) -> None:
-    """Raise InputError if the config of a part of an encoder, such as a recurrent cell, has a wrong argument."""
-    for name, part in block.items():
-        if isinstance(part, Mapping) and "_target_" in part:
-            key = f"model.encoder.{name}"
-            located = locate_subclass(part["_target_"], nn.Module, f"{key}._target_")
+def _require_parts(encoder: type, settings: Mapping[str, Any], taken: Arguments) -> None:
+    """Raise InputError if a required part of `encoder`, such as a recurrent cell, names no class in `settings`.
+
+    The setting may be the default value of another encoder, such as the name of a built-in cell.
+    """
+    for name, kind in target_kinds(encoder).items():
+        if name in taken.required:
+            locate_part(settings.get(name), kind, f"model.encoder.{name}")
+
+
+def _check_parts(group: str, encoder: type, settings: Mapping[str, Any]) -> None:
+    """Raise InputError if the config of a part of an encoder, such as a recurrent cell, has a wrong argument.
+
+    A third-party encoder may use a dict as it likes, unless the argument has a type with `TargetOf`. `group`: config
+    key of `settings`.
+    """
+    kinds = target_kinds(encoder)
+    for name, part in settings.items():
+        if not (isinstance(part, Mapping) and "_target_" in part):
+            continue
+        if name in kinds or not is_foreign(encoder.__module__):
+            key = f"{group}.{name}"
+            located = locate_part(part, kinds.get(name, nn.Module), key)
             arguments = {argument: value for argument, value in part.items() if argument != "_target_"}
             require_known(key, arguments, arguments_of(located))
             require_complete(key, arguments, arguments_of(located).without(OF_PART))

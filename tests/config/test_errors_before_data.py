@@ -2,7 +2,9 @@
 
 import signal
 import sys
+from collections.abc import Mapping
 from importlib import import_module
+from typing import Annotated, Any
 
 import pytest
 from hydra._internal.hydra import Hydra
@@ -10,6 +12,7 @@ from lightning.pytorch.callbacks import Callback
 from support.command_modules import command_module
 from torch import nn
 
+from seqclf.config.argument_types import TargetOf
 from seqclf.errors import InputError
 from seqclf.system.signals import SIGNALS
 from seqclf.training.options import require_checkpoint_file
@@ -32,6 +35,13 @@ class Conv(nn.Module):
         super().__init__()
 
 
+class Gated(nn.Module):
+    """An encoder of another package, which says what its part is."""
+
+    def __init__(self, input_size, *, gate: Annotated[Mapping[str, Any], TargetOf(nn.Linear)], hidden_size):
+        super().__init__()
+
+
 class Margin(nn.Module):
     """A loss of another package."""
 
@@ -44,10 +54,13 @@ class Every(Callback):
         pass
 
 
-NET, CONV, MARGIN = (
+NET, CONV, GATED, MARGIN = (
     f"{part}._target_={__name__}.{name}"
-    for part, name in (("model", "Net"), ("model.encoder", "Conv"), ("loss", "Margin"))
+    for part, name in (("model", "Net"), ("model.encoder", "Conv"), ("model.encoder", "Gated"), ("loss", "Margin"))
 )
+CELLS = "model.encoder._target_=seqclf.extend.CellEncoder"  # whose argument `cell` is a name in the default model
+TO_CELL = "+model.encoder.cell._target_"
+TO_GATE = "+model.encoder.gate._target_"
 
 # command, overrides, the place that the error line names, what the value must be or the remedy
 CASES = [
@@ -108,6 +121,14 @@ CASES = [
     ("train", [CONV], "model.kernel", "Conv needs it"),
     ("train", [CONV, "+model.encoder.kernle=5"], "model.encoder.kernle", "did you mean 'kernel'?"),
     ("train", [CONV, "+model.kernle=5"], "model.kernle", "did you mean 'kernel'?"),
+    ("train", [CELLS], "model.encoder.cell", f"names no class; write {TO_CELL}=CLASS, the dotted path of a Recurr"),
+    ("train", [CELLS, "model.cell=gru"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
+    ("train", [CELLS, "+model.encoder.cell.keys=3"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
+    ("train", [CELLS, f"{TO_CELL}=torch.nn.GRUCell"], f"{TO_CELL[1:]}=torch.nn.GRUCell", "is not a RecurrentCell"),
+    ("train", [CELLS, "model=transformer"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
+    ("train", [GATED], "model.encoder.gate", f"names no class; write {TO_GATE}=CLASS, the dotted path of a Linear"),
+    ("train", [GATED, f"{TO_GATE}=torch.nn.GRU"], f"{TO_GATE[1:]}=torch.nn.GRU", "is not a Linear"),
+    ("train", [GATED, f"{TO_GATE}=torch.nn.Linear"], "model.encoder.gate.in_features", "Linear needs it"),
     ("train", ["model.hidden_size=???"], "model.hidden_size", "as model.hidden_size=VALUE (units of each direction)"),
     ("train", ["~model.encoder"], "model.encoder._target_", "name the class of the encoder"),
     ("train", ["model.encoder._target_=mypkg.Conv"], "model.encoder._target_=mypkg.Conv", "holds it to PYTHONPATH"),

@@ -554,6 +554,12 @@ def test_a_cell_that_cannot_be_exported_is_one_line_with_the_remedy(kind, line, 
     assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
 
 
+def test_cells_are_built_without_memory_as_a_checkpoint_is_read():
+    with torch.device("meta"):
+        built = SequenceClassifier(FIELDS, 4, encoder=settings(TimeLSTM), **PLAIN)
+    assert all(weight.is_meta for weight in built.parameters())
+
+
 def test_arguments_of_a_cell_are_checked_by_name():
     with pytest.raises(InputError, match=r"model\.encoder\.cell\.kes: no such argument of MatrixMemory.*keys"):
         CellEncoder(9, cell={"_target_": path(CELLS["matrix"]), "kes": 3})

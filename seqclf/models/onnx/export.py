@@ -2,7 +2,7 @@
 
 The exported graph accepts any batch size and any number of tokens. Before the export, modules that PyTorch's exporter
 cannot convert are replaced. A module with a method `onnx_form` is replaced by the module that this method returns (see
-`SequenceEncoder`). PyTorch's recurrent modules are replaced by ONNX operators (see `OnnxStack`).
+`SequenceEncoder`). PyTorch's recurrent modules are replaced by ONNX operators (see `use_operators`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
 from seqclf.models.network import as_network
 from seqclf.models.onnx.canonical import make_canonical, sort_carried_values
 from seqclf.models.onnx.host_lengths import HostLengths, host_lengths_as_tensors
-from seqclf.models.onnx.layers import OPSET, is_stack, use_operators
+from seqclf.models.onnx.layers import FORWARDS, OPSET, is_stack, use_operators
 from seqclf.models.onnx.obstacles import WRAPPER, explain_failure, explain_fixed_axis, fails_because_of_none
-from seqclf.models.onnx.packing import padded_packing
+from seqclf.models.onnx.packing import REPLACEMENTS
+from seqclf.models.onnx.replaced_code import replaced_code
 
 # Sizes of the example inputs. No size is 1, because the exporter treats an axis of size 1 as fixed. EXAMPLE_TIME is
 # large enough for encoders that shorten the time axis.
@@ -285,7 +286,7 @@ def _fixed_axis(exported: nn.Module, tensors: Mapping[str, Tensor], program: Any
 @contextmanager
 def _exporting() -> Iterator[None]:
     # Without gradients, because PyTorch cannot export a `scan` of a cell that multiplies a weight by a symbolic size.
-    with _quiet(), torch.no_grad(), padded_packing():
+    with _quiet(), torch.no_grad(), replaced_code({**REPLACEMENTS, **FORWARDS}):
         yield
 
 

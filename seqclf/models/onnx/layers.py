@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from seqclf.errors import InputError
+from seqclf.models.onnx.replaced_code import is_replacing, original_of
 
 # For each block of gate weights in the order of ONNX, the index of the block in PyTorch: ifgo → iofc, rzn → zrh.
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
@@ -101,65 +102,66 @@ class OnnxLayer(nn.Module):
         return outputs.transpose(1, 2).flatten(2), last
 
 
-class OnnxStack(nn.Module):
-    """Class with a method `forward` that computes an `nn.LSTM`, `nn.GRU` or `nn.RNN` by ONNX operators.
-
-    The function `use_operators` makes a recurrent module an instance of this class. The method `forward` returns the
-    outputs and the last states. As in PyTorch, it reads the padding of a tensor, and not that of a `PackedSequence`
-    (see `seqclf.models.onnx.packing`).
-    """
-
-    onnx_layers: nn.ModuleList
-    onnx_name: str
-    batch_first: bool
-    proj_size: int
-
-    def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
-        if self.proj_size:
-            # With proj_size, a state has fewer channels than a gate. The ONNX operators do not support such states. The
-            # check is in this method, because the method does not run for a module that has its own `onnx_form`.
-            raise InputError(self.onnx_name, "has a proj_size, which ONNX lacks", PROJECTION)
-        if isinstance(input, PackedSequence):
-            outputs, last = self._run(input.data, input.batch_sizes, hx)
-            return input._replace(data=outputs), last
-        if input.dim() != 3:
-            raise InputError(self.onnx_name, "gets tokens without a batch axis", "add it by unsqueeze")
-        outputs, last = self._run(input.transpose(0, 1) if self.batch_first else input, None, hx)
-        return (outputs.transpose(0, 1) if self.batch_first else outputs), last
-
-    def _run(self, tokens: Tensor, lengths: Tensor | None, hx: Any) -> tuple[Tensor, Any]:
-        """Return the outputs (T, B, directions * hidden) and the last states, as PyTorch's modules return them."""
-        initial = () if hx is None else hx if isinstance(hx, (tuple, list)) else (hx,)
-        last = []
-        for index, layer in enumerate(self.onnx_layers):
-            count = layer.state_shape[0]  # type: ignore[index]
-            states = [state[index * count : (index + 1) * count] for state in initial]
-            tokens, last_states = layer(tokens, lengths, states)
-            last.append(last_states)
-        joined = tuple(torch.cat(states) for states in zip(*last, strict=True))
-        return tokens, joined if len(joined) > 1 else joined[0]
-
-
 def is_stack(module: nn.Module) -> bool:
     """Return True if a module is an `nn.LSTM`, `nn.GRU` or `nn.RNN`, or of a subclass."""
     return isinstance(module, KINDS)
 
 
 def use_operators(module: nn.RNNBase, path: str) -> None:
-    """Make a recurrent module compute its outputs by ONNX operators, in place (see `OnnxStack`).
+    """Make a recurrent module compute its outputs by ONNX operators while it is exported, in place.
 
-    The module remains an instance of its original class, because other code may check the class of the module. If that
-    class is a subclass with a method `forward` of its own, only `super().forward(…)` in this method is replaced.
-    `path`: name of the module in the network, which error messages contain.
+    The module remains an instance of its class, because other code may check the class. The `forward` of `nn.LSTM`,
+    `nn.GRU` and `nn.RNN` is replaced (see `FORWARDS`), also where the `forward` of a subclass calls it. `path`: name of
+    the module in the network, which error messages contain.
     """
     suffixes = ("", "_reverse") if module.bidirectional else ("",)
     module.onnx_layers = nn.ModuleList(
         OnnxLayer([(module, f"l{layer}{suffix}") for suffix in suffixes]) for layer in range(module.num_layers)
     )
-    kind = type(module)
-    module.onnx_name = f"{path} ({kind.__name__})"
-    base = next(base for base in KINDS if isinstance(module, base))
-    bases: tuple[type, ...] = (OnnxStack, base)
-    if kind is not base:  # the operators come after the subclass and before PyTorch's class in the order of methods
-        bases = (kind, type(base.__name__, bases, {}))
-    module.__class__ = type(kind.__name__, bases, {})
+    module.onnx_name = f"{path} ({type(module).__name__})"
+
+
+def forward(module: Any, input: Tensor | PackedSequence, hx: Any) -> tuple[Any, Any]:
+    """Return the outputs and the last states of an `nn.LSTM`, `nn.GRU` or `nn.RNN`, by ONNX operators if it has them.
+
+    As in PyTorch, the operators read the padding of a tensor, and not that of a `PackedSequence` (see
+    `seqclf.models.onnx.packing`).
+    """
+    if not (is_replacing() and hasattr(module, "onnx_layers")):
+        kind = next(kind for kind in KINDS if isinstance(module, kind))
+        return _ORIGINALS[kind](module, input, hx)
+    if module.proj_size:
+        # With proj_size, a state has fewer channels than a gate. The ONNX operators do not support such states. The
+        # check is in this function, because the function does not run for a module that has its own `onnx_form`.
+        raise InputError(module.onnx_name, "has a proj_size, which ONNX lacks", PROJECTION)
+    if isinstance(input, PackedSequence):
+        outputs, last = _run_operators(module, input.data, input.batch_sizes, hx)
+        return input._replace(data=outputs), last
+    if input.dim() != 3:
+        raise InputError(module.onnx_name, "gets tokens without a batch axis", "add it by unsqueeze")
+    outputs, last = _run_operators(module, input.transpose(0, 1) if module.batch_first else input, None, hx)
+    return (outputs.transpose(0, 1) if module.batch_first else outputs), last
+
+
+def _run_operators(module: Any, tokens: Tensor, lengths: Tensor | None, hx: Any) -> tuple[Tensor, Any]:
+    """Return the outputs (T, B, directions * hidden) and the last states, as PyTorch's modules return them."""
+    initial = () if hx is None else hx if isinstance(hx, (tuple, list)) else (hx,)
+    last = []
+    for index, layer in enumerate(module.onnx_layers):
+        count = layer.state_shape[0]
+        states = [state[index * count : (index + 1) * count] for state in initial]
+        tokens, last_states = layer(tokens, lengths, states)
+        last.append(last_states)
+    joined = tuple(torch.cat(states) for states in zip(*last, strict=True))
+    return tokens, joined if len(joined) > 1 else joined[0]
+
+
+def _forward_code(self: Any, input: Any, hx: Any) -> Any:
+    # The code runs in the global names of torch.nn.modules.rnn, so it imports what it needs.
+    from seqclf.models.onnx.layers import forward
+
+    return forward(self, input, hx)
+
+
+FORWARDS = {kind.forward: _forward_code for kind in KINDS}
+_ORIGINALS = {kind: original_of(kind.forward) for kind in KINDS}

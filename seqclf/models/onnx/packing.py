@@ -2,16 +2,13 @@
 
 PyTorch's exporter cannot convert `pack_padded_sequence`, because the number of packed tokens depends on the values of
 the lengths. During the export, a `PackedSequence` therefore holds the padded tokens and the lengths: `data` is
-(T, B, …) and `batch_sizes` is (B,). The ONNX operators of `OnnxStack` take these lengths, so the states do not read
-padding. Layers that compute each token alone, such as an `nn.Linear`, may be applied to `data` as in training.
+(T, B, …) and `batch_sizes` is (B,). The ONNX operators of recurrent layers take these lengths, so the states do not
+read padding. Layers that compute each token alone, such as an `nn.Linear`, may be applied to `data` as in training.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FunctionType
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from seqclf.models.onnx.host_lengths import as_lengths
+from seqclf.models.onnx.replaced_code import is_replacing, original_of
 from seqclf.models.pooling import token_mask
 
 
@@ -68,34 +66,10 @@ def _pad_code(sequence: Any, batch_first: Any, padding_value: Any, total_length:
 
 
 # These two functions run in the global names of torch.nn.utils.rnn, so they import what they need.
-_CODES: dict[Any, Any] = {pack_padded_sequence: _pack_code.__code__, pad_packed_sequence: _pad_code.__code__}
-_ORIGINALS = {
-    function: FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
-    for function in _CODES
-}
-_lock = threading.RLock()
-_exporting = threading.local()
+REPLACEMENTS = {pack_padded_sequence: _pack_code, pad_packed_sequence: _pad_code}
+_ORIGINALS = {function: original_of(function) for function in REPLACEMENTS}
 
 
 def replacement(function: Any, other: Callable[..., Any]) -> Callable[..., Any]:
     """Return `other` in a thread that exports, and PyTorch's own `function` in all other threads."""
-    return other if getattr(_exporting, "is_active", False) else _ORIGINALS[function]
-
-
-@contextmanager
-def padded_packing() -> Iterator[None]:
-    """Inside the `with` block, `pack_padded_sequence` and `pad_packed_sequence` of this thread keep the padding.
-
-    The code of the two functions is replaced and not their names, because an encoder may have imported them under any
-    name.
-    """
-    with _lock:
-        _exporting.is_active = True
-        for function, code in _CODES.items():
-            function.__code__ = code
-        try:
-            yield
-        finally:
-            for function, original in _ORIGINALS.items():
-                function.__code__ = original.__code__
-            _exporting.is_active = False
+    return other if is_replacing() else _ORIGINALS[function]
