@@ -51,7 +51,7 @@ def strongest_terms(path: Ngrams, sequences: Ragged, texts: Texts, scale: float 
 
 
 class Contributions(NamedTuple):
-    """What K n-grams add to the classes that rows with them are taken for, (K,) each.
+    """Contributions of K n-grams to the classes that rows with them are taken for, (K,) each.
 
     `ngrams`: row of `Ngrams.weights`. `classes`: class number. `means`: mean contribution in the rows taken for
     the class, see `strongest_terms`. `rows`: number of these rows that hold the n-gram.

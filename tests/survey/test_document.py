@@ -19,8 +19,8 @@ from sklearn.metrics import (
 )
 from support.browser import REPORT_WIDTH, content_widths, needs_chromium, with_script
 
-from seqclf.documents.formatting import MAX_WARNING_CHARACTERS, number, percent, shortened
-from seqclf.documents.html import MAX_ALERTS, POLICY, render_document
+from seqclf.documents.formatting import number, percent, shortened
+from seqclf.documents.html import MAX_ALERT_CHARACTERS, MAX_ALERTS, POLICY, render_document
 from seqclf.survey.document import majority_scores, survey_document
 
 VOID = {"meta", "br", "use", "path", "stop"}
@@ -202,7 +202,7 @@ def test_page_of_hundreds_of_classes_stays_small(broad, page):
     assert page.stat().st_size < 500_000
     text = read(page).text
     assert f"{broad.classes[0].rows['train']:,}" in text and "… 301 more" in text
-    assert all(shortened(line, MAX_WARNING_CHARACTERS) in text for line in broad.warnings[:MAX_ALERTS])
+    assert all(shortened(line, MAX_ALERT_CHARACTERS) in text for line in broad.warnings[:MAX_ALERTS])
     assert f"and {len(broad.warnings) - MAX_ALERTS} more warnings" in text
 
 
