@@ -11,8 +11,9 @@ from seqclf.system.json_result import JsonResult
 class Term(JsonResult):
     """An n-gram that speaks for a class.
 
-    `contribution`: mean of what it adds to the logit of the class over that of the other classes, in the rows that are
-    taken for the class. `rows`: number of these rows that hold it.
+    `contribution`: amount that the n-gram adds to the logit of the class, minus the mean amount that it adds to the
+    logits of all classes, as a mean over the rows that are taken for the class. `rows`: number of these rows that hold
+    the n-gram.
     """
 
     text: str

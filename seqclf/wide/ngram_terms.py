@@ -100,7 +100,7 @@ class _Counted(NamedTuple):
 def _count(found: np.ndarray, norm: np.ndarray, predicted: np.ndarray, classes: int) -> _Counted:
     """Count the n-grams `found` (B, M) of sequences that are taken for the classes `predicted` (B,)."""
     found = np.sort(found, axis=1)
-    is_first = np.diff(found, axis=1, prepend=0) > 0  # of several equal ones; 0 is none
+    is_first = np.diff(found, axis=1, prepend=0) > 0  # one of several equal n-grams; 0 is none
     keys = found * classes + predicted[:, None]
     distinct, place = np.unique(keys[found > 0], return_inverse=True)
     sums = np.bincount(place, np.broadcast_to(1 / norm, found.shape)[found > 0], len(distinct))

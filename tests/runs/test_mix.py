@@ -30,6 +30,15 @@ def parts(tmp_path, cache, monkeypatch):
     return dataset, seqclf.SequenceDataModule(dataset.splits), seqclf.SequenceTask(dataset.description())
 
 
+def fix_share(monkeypatch, share):
+    """Let validation choose a share of the wide paths."""
+
+    def chosen(*arguments):
+        return replace(choose_share(*arguments), share=share, scale=2.0)
+
+    monkeypatch.setattr("seqclf.runs.mix.choose_share", chosen)
+
+
 @pytest.fixture
 def waves(tmp_path, cache, monkeypatch):
     """Dataset, batches and an untrained task of rising and falling numbers."""
@@ -85,10 +94,7 @@ def test_a_network_whose_logits_are_not_finite_is_named(parts):
 def test_logits_of_a_mixture_with_kernels_are_known_for_training_rows_too(waves, monkeypatch, share):
     """Their features were computed in the fit."""
 
-    def chosen(*arguments):
-        return replace(choose_share(*arguments), share=share, scale=2.0)
-
-    monkeypatch.setattr("seqclf.runs.mix.choose_share", chosen)
+    fix_share(monkeypatch, share)
     dataset, batches, task = waves
     mix = mix_wide(dataset, batches, task, fit_wide(dataset))
     expected = split_outputs(task, batches, "train").logits
@@ -99,10 +105,7 @@ def test_logits_of_a_mixture_with_kernels_are_known_for_training_rows_too(waves,
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_logits_of_the_mixture_are_known_without_a_second_run(parts, monkeypatch, share):
-    def chosen(*arguments):
-        return replace(choose_share(*arguments), share=share, scale=2.0)
-
-    monkeypatch.setattr("seqclf.runs.mix.choose_share", chosen)
+    fix_share(monkeypatch, share)
     dataset, batches, task = parts
     mix = mix_wide(dataset, batches, task, fit_wide(dataset))
     assert set(mix.mixed) == {"validation", list(dataset.splits)[-1]}

@@ -92,7 +92,6 @@ def test_a_field_is_named_where_there_are_several(split):
     terms = strongest_terms(path, chosen, TEXTS)
     best = terms[0][0].text, terms[1][0].text
     assert all(text.startswith(("letter: ", "letter & shop: ")) for text in best), best
-    assert any("<unknown>" in term.text for of_class in terms for term in of_class) or len(terms[0]) == 10
 
 
 def test_few_tokens_are_counted_of_many(split, monkeypatch):
