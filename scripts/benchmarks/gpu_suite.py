@@ -24,7 +24,6 @@ import torch
 import yaml
 from rich.console import Console
 from rich.table import Table
-from scipy.optimize import nnls
 from torch import nn
 
 from seqclf.batching.collate import pad
@@ -156,11 +155,7 @@ class Suite:
         return rows
 
     def shapes(self) -> Rows:
-        """Milliseconds of a step by rows and length, and what a time step costs in rows (`batching.overhead`).
-
-        A step of B rows of T tokens is fitted by milliseconds = launch + T * (step + row * B), with each error divided
-        by the measured time. `overhead_rows` is step / row.
-        """
+        """Milliseconds of a step by rows and length, without padding."""
         rows = []
         for batch_size, length in itertools.product(*self.scale.shapes):
             lengths = partial(_equal_lengths, length)
@@ -170,10 +165,7 @@ class Suite:
             milliseconds = 1e3 * float(np.median(seconds))
             speed = batch_size * length / np.median(seconds)
             rows.append({"batch": batch_size, "length": length, "step_ms": milliseconds, "tokens_per_s": float(speed)})
-        times = np.array([row["step_ms"] for row in rows])
-        sizes = np.array([[1, row["length"], row["length"] * row["batch"]] for row in rows])
-        (_, step, row), _ = nnls(sizes / times[:, None], np.ones(len(times)))
-        return [*rows, {"overhead_rows": float(step / row) if row else "unlimited"}]
+        return rows
 
     def kernels(self) -> Rows:
         """The costliest kernels of a training step, padded and packed."""

@@ -19,9 +19,7 @@ def test_every_part_runs_on_a_cpu():
     assert results["machine"]["device"] == "cpu"
     assert {row["pass"] for row in results["cell"]} == {"forward", "training"}
     assert abs(results["creep"][0]["growth"]) < 0.2
-    *shapes, fit = results["shapes"]
-    assert [(row["batch"], row["length"]) for row in shapes] == [(2, 4), (2, 16), (8, 4), (8, 16)]
-    assert fit["overhead_rows"] == "unlimited" or fit["overhead_rows"] >= 0
+    assert [(row["batch"], row["length"]) for row in results["shapes"]] == [(2, 4), (2, 16), (8, 4), (8, 16)]
     for part, keys in (("precisions", ["precision", "mode"]), ("sizes", ["hidden", "mode"])):
         timed = [row for row in results[part] if isinstance(row["tokens_per_s"], float)]
         assert len({tuple(row[key] for key in keys) for row in timed}) == len(timed), part
