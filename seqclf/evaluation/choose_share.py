@@ -3,6 +3,10 @@
 The rule takes the largest share of the wide paths whose validation loss is within one standard error of the lowest
 loss. It is the standard error of the paired difference, row by row or group by group. So the network has a share only
 where the rows show that it adds something.
+
+The standard error is at least one nat over all rows or groups together, the price of a parameter in Akaike's criterion.
+Where both models are right on nearly all rows, the differences are tiny and all alike, and their spread says nothing of
+the rare rows that are wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from seqclf.evaluation.calibration import fit_temperature, softmax
 from seqclf.system.json_result import JsonResult
 
 SHARES = tuple(round(tenths / 10, 1) for tenths in range(11))
+MIN_GAIN = 1.0  # nats that a better share must gain over all rows or groups together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +70,7 @@ def choose_share(
     >>> labels = np.array([0, 1] * 50)
     >>> right, silent = 4.0 * np.eye(2)[labels], np.zeros((100, 2))
     >>> choose_share(right, silent, labels).share, choose_share(silent, right, labels).share
-    (0.0, 1.0)
+    (0.3, 1.0)
     """
     row_weights = np.ones(len(labels)) if weights is None else weights[labels]
     scale = 1 / fit_temperature(network, labels, row_weights)
@@ -92,10 +97,10 @@ def choose_share(
 
 
 def _standard_error(differences: np.ndarray, weights: np.ndarray, group: np.ndarray | None, mean: float) -> float:
-    """Return the standard error of the weighted mean of differences (N,) by rows or groups."""
+    """Return the standard error of the weighted mean of differences (N,) by rows or groups, at least `MIN_GAIN`."""
     residuals = differences - mean * weights
     sums = residuals if group is None else np.bincount(group, residuals)
     units = len(sums)
     if units < 2:
         return float("inf")
-    return float(np.sqrt((sums**2).sum() * units / (units - 1)) / weights.sum())
+    return max(float(np.sqrt((sums**2).sum() * units / (units - 1)) / weights.sum()), MIN_GAIN / units)

@@ -59,6 +59,17 @@ def test_few_rows_choose_the_wide_paths_and_many_rows_the_network():
     assert np.mean(few) > np.mean(many) + 0.2
 
 
+def test_two_models_that_are_right_on_all_rows_leave_the_network_out():
+    """Their losses differ by less than a nat in all, though alike in every row."""
+    labels = np.arange(1000) % 2
+    right = np.eye(2)[labels]
+    choice = choose_share(9.0 * right, 8.0 * right, labels)
+    assert choice.share == 1.0
+    assert max(point.excess for point in choice.points) * 1000 < 1
+    # Where the wide path gives all rows the same doubt, the gain of the network is more than that.
+    assert choose_share(9.0 * right, 4.0 * right, labels).share < 1.0
+
+
 def test_rows_of_one_group_count_as_one():
     """Each row ten times shows no more than each row once, if the copies are known to be of one group."""
     rng = np.random.default_rng(2)
