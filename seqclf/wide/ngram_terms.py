@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from seqclf.data.ragged import Ragged
+from seqclf.documents.formatting import shortened
 from seqclf.evaluation.terms import Term
 from seqclf.wide.feature_path import batches, padded
 from seqclf.wide.ngram_counts import begin_mark
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 1_000_000  # tokens of the rows that are counted
 MAX_TERMS = 10  # n-grams of a class
+MAX_CHARACTERS = 30  # characters of a token with a space, such as a log message, in an n-gram
 BEGIN, END, UNKNOWN = "<begin>", "<end>", "<unknown>"
 Texts = Mapping[str, Callable[[np.ndarray], Sequence[str]]]
 
@@ -120,7 +122,8 @@ def _names(path: Ngrams, texts: Texts) -> Callable[[int], str]:
             number -= index.grams[level]
             level += 1
         tokens = [_token(index, token, texts) for token in index.gram(level, number + 1)]
-        shown = " ".join(tokens)
+        has_space = any(character.isspace() for token in tokens for character in token)
+        shown = " → ".join(shortened(token, MAX_CHARACTERS) for token in tokens) if has_space else " ".join(tokens)
         return shown if len(indices) == 1 else f"{index.title}: {shown}"
 
     return name

@@ -100,3 +100,14 @@ def test_few_tokens_are_counted_of_many(split, monkeypatch):
     path = Ngrams.fit(split._replace(sequences=chosen), [LETTERS], 2, 0).path
     terms = strongest_terms(path, chosen, TEXTS)
     assert 0 < max(term.rows for of_class in terms for term in of_class) <= 40
+
+
+def test_tokens_with_spaces_stand_apart(split):
+    """Log messages are tokens, and a space between them would hide where one ends."""
+    sequences = Ragged(split.sequences.offsets, {"letter": split.sequences.fields["letter"]})
+    fitted = Ngrams.fit(split._replace(sequences=sequences), [LETTERS], 2, 0)
+    texts = {"letter": lambda ids: [f"message {value} " + 40 * "x" for value in ids]}
+    terms = [term.text for of_class in strongest_terms(fitted.path, sequences, texts) for term in of_class]
+    longer = [text for text in terms if text.count("message") > 1]
+    assert longer
+    assert all(text.count(" → ") >= text.count("message") - 1 and "x" * 40 not in text for text in longer)

@@ -9,7 +9,7 @@ from seqclf.documents.formatting import shortened
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 
-MAX_CHARACTERS = 60  # characters shown of an n-gram
+MAX_CHARACTERS = 100  # characters shown of an n-gram
 
 
 class TermsSection(ReportSection):
