@@ -1,4 +1,4 @@
-"""Ridge head: a linear classifier with closed-form leave-one-out logits, which choose its penalty and temperature.
+"""Ridge head: a linear classifier with closed-form leave-one-out logits, which choose its penalty and its scales.
 
 Rows of one group are left out together.
 """
@@ -15,23 +15,24 @@ from torch import Tensor
 PENALTIES = np.logspace(-5, 2, 15)  # multiples of the mean variance along one eigenvector
 MIN_VARIANCE = 1e-3  # mean variance that the penalties assume at least
 BLOCK = 1024  # features that are centred in double precision at a time
-LOG_TEMPERATURES = (-6.0, 4.0)  # bounds of the search
 MAX_GROUP_WORK = 10_000_000_000  # sum over groups of rows squared, times features: 3 groups of 1,000 rows as a rule
 MIN_LEFT = 1e-9  # lowest part of a row's residual that its own target does not explain
+MAX_FACTOR = 1e4  # largest scale of a term in the logits, in units of one over its root mean square
 PART_CELLS = 8_000_000  # numbers of the groups that are left out at a time
 
 
 class Ridge(NamedTuple):
-    """A fitted head: logits = (features - mean) @ weight + bias, at the temperature that leave-one-out chose.
+    """A fitted head: logits = (features - mean) @ weight + bias, at the scales that leave-one-out chose.
 
     `mean`: (F,). `weight`: (F, C). `bias`: (C,). `held_out`: (N, C) logits of each training row from the fit to the
-    rows outside its group. All are float64.
+    rows outside its group. `scales`: (3,) scale of each term of the logits (see `fit_ridge`). All are float64.
     """
 
     mean: Tensor
     weight: Tensor
     bias: Tensor
     held_out: np.ndarray
+    scales: np.ndarray
 
 
 def fit_ridge(
@@ -39,8 +40,10 @@ def fit_ridge(
 ) -> Ridge:
     """Fit a ridge classifier to N rows.
 
-    The scores are a regression on targets of ±1 per class. The logits are the log frequency of each class plus the
-    distance of its score from its mean, over the temperature, so that features without use give the class frequencies.
+    The scores are a regression on targets of ±1 per class. The logits are a sum of three terms, each with a scale of at
+    least 0: the distance of a score from its mean, the log frequency of the class, so that features without use give
+    the class frequencies, and the frequency itself, which is the mean of the score up to a constant. Where features
+    tell rare classes apart, a log frequency takes too many rows from them.
 
     Args:
         features: Values (N, F) float32.
@@ -63,24 +66,27 @@ def fit_ridge(
     counts = np.bincount(labels, minlength=num_classes)
     outside = counts - _group_sums(np.eye(num_classes)[labels], group)  # (N, C) rows outside the group of each row
     totals = outside.sum(1, keepdims=True)
-    priors = np.log((outside + 1) / (totals + num_classes))
-    means = torch.from_numpy(2 * outside / np.maximum(totals, 1) - 1)  # of the targets outside the group
+    log_priors = np.log((outside + 1) / (totals + num_classes))
+    frequencies = outside / np.maximum(totals, 1)
+    means = torch.from_numpy(2 * frequencies - 1)  # of the targets outside the group
     blocks = _group_rows(group)
-    best: tuple[float, float, float, np.ndarray] | None = None
+    best: tuple[float, float, np.ndarray, np.ndarray] | None = None
+    scales = np.ones(3)
     for penalty in (PENALTIES * unit).tolist():
         shrunk = squares / (squares + penalty)
         residuals = centred - vectors @ (shrunk[:, None] * along)
         scores = targets - _held_out_residuals(residuals, vectors, shrunk, blocks)
         distances = torch.where(torch.from_numpy(totals) > 0, scores - means, 0).numpy()
-        loss, temperature = _choose_temperature(priors, distances, labels)
+        terms = np.stack([distances, log_priors, frequencies])
+        loss, scales = _choose_scales(terms, labels, start=scales)
         if best is None or loss < best[0]:
-            best = loss, penalty, temperature, distances
+            best = loss, penalty, scales, np.tensordot(scales, terms, 1)
     assert best is not None
-    _, penalty, temperature, distances = best
+    _, penalty, scales, held_out = best
     duals = vectors @ (along / (squares + penalty)[:, None])
-    weight = torch.cat([block.T @ duals for block in _blocks(features, mean, scale)]) * scale[:, None] / temperature
-    bias = torch.from_numpy(np.log((counts + 1) / (rows + num_classes)))
-    return Ridge(mean, weight, bias, priors + distances / temperature)
+    weight = torch.cat([block.T @ duals for block in _blocks(features, mean, scale)]) * scale[:, None] * scales[0]
+    bias = torch.from_numpy(scales[1] * np.log((counts + 1) / (rows + num_classes)) + scales[2] * counts / rows)
+    return Ridge(mean, weight, bias, held_out, scales)
 
 
 def _blocks(features: Tensor, mean: Tensor, scale: Tensor) -> Iterator[Tensor]:
@@ -168,21 +174,26 @@ def _held_out_residuals(residuals: Tensor, vectors: Tensor, shrunk: Tensor, bloc
     return result
 
 
-def _choose_temperature(priors: np.ndarray, distances: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Return the lowest log loss of `priors` + `distances` / temperature, and the temperature.
+def _choose_scales(terms: np.ndarray, labels: np.ndarray, start: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the lowest mean log loss of the sum of `terms` (K, N, C), each times a scale, and the scales (K,).
 
     One imagined row with the mean loss of all rows and classes is added. Without it, rows that are all right would
-    make the temperature 0.
+    make the scales infinite.
     """
-    from scipy.optimize import minimize_scalar
+    from scipy.optimize import minimize
 
     rows = np.arange(len(labels))
+    sizes = np.sqrt((terms**2).mean(axis=(1, 2))) + 1e-9  # the search is faster between terms of one size
+    known = terms[:, rows, labels].sum(axis=1) + terms.mean(axis=(1, 2))
 
-    def loss(log_temperature: float) -> float:
-        logits = priors + distances * np.exp(-log_temperature)
-        logits -= logits.max(axis=1, keepdims=True)
-        log_sum = np.log(np.exp(logits).sum(axis=1))
-        return float((log_sum - logits[rows, labels]).sum() + log_sum.mean() - logits.mean())
+    def loss(factors: np.ndarray) -> tuple[float, np.ndarray]:
+        logits = np.tensordot(factors / sizes, terms, 1)
+        top = logits.max(axis=1, keepdims=True)
+        weights = np.exp(logits - top)
+        sums = weights.sum(axis=1, keepdims=True)
+        log_sum = (np.log(sums) + top).sum() * (1 + 1 / len(rows))
+        expected = np.tensordot(terms, weights / sums, 2) * (1 + 1 / len(rows))
+        return float(log_sum - known @ (factors / sizes)) / len(rows), (expected - known) / sizes / len(rows)
 
-    found = minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded", options={"xatol": 1e-3})
-    return float(found.fun), float(np.exp(found.x))
+    found = minimize(loss, start * sizes, jac=True, method="L-BFGS-B", bounds=[(0, MAX_FACTOR)] * len(terms))
+    return float(found.fun), found.x / sizes

@@ -158,10 +158,14 @@ def test_held_out_logits_are_right_and_calibrated(fitted, train):
     assert losses[0] < 0.6 and abs(losses[0] - losses[1]) < 0.2
 
 
-def signatures(groups, rows, seed=0):
-    """Groups with a frequency and a label of their own, so that a row tells its group and no other label."""
+def signatures(groups, rows, seed=0, *, shared=False):
+    """Groups with a frequency and a label of their own, so that a row tells its group and no other label.
+
+    `shared`: high frequencies have the label 1, so that other groups tell the label, too.
+    """
     generator = np.random.default_rng(seed)
     labels, paces = generator.permutation(np.arange(groups) % 2), generator.permutation(np.linspace(0.2, 2.5, groups))
+    labels = (paces > np.median(paces)).astype(int) if shared else labels
     group = np.repeat(np.arange(groups), rows)
     waves = [np.sin(paces[code] * np.arange(50)[:, None] + generator.uniform(0, 6, 3)) for code in group]
     return make_split(waves, labels[group])._replace(groups=1000 - group)
@@ -179,7 +183,7 @@ def test_held_out_logits_of_a_group_come_from_other_groups():
 
 
 def test_rows_beyond_the_budget_are_held_out_only_if_their_group_is(monkeypatch):
-    split = signatures(groups=12, rows=5)
+    split = signatures(groups=12, rows=5, shared=True)
     monkeypatch.setattr(kernels, "MAX_BIASES", 5)
     monkeypatch.setattr(feature_path, "rows_per_group", lambda sizes, features: 2)
     path, held_out, _ = Kernels.fit(split, FIELDS, 2, 0)
@@ -187,13 +191,13 @@ def test_rows_beyond_the_budget_are_held_out_only_if_their_group_is(monkeypatch)
     assert (np.bincount(1000 - split.groups[known]) == 2).all() and known.sum() == 24
     monkeypatch.undo()
     monkeypatch.setattr(kernels, "MAX_BIASES", 5)
-    monkeypatch.setattr(feature_path, "MAX_SIDE", 6)
+    monkeypatch.setattr(feature_path, "MAX_SIDE", 16)
     path, held_out, _ = Kernels.fit(split, FIELDS, 2, 0)
     with torch.inference_mode():
         logits = path(*tensors(split, range(60))).double().numpy()
     forward = np.abs(held_out - logits).max(axis=1) < 1e-5
     assert np.isnan(held_out[:, 0]).any() and forward.any()
-    assert np.isfinite(held_out).all(1).sum() == 6 + forward.sum()
+    assert np.isfinite(held_out).all(1).sum() == 16 + forward.sum()
     assert not np.intersect1d(split.groups[forward], split.groups[~forward]).size
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from seqclf.wide.ridge import PENALTIES, fit_ridge, rows_per_group
+from seqclf.wide.ridge import PENALTIES, _choose_scales, fit_ridge, rows_per_group
 
 
 def draw(rows, width, classes, seed=0):
@@ -56,9 +56,10 @@ def test_held_out_logits_equal_a_head_refitted_without_the_group(rows, width, gr
     penalty, factor = chosen_penalty(head, features, targets, scale)
     for row in range(rows):
         kept = np.arange(rows) != row if group is None else group != group[row]
-        priors = np.bincount(labels[kept], minlength=4) + 1
+        counts = np.bincount(labels[kept], minlength=4)
         distance = (features[row] - features[kept].mean(0)) @ solve_ridge(features[kept], targets[kept], penalty)
-        expected = np.log(priors / priors.sum()) + distance * factor
+        log_priors = np.log((counts + 1) / (kept.sum() + 4))
+        expected = distance * factor + head.scales[1] * log_priors + head.scales[2] * counts / max(1, kept.sum())
         np.testing.assert_allclose(head.held_out[row], expected, rtol=0, atol=1e-7)
 
 
@@ -71,10 +72,38 @@ def test_features_without_use_give_the_class_frequencies():
     assert abs(rare.mean() - labels.mean()) < 0.02 and rare.std() < 0.05
 
 
+def test_scales_of_terms_are_those_that_the_labels_were_drawn_with():
+    generator = np.random.default_rng(0)
+    terms = generator.standard_normal((3, 20_000, 4)) * np.array([0.1, 1, 3])[:, None, None]
+    logits = np.tensordot([12.0, 0.0, 0.5], terms, 1)
+    labels = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
+    found = [_choose_scales(terms, labels, np.array(start))[1] for start in ([1.0, 1.0, 1.0], [100.0, 0.0, 9.0])]
+    np.testing.assert_allclose(found, 2 * [[12, 0, 0.5]], atol=0.4)
+    np.testing.assert_allclose(*found, atol=1e-2)
+
+
+def test_rows_that_are_all_right_have_finite_scales():
+    labels = np.arange(20) % 4
+    terms = np.stack([np.eye(4)[labels], np.full((20, 4), -1.4), np.full((20, 4), 0.25)])
+    loss, scales = _choose_scales(terms, labels, np.ones(3))
+    assert np.isfinite(scales).all() and 0 < loss < 0.5
+
+
+def test_frequent_classes_count_as_much_as_the_held_out_rows_say():
+    """With the log frequency itself beside the distance, 0.91 of the rows are right at best, since it is too little."""
+    generator = np.random.default_rng(0)
+    labels = np.where(generator.random(3000) < 0.85, 0, 1 + np.arange(3000) % 3)
+    features = generator.standard_normal((4, 60))[labels] * 0.45 + generator.standard_normal((3000, 60))
+    raw, fitted = torch.from_numpy(features).float(), labels[:400]
+    head = fit_ridge(raw[:400], torch.ones(60, dtype=torch.float64), fitted, 4)
+    logits = (raw[400:].double() - head.mean) @ head.weight + head.bias
+    assert (logits.argmax(1).numpy() == labels[400:]).mean() > 0.97
+
+
 def test_one_group_has_no_other_rows_to_learn_from():
     raw, scale, labels = draw(20, 8, 3)
     head = fit_ridge(raw, scale, labels, 3, np.zeros(20, int))
-    np.testing.assert_allclose(head.held_out, np.log(1 / 3))
+    np.testing.assert_allclose(softmax(head.held_out, axis=1), 1 / 3)
     assert torch.isfinite(head.weight).all()
 
 
