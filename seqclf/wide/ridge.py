@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqclf.wide.scales import choose_scales
+
 PENALTIES = np.logspace(-5, 2, 15)  # multiples of the mean variance along one eigenvector
 MIN_VARIANCE = 1e-3  # mean variance that the penalties assume at least
 BLOCK = 1024  # features that are centred in double precision at a time
 MAX_GROUP_WORK = 10_000_000_000  # sum over groups of rows squared, times features: 3 groups of 1,000 rows as a rule
 MIN_LEFT = 1e-9  # lowest part of a row's residual that its own target does not explain
-MAX_FACTOR = 1e4  # largest scale of a term in the logits, in units of one over its root mean square
 PART_CELLS = 8_000_000  # numbers of the groups that are left out at a time
 
 
@@ -78,7 +79,7 @@ def fit_ridge(
         scores = targets - _held_out_residuals(residuals, vectors, shrunk, blocks)
         distances = torch.where(torch.from_numpy(totals) > 0, scores - means, 0).numpy()
         terms = np.stack([distances, log_priors, frequencies])
-        loss, scales = _choose_scales(terms, labels, start=scales)
+        loss, scales = choose_scales(terms, labels, start=scales)
         if best is None or loss < best[0]:
             best = loss, penalty, scales, np.tensordot(scales, terms, 1)
     assert best is not None
@@ -172,28 +173,3 @@ def _held_out_residuals(residuals: Tensor, vectors: Tensor, shrunk: Tensor, bloc
             left = (1 + MIN_LEFT) * torch.eye(size, dtype=torch.float64) - 1 / rows - own @ own.transpose(1, 2)
             result[part] = torch.cholesky_solve(residuals[part], torch.linalg.cholesky(left))
     return result
-
-
-def _choose_scales(terms: np.ndarray, labels: np.ndarray, start: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the lowest mean log loss of the sum of `terms` (K, N, C), each times a scale, and the scales (K,).
-
-    One imagined row with the mean loss of all rows and classes is added. Without it, rows that are all right would
-    make the scales infinite.
-    """
-    from scipy.optimize import minimize
-
-    rows = np.arange(len(labels))
-    sizes = np.sqrt((terms**2).mean(axis=(1, 2))) + 1e-9  # the search is faster between terms of one size
-    known = terms[:, rows, labels].sum(axis=1) + terms.mean(axis=(1, 2))
-
-    def loss(factors: np.ndarray) -> tuple[float, np.ndarray]:
-        logits = np.tensordot(factors / sizes, terms, 1)
-        top = logits.max(axis=1, keepdims=True)
-        weights = np.exp(logits - top)
-        sums = weights.sum(axis=1, keepdims=True)
-        log_sum = (np.log(sums) + top).sum() * (1 + 1 / len(rows))
-        expected = np.tensordot(terms, weights / sums, 2) * (1 + 1 / len(rows))
-        return float(log_sum - known @ (factors / sizes)) / len(rows), (expected - known) / sizes / len(rows)
-
-    found = minimize(loss, start * sizes, jac=True, method="L-BFGS-B", bounds=[(0, MAX_FACTOR)] * len(terms))
-    return float(found.fun), found.x / sizes

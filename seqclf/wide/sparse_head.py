@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.calibration import fit_temperature, softmax
+from seqclf.wide.scales import choose_scales
 
 SVM_COSTS = (0.05, 0.3, 2.0)
 LOGISTIC_COSTS = (3.0, 30.0)  # for two classes alone: a multinomial fit takes 30 times as long and gains a hundredth
@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class SparseHead:
-    """A fitted head. `weights`: (V, C) float64, with idf and temperature. `squares`: (V,) idf². `bias`: (C,).
+    """A fitted head. `weights`: (V, C) float64, with idf and scale. `squares`: (V,) idf². `bias`: (C,).
 
     N-grams in too few rows have a square and weights of 0, as if they were unknown.
     """
@@ -50,8 +50,13 @@ class SparseHead:
 
     def logits(self, counts: Any) -> np.ndarray:
         """Return logits (N, C) of counts (N, V)."""
+        return self.terms(counts).sum(axis=0)
+
+    def terms(self, counts: Any) -> np.ndarray:
+        """Return both terms (2, N, C) of the logits of counts (N, V): that of the n-grams, and the bias."""
         norm = np.sqrt(np.maximum(counts @ self.squares, np.finfo(np.float64).tiny))
-        return (counts @ self.weights) / norm[:, None] + self.bias
+        of_ngrams = (counts @ self.weights) / norm[:, None]
+        return np.stack([of_ngrams, np.broadcast_to(self.bias, of_ngrams.shape)])
 
 
 class FittedHead(NamedTuple):
@@ -69,9 +74,9 @@ class FittedHead(NamedTuple):
 def fit_head(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int) -> FittedHead:
     """Fit a head to counts (N, V) of n-grams and labels (N,).
 
-    Folds of the rows choose between the candidates by log loss after one fitted temperature, and give the temperature
-    of the chosen candidate. `groups`: (N,) rows of one group are in one fold. The time is bounded: many rows of many
-    classes are sampled.
+    Folds of the rows choose between the candidates by log loss, with the scales of the weights and of the bias that
+    give the lowest one. Two scales find rare classes, which a linear SVM of few rows leaves far below the others.
+    `groups`: (N,) rows of one group are in one fold. The time is bounded: many rows of many classes are sampled.
     """
     rows = _sampled(counts, labels, classes, MAX_WORK, seed)
     if len(rows) == len(labels):
@@ -92,17 +97,17 @@ def _fit_rows(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classe
         candidate: _held_out(part, labels[few], fold[few], classes, first, candidate)
         for candidate in _candidates(classes)
     }
-    chosen = min(outputs, key=lambda candidate: _loss(outputs[candidate], labels[few])[0])
-    held_out = outputs[chosen]
+    chosen = min(outputs, key=lambda candidate: _scales(outputs[candidate], labels[few])[0])
+    terms = outputs[chosen]
     if len(few) < len(labels):
-        held_out = _held_out(counts, labels, fold, classes, first, chosen)
+        terms = _held_out(counts, labels, fold, classes, first, chosen)
     if len(first) < FOLDS and work <= MAX_WORK_OF_FOLDS:
         rest = _held_out(counts, labels, fold, classes, range(1, FOLDS), chosen)
-        held_out = np.where(np.isnan(held_out), rest, held_out)
-    _, temperature = _loss(held_out, labels)
+        terms = np.where(np.isnan(terms), rest, terms)
+    _, (scale, scale_of_bias) = _scales(terms, labels)
     fit = _fit(counts, labels, classes, chosen)
-    head = SparseHead(fit.weights / temperature, fit.squares, fit.bias / temperature)
-    return FittedHead(head, chosen, held_out / temperature, len(labels))
+    head = SparseHead(fit.weights * scale, fit.squares, fit.bias * scale_of_bias)
+    return FittedHead(head, chosen, terms[0] * scale + terms[1] * scale_of_bias, len(labels))
 
 
 def _sampled(counts: Any, labels: np.ndarray, classes: int, most: float, seed: int) -> np.ndarray:
@@ -141,22 +146,19 @@ def _folds(rows: int, groups: np.ndarray | None, seed: int) -> np.ndarray:
 def _held_out(
     counts: Any, labels: np.ndarray, fold: np.ndarray, classes: int, folds: range, candidate: Candidate
 ) -> np.ndarray:
-    logits = np.full((len(labels), classes), np.nan)
+    """Return both terms (2, N, C) of the logits of rows that their folds left out, NaN in the other rows."""
+    terms = np.full((2, len(labels), classes), np.nan)
     for number in folds:
         out = fold == number
         if out.any() and not out.all():
-            logits[out] = _fit(counts[~out], labels[~out], classes, candidate).logits(counts[out])
-    return logits
+            terms[:, out] = _fit(counts[~out], labels[~out], classes, candidate).terms(counts[out])
+    return terms
 
 
-def _loss(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Return the mean log loss of the rows that are not NaN at the best temperature, and that temperature."""
-    rows = ~np.isnan(logits[:, 0])
-    if not rows.any():
-        return np.inf, 1.0
-    temperature = fit_temperature(logits[rows], labels[rows])
-    probabilities = softmax(logits[rows] / temperature)[np.arange(rows.sum()), labels[rows]]
-    return float(-np.log(np.maximum(probabilities, 1e-12)).mean()), temperature
+def _scales(terms: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the lowest log loss of the rows that are not NaN, and the scales (2,) of both terms."""
+    rows = ~np.isnan(terms[0, :, 0])
+    return choose_scales(terms[:, rows], labels[rows], np.ones(2))
 
 
 def _fit(counts: Any, labels: np.ndarray, classes: int, candidate: Candidate) -> SparseHead:

@@ -239,10 +239,13 @@ def test_an_exported_path_gives_equal_probabilities(fitted, tmp_path, monkeypatc
     if width > 2:
         monkeypatch.setattr(kernels, "MAX_BIASES", 5)
         fields = [FIELDS[0], {"name": "value", "kind": "number", "width": width}]
-        rows = [generator.standard_normal((length, width)) for length in generator.integers(1, 20, 12)]
+        lengths, labels = generator.integers(1, 20, 12), np.arange(12) % CLASSES
+        rows = [
+            generator.standard_normal((time, width)) + 2 * label for time, label in zip(lengths, labels, strict=True)
+        ]
         numbers = {"token": np.zeros(sum(map(len, rows)), np.int32), "value": np.concatenate(rows).astype(np.float32)}
         sequences = Ragged(np.concatenate([[0], np.cumsum([len(row) for row in rows])]), numbers)
-        split = Split(sequences, np.arange(12) % CLASSES, pa.array(["row"] * 12), np.arange(12))
+        split = Split(sequences, labels, pa.array(["row"] * 12), np.arange(12))
         path = Kernels.fit(split, fields, CLASSES, 0).path
     export_onnx(Network(path), fields, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])

@@ -27,9 +27,9 @@ def network():
 
 
 @pytest.fixture(scope="module")
-def wide(rows_of, split_of):
-    rng = np.random.default_rng(0)
-    split = split_of(rows_of(rng, 100, FIELDS), rng.integers(0, 3, 100))
+def wide(rows_of, labels_of, split_of):
+    sequences = rows_of(np.random.default_rng(0), 100, FIELDS)
+    split = split_of(sequences, labels_of(sequences, 3))
     model = WideModel([Ngrams.fit(split, FIELDS, 3, 0).path], 3)
     model.prior.copy_(torch.tensor([0.1, -0.2, 0.3]))
     return model

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from seqclf.wide.ridge import PENALTIES, _choose_scales, fit_ridge, rows_per_group
+from seqclf.wide.ridge import PENALTIES, fit_ridge, rows_per_group
 
 
 def draw(rows, width, classes, seed=0):
@@ -70,23 +70,6 @@ def test_features_without_use_give_the_class_frequencies():
     head = fit_ridge(features, torch.ones(50, dtype=torch.float64), labels, 2)
     rare = softmax(head.held_out, axis=1)[:, 1]
     assert abs(rare.mean() - labels.mean()) < 0.02 and rare.std() < 0.05
-
-
-def test_scales_of_terms_are_those_that_the_labels_were_drawn_with():
-    generator = np.random.default_rng(0)
-    terms = generator.standard_normal((3, 20_000, 4)) * np.array([0.1, 1, 3])[:, None, None]
-    logits = np.tensordot([12.0, 0.0, 0.5], terms, 1)
-    labels = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
-    found = [_choose_scales(terms, labels, np.array(start))[1] for start in ([1.0, 1.0, 1.0], [100.0, 0.0, 9.0])]
-    np.testing.assert_allclose(found, 2 * [[12, 0, 0.5]], atol=0.4)
-    np.testing.assert_allclose(*found, atol=1e-2)
-
-
-def test_rows_that_are_all_right_have_finite_scales():
-    labels = np.arange(20) % 4
-    terms = np.stack([np.eye(4)[labels], np.full((20, 4), -1.4), np.full((20, 4), 0.25)])
-    loss, scales = _choose_scales(terms, labels, np.ones(3))
-    assert np.isfinite(scales).all() and 0 < loss < 0.5
 
 
 def test_frequent_classes_count_as_much_as_the_held_out_rows_say():
