@@ -91,20 +91,25 @@ def multiply(values: Tensor, flags: Tensor, taps: Tensor, dilation: int) -> tupl
     rows, time = len(values), values.shape[-1]
     padded = functional.pad(values, (side, side)).permute(1, 2, 0, 3)
     flags = flags.permute(1, 2, 0, 3)
-    flags = torch.cat([flags, torch.ones_like(flags[:, :1])], dim=1)
+    # All biases of a kernel share one convolution.
+    count = taps.shape[1] // len(KERNELS)
+    kernels, biases = taps[:, ::count, :-1], taps[..., -1:].unflatten(1, (-1, count))
     span = max(1, chunk(values) // rows)
     sums = torch.zeros(VIEWS, taps.shape[1], rows, dtype=torch.float64, device=values.device)
     extremes = torch.full((VIEWS, len(KERNELS), rows), -NEVER, device=values.device)
-    biases = taps.shape[1] // len(KERNELS)
     for start in range(0, time, span):  # parts of a long row
         stop = min(start + span, time)
         shifted = [padded[..., at + start : at + stop] for at in range(0, 2 * side + 1, dilation)]
         windows = torch.cat([*shifted, flags[..., start:stop]], dim=1).flatten(2)
-        outputs = torch.bmm(taps, windows).unflatten(2, (rows, -1))
-        inverted, plain = outputs[:, :: 2 * biases], outputs[:, biases :: 2 * biases]
-        smallest = torch.where(inverted < -NEVER / 2, NEVER, inverted).amin(-1)
+        outputs = torch.bmm(kernels, windows)
+        inverted, plain = outputs.unflatten(2, (rows, -1)).unflatten(1, (-1, 2)).unbind(2)
+        # Each second kernel leaves out the same positions, at which `NEVER` has to be above all outputs here.
+        excluded = (kernels[0, 0, -2:, None, None] * flags[0, :, :, start:stop]).sum(0)
+        smallest = (inverted - 2 * excluded).amin(-1)
         extremes = torch.maximum(extremes, torch.stack([-smallest, plain.amax(-1)], dim=2).flatten(1, 2))
-        sums += outputs.clamp_(0, 1).sum(-1)
+        soft = (outputs[:, :, None] + biases).clamp_(0, 1).flatten(1, 2)
+        sums += soft.unflatten(2, (rows, -1)).sum(-1)
+    extremes += signs(len(KERNELS)).to(values.device)[:, None] * biases[:, :, 0]
     return sums.permute(2, 0, 1), extremes.permute(2, 0, 1)
 
 

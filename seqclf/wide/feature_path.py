@@ -14,12 +14,14 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
+from seqclf.wide.parallel_parts import one_thread
 from seqclf.wide.path import FittedPath, WidePath
 from seqclf.wide.ridge import BLOCK, fit_ridge, rows_per_group
 
 MAX_TOKENS = 65_536  # tokens in a batch, padding included; a path may divide a batch among threads
 MAX_FEATURES = 20_000
 MAX_CELLS = 48_000_000  # rows times features of a fit, held as float32, and in a part of the fit as float64
+HEAD_ROWS = 64  # training rows whose features are held in double precision at a time
 MAX_SIDE = 4096  # rows and columns of the matrix that the ridge decomposes
 
 
@@ -62,7 +64,9 @@ class FeaturePath(WidePath):
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return logits (B, C) float32. See `WidePath.forward`."""
-        return self.head(self.features(fields, lengths))
+        features = self.features(fields, lengths)
+        with one_thread():  # the product is too small to be worth a wait for other threads
+            return self.head(features)
 
     def head(self, features: Tensor) -> Tensor:
         """Return the logits (B, C) float32 of features (B, F)."""
@@ -97,7 +101,7 @@ class FeaturePath(WidePath):
             for name in ("mean", "weight", "bias"):
                 path.get_buffer(name).copy_(getattr(head, name))
             logits = torch.empty(len(sequences), num_classes)
-            logits[torch.from_numpy(rows)] = torch.cat([path.head(part) for part in features.split(BLOCK)])
+            logits[torch.from_numpy(rows)] = torch.cat([path.head(part) for part in features.split(HEAD_ROWS)])
             rest = np.setdiff1d(np.arange(len(sequences)), rows)
             logits[torch.from_numpy(rest)] = path._read(sequences, rest, path.forward, num_classes)
         held_out = np.full((len(sequences), num_classes), np.nan)

@@ -27,7 +27,7 @@ def map_parts(function: Callable[..., Tensor], parts: Sequence[tuple[Tensor, ...
         with torch.inference_mode(infers), torch.no_grad():
             return function(*part)
 
-    with _one_thread():
+    with one_thread():
         if len(parts) == 1:
             return [run(parts[0])]
         workers = min(threads, len(parts))
@@ -36,7 +36,7 @@ def map_parts(function: Callable[..., Tensor], parts: Sequence[tuple[Tensor, ...
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Let operations of PyTorch use one thread inside the block."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -100,10 +100,11 @@ def _singular(features: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Te
     """Return the left singular vectors (N, R) of the centred features and the squares (R,) of the singular values."""
     rows, width = features.shape
     if rows <= width:
-        gram = torch.zeros(rows, rows, dtype=torch.float64)
+        # NumPy computes half of a symmetric product, and PyTorch all of it.
+        gram = np.zeros((rows, rows))
         for block in _blocks(features, mean, scale):
-            gram += block @ block.T
-        squares, vectors = torch.linalg.eigh(gram)
+            gram += block.numpy() @ block.numpy().T
+        squares, vectors = map(torch.from_numpy, np.linalg.eigh(gram))
         return vectors, squares.clamp(min=0)
     covariance = torch.cat(
         [

@@ -8,6 +8,7 @@ import torch
 from scipy.special import log_softmax, softmax
 from support.torchlib_registry import share_registry
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from seqclf.batching.collate import pad
 from seqclf.data.ragged import Ragged
@@ -293,6 +294,24 @@ def test_any_rows_give_finite_logits(case):
         assert torch.isfinite(together).all()
         for row in range(len(lengths)):
             torch.testing.assert_close(probabilities(path, *tensors(other, [row]))[0], together[row], **CLOSE)
+
+
+def test_all_biases_of_a_kernel_share_its_convolution(train):
+    def products(biases):
+        path = Kernels(FIELDS, CLASSES, dilations=[1, 2], biases=biases, proportions=2)
+        with FlopCounterMode(display=False) as counter:
+            path.features(*tensors(train, np.arange(10)))
+        return counter.get_total_flops()
+
+    assert products([1, 1]) == products([3, 2]) > 0
+
+
+def test_the_head_computes_in_one_thread(fitted, train, monkeypatch):
+    head, used = Kernels.head, []
+    monkeypatch.setattr(Kernels, "head", lambda *args: used.append(torch.get_num_threads()) or head(*args))
+    torch.set_num_threads(2)
+    fitted.path(*tensors(train, np.arange(3)))
+    assert used == [1] and torch.get_num_threads() == 2
 
 
 def test_a_small_budget_fits_few_features_to_few_rows(train, monkeypatch):
