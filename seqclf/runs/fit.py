@@ -43,6 +43,7 @@ from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import TrainingProgress, write_checkpoint
 from seqclf.training.custom_network_checks import check_foreign_network, check_reloaded, trained_padding_error
 from seqclf.training.debugging.finite_check import FiniteCheck
+from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import OnPadding, TrainConfig
@@ -126,12 +127,13 @@ def train(
     `prints_verdict`: see `evaluate_and_export`.
     """
     started = time.perf_counter()
-    plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
     rule, _ = parse_rule(config.decision, dataset.classes, dataset.positive)
     # Rows are held out before training, because the rows that set a threshold must not choose the epoch.
     dataset, held_out = hold_out(dataset, config.decision, rule)
     splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
     batches = SequenceDataModule(splits, config.batching, seed=config.seed)
+    config = resolve_length(config, batches)
+    plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
     task = make_task(plain, dataset)
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
