@@ -12,7 +12,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.documents.terminal import console
 from seqclf.training.options import AUTO, TrainConfig
 
-VALIDATIONS = 30  # of a training whose length is `auto`; the same number of epochs precedes each of them
+VALIDATIONS = 30  # of a training whose length is `auto`; the same number of epochs precedes each validation
 MIN_BATCHES = 1500  # in all epochs, unless they exceed one of the next two limits
 MAX_TOKENS = 6_000_000  # of the rows in all epochs, beyond 30 epochs; one core reads about 100,000 in a second
 MAX_EPOCHS_BETWEEN = 10  # from one validation to the next; each epoch has a cost of its own, such as a checkpoint
@@ -39,19 +39,19 @@ def resolve_length(config: TrainConfig, batches: SequenceDataModule) -> TrainCon
     `trainer.accumulate_grad_batches`, nor `trainer.limit_train_batches`. Raises InputError for a structure change after
     the last epoch.
     """
-    trainer, between = config.trainer.copy(), 1
-    if trainer["max_epochs"] == AUTO:
-        count, lengths = len(batches.train_dataloader()), batches.splits["train"].sequences.lengths
-        between = epochs_between(count, int(lengths.sum()))
-        trainer["max_epochs"] = VALIDATIONS * between
+    trainer, epochs = config.trainer.copy(), config.trainer["max_epochs"]
+    count, lengths = len(batches.train_dataloader()), batches.splits["train"].sequences.lengths
+    between = epochs_between(count, int(lengths.sum()))
+    if isinstance(epochs, str):  # auto
+        epochs = VALIDATIONS * between
         if between > 1:
             console.print(
-                f"trainer.max_epochs=auto: up to {trainer['max_epochs']} epochs of {count} batches, validated every "
-                f"{between} epochs",
+                f"trainer.max_epochs=auto: up to {epochs} epochs of {count} batches, validated every {between} epochs",
                 soft_wrap=True,
             )
+    trainer["max_epochs"] = epochs
     if trainer.get("check_val_every_n_epoch") == AUTO:
-        trainer["check_val_every_n_epoch"] = between
+        trainer["check_val_every_n_epoch"] = max(1, min(between, (epochs or 0) // VALIDATIONS))
     resolved = config.model_copy(update={"trainer": trainer})
     resolved.check_changes()
     return resolved

@@ -55,13 +55,15 @@ def test_a_small_training_set_is_read_more_often(batches):
     ("overrides", "expected"),
     [
         (["trainer.max_epochs=5"], (5, 1)),
+        (["trainer.max_epochs=59"], (59, 1)),
+        (["trainer.max_epochs=60"], (60, 2)),
         (["trainer.max_epochs=-1"], (-1, 1)),
         (["trainer.max_epochs=null"], (None, 1)),
         (["trainer.max_epochs=5", "trainer.check_val_every_n_epoch=2"], (5, 2)),
     ],
     ids=str,
 )
-def test_limits_that_the_user_set_stay(batches, overrides, expected):
+def test_an_own_number_of_epochs_stays_and_has_at_least_30_validations(batches, overrides, expected):
     assert limits(resolved(batches, *overrides)) == expected
 
 
