@@ -73,7 +73,8 @@ def epoch_note(
     # `age`: number of epochs since the best value was first reached. A later epoch with the same value does not reset
     # the count. With few validation rows, equal values are common, and every plateau would otherwise be reported as
     # "for 1 epoch".
-    age = row["epoch"] - validated[values.index(best)]["epoch"]
+    first = validated[values.index(best)]
+    age = len(earlier) - next(place for place, epoch in enumerate(earlier) if epoch is first)
     return f"{name} no better for {age} epoch{'s' if age > 1 else ''}"
 
 
