@@ -124,6 +124,11 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | No
         return cause.problem, cause.remedy
     if isinstance(cause, ValueError):
         return str(cause), None
+    if first["type"] in BOUNDS:
+        words, limit = BOUNDS[first["type"]]
+        allowed = float(first["ctx"][limit])
+        share = _percentage(first["input"]) if limit == "le" and allowed <= 1 else None
+        return f"must be {words} {allowed:.10g}", share
     choices = next((detail for detail in details if detail["type"] in ("literal_error", "union_tag_invalid")), None)
     if choices is not None:
         context = choices["ctx"]
@@ -133,11 +138,6 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | No
         return must_be_one_of(context.get("tag", first["input"]), names)
     if first["type"] == "too_short":
         return "must have an entry", None
-    if first["type"] in BOUNDS:
-        words, limit = BOUNDS[first["type"]]
-        allowed = float(first["ctx"][limit])
-        share = _percentage(first["input"]) if limit == "le" and allowed <= 1 else None
-        return f"must be {words} {allowed:.10g}", share
     kinds = dict.fromkeys(KINDS[detail["type"]] for detail in details if detail["type"] in KINDS)
     if "a number" in kinds:
         kinds.pop("a whole number", None)

@@ -35,9 +35,11 @@ def learning_curves(
         epochs = [row["epoch"] + 1 for row in history]
         for axis, name in zip(axes, names, strict=True):
             for split, colour in (("train", SOFT), ("validation", FILL)):
-                # A missing value becomes NaN, and matplotlib leaves a gap in the line there.
-                values = [_float(row.get(f"{split}/{name}")) for row in history]
-                axis.plot(epochs, values, color=colour, linewidth=1.6, marker="o" if len(epochs) < 3 else None)
+                # An undefined score leaves a gap in the line, an epoch without validation does not.
+                rows = [row for row in history if f"{split}/loss" in row]
+                values = [_float(row.get(f"{split}/{name}")) for row in rows]
+                marker = "o" if len(rows) < 3 else None
+                axis.plot([row["epoch"] + 1 for row in rows], values, color=colour, linewidth=1.6, marker=marker)
             if best is not None:
                 axis.axvline(best + 1, color=MARK, linewidth=1, linestyle=(0, (3, 2)))
             _style_axes(axis, "epoch" if side_by_side or axis is axes[-1] else "", metric_title(name))

@@ -28,6 +28,7 @@ from seqclf.evaluation.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
+from seqclf.models.recurrent import Recurrent
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
 from seqclf.runs.hooks import Hooks
 from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
@@ -43,6 +44,7 @@ from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import TrainingProgress, write_checkpoint
 from seqclf.training.custom_network_checks import check_foreign_network, check_reloaded, trained_padding_error
 from seqclf.training.debugging.finite_check import FiniteCheck
+from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import OnPadding, TrainConfig
@@ -126,12 +128,13 @@ def train(
     `prints_verdict`: see `evaluate_and_export`.
     """
     started = time.perf_counter()
-    plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
     rule, _ = parse_rule(config.decision, dataset.classes, dataset.positive)
     # Rows are held out before training, because the rows that set a threshold must not choose the epoch.
     dataset, held_out = hold_out(dataset, config.decision, rule)
     splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
     batches = SequenceDataModule(splits, config.batching, seed=config.seed)
+    config = resolve_length(config, batches)
+    plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
     task = make_task(plain, dataset)
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
@@ -271,7 +274,29 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
     clear_run_folder(config, dataset, run)
     weights = sum(weight.numel() for weight in task.parameters())
     console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {torch.get_num_threads()}")
+    if (advice := signal_advice(config["model"], dataset)) is not None:
+        console.print(advice, soft_wrap=True)
     return logger
+
+
+LONG_SIGNAL = 100  # tokens; from this median length on, strided convolutions save most of the time of training
+
+
+def signal_advice(model: Config, dataset: Dataset) -> str | None:
+    """Return a line of advice if a recurrent network reads every token of long signals, else None.
+
+    `model`: block `model` of the config. There is no advice for a unidirectional network. It may be meant for growing
+    sequences, which convolutions with strides do not read token by token.
+    """
+    median = float(np.median(dataset.splits["train"].sequences.lengths))
+    kinds = {field["kind"] for field in dataset.description()["fields"]}
+    is_recurrent = model.get("encoder", {}).get("_target_") == f"{Recurrent.__module__}.{Recurrent.__qualname__}"
+    if kinds != {"number"} or median < LONG_SIGNAL or not (is_recurrent and model.get("bidirectional")):
+        return None
+    return (
+        f"signals of {median:,.0f} tokens (median): model=conv_lstm shortens them by convolutions, and takes a half of "
+        "the time or less"
+    )
 
 
 def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:

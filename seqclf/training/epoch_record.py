@@ -73,7 +73,8 @@ def epoch_note(
     # `age`: number of epochs since the best value was first reached. A later epoch with the same value does not reset
     # the count. With few validation rows, equal values are common, and every plateau would otherwise be reported as
     # "for 1 epoch".
-    age = len(values) - 1 - values.index(best)
+    first = validated[values.index(best)]
+    age = len(earlier) - next(place for place, epoch in enumerate(earlier) if epoch is first)
     return f"{name} no better for {age} epoch{'s' if age > 1 else ''}"
 
 
@@ -172,7 +173,8 @@ class Validation(NamedTuple):
 class EpochRecord(Checkpoint):
     """Records one row per epoch, writes all rows to `path` (metrics.csv), and displays each row with `show`.
 
-    `show`: function that displays a row; it is called as `show(row, monitor, positive)` after each epoch. The argument
+    `show`: function that displays a row; it is called as `show(row, monitor, positive)` after each epoch. An epoch
+    between two validations (`trainer.check_val_every_n_epoch`) is only displayed if it has an observation. The argument
     `positive` is a tuple (positive label, validation recall of this label), or None without a positive label. The
     recall in the tuple may be None.
 
@@ -261,8 +263,10 @@ class EpochRecord(Checkpoint):
         notes = [getattr(callback, "epoch_note", "") for callback in trainer.callbacks]  # type: ignore[attr-defined]
         alarm = None if validation is None else validation.alarm
         window = window_length(trainer.max_epochs, trainer.check_val_every_n_epoch)
-        note = epoch_note(row.to_dict(), self.history, alarm, task.monitor, window)
-        self.rows.append(row._replace(observation="; ".join(filter(None, [*notes, note]))))
+        every = trainer.check_val_every_n_epoch or 1
+        if is_due := (trainer.current_epoch + 1) % every == 0 or validation is not None:
+            notes.append(epoch_note(row.to_dict(), self.history, alarm, task.monitor, window))
+        self.rows.append(row._replace(observation="; ".join(filter(None, notes))))
         if trainer.is_global_zero:
             speed = {f"system/{name}": value for name, value in row.speed._asdict().items()}
             for logger in trainer.loggers:
@@ -270,7 +274,8 @@ class EpochRecord(Checkpoint):
             # The file is written after every epoch, so that a killed run keeps its record.
             self._write()
             recall = None if validation is None else validation.recall
-            self.show(self.rows[-1], task.monitor, None if task.positive is None else (task.positive, recall))
+            if is_due or self.rows[-1].observation:
+                self.show(self.rows[-1], task.monitor, None if task.positive is None else (task.positive, recall))
 
     def _speed(self, device: torch.device) -> Speed:
         # The measured time ends with the last training batch and excludes validation.

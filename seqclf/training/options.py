@@ -139,7 +139,9 @@ def require_checkpoint_file(value: str) -> str:
 
 
 CheckpointFile = Annotated[Text, AfterValidator(require_checkpoint_file)]
-AUTO = "auto"  # value of the key `checkpoint` that selects the newest checkpoint of the run folder
+# Value of the key `checkpoint` that selects the newest checkpoint of the run folder, and of the keys that
+# `training.length` sets
+AUTO = "auto"
 
 
 def _require_resumable(value: str) -> str:
@@ -237,7 +239,7 @@ class TrainerArguments(TypedDict, total=False):
     num_nodes: Count
     precision: Precision | None
     fast_dev_run: Required[bool | ZeroOrMore]
-    max_epochs: Required[Limit | None]
+    max_epochs: Required[Limit | Literal["auto"] | None]
     min_epochs: ZeroOrMore | None
     max_steps: Limit
     min_steps: ZeroOrMore | None
@@ -248,7 +250,7 @@ class TrainerArguments(TypedDict, total=False):
     limit_predict_batches: Batches | None
     overfit_batches: Batches
     val_check_interval: Batches | str | dict[str, int] | None
-    check_val_every_n_epoch: Count | None
+    check_val_every_n_epoch: Count | Literal["auto"] | None
     num_sanity_val_steps: Annotated[int, Field(ge=-1)] | None
     log_every_n_steps: ZeroOrMore | None
     enable_checkpointing: bool | None
@@ -318,11 +320,14 @@ class TrainConfig(CommandOptions):
 
     @model_validator(mode="after")
     def check_epochs(self) -> TrainConfig:
-        """Reject a structure change that is scheduled after the last epoch."""
+        self.check_changes()
+        return self
+
+    def check_changes(self) -> None:
+        """Raise InputError for a structure change after the last epoch, if the number of epochs is known."""
         limit = self.trainer["max_epochs"]
         for key, epoch, _ in read_schedule(self.structure):
-            if limit is not None and 0 <= limit < epoch:
+            if isinstance(limit, int) and 0 <= limit < epoch:
                 raise InputError(
                     f"{key}.epoch={epoch}", f"is beyond trainer.max_epochs={limit}", "raise that, or remove the change"
                 )
-        return self

@@ -73,7 +73,7 @@ CASES = [
     ("train", ["trainer.max_epoch=3"], "trainer.max_epoch", "write trainer.max_epochs=3"),
     ("train", ["+trainer.overfit_batch=3"], "trainer.overfit_batch", "did you mean 'trainer.overfit_batches'?"),
     ("train", ["trainer.max_epochs=0"], "trainer.max_epochs=0", "must be at least 1, or -1 for no limit, or null"),
-    ("train", ["trainer.max_epochs=many"], "trainer.max_epochs=many", "must be a whole number, or null"),
+    ("train", ["trainer.max_epochs=many"], "trainer.max_epochs=many", "must be a whole number or auto, or null"),
     ("train", ["trainer.limit_train_batches=most"], "trainer.limit_train_batches=most", "must be a number, or null"),
     ("train", ["checkpoint=no.ckpt"], "checkpoint=no.ckpt", "give RUN/checkpoints/best.ckpt, or last.ckpt to resume"),
     ("train", ["checkpoint=."], "checkpoint=.", "name a file, RUN/checkpoints/best.ckpt, or last.ckpt to resume"),

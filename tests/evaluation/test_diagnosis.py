@@ -19,7 +19,8 @@ from seqclf.evaluation.results import SplitOutputs, evaluate_split
 
 def settings(*overrides):
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("train", [*overrides]), resolve=False)
+        # A run has replaced `trainer.max_epochs=auto` by a number.
+        return OmegaConf.to_container(compose("train", ["trainer.max_epochs=30", *overrides]), resolve=False)
 
 
 def split_of(support, recalls):

@@ -80,6 +80,7 @@ def test_an_epoch_without_validation_is_noted_as_such():
 def test_epochs_without_validation_are_ignored_in_comparisons():
     assert note_on_last([{"train/loss": 0.5}, epoch(0.5)]) == "first epoch"
     assert note_on_last([epoch(0.5), {"train/loss": 0.5}, epoch(0.6)]) == "best macro recall so far"
+    assert note_on_last([epoch(0.6), {"train/loss": 0.5}, epoch(0.5)]) == "macro recall no better for 2 epochs"
 
 
 def test_the_note_tells_the_best_mean_from_the_best_value():

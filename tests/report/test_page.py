@@ -272,7 +272,7 @@ def test_epochs_count_from_one_and_many_are_folded_below_the_best_one(reports, r
     visible, folded = re.split(r"<details.*?>", epochs)
     assert re.findall(r'scope="row">(\d+)<', visible) == ["1", "8", "30"] and best in visible
     assert re.findall(r'scope="row">(\d+)<', folded) == [str(epoch) for epoch in range(1, 31)] and best in folded
-    assert "Every epoch (30)" in folded and "exported; epoch 7" in visible
+    assert "Every validation (30)" in folded and "exported; epoch 7" in visible
     history = reports["two_classes.html"].history[:9]
     write_report(replace(reports["two_classes.html"], history=history), tmp_path / "short.html")
     (epochs,) = re.findall(r'<section id="epochs">.*?</section>', (tmp_path / "short.html").read_text(), re.DOTALL)

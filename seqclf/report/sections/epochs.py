@@ -90,8 +90,10 @@ def _notable_epochs(report: Report, metrics: Sequence[str]) -> Table:
 
 
 def _epoch_table(report: Report, metrics: Sequence[str]) -> Table:
-    table = _table(report, report.history, metrics, "Scores on validation after each epoch")
-    return replace(table, folded=f"Every epoch ({len(report.history):,})", longest=MAX_OPEN_ROWS)
+    # An epoch between two validations has no scores of validation, and an observation only if the model changed.
+    shown = [row for row in report.history if "validation/loss" in row or row.get("observation")]
+    table = _table(report, shown, metrics, "Scores of each validation")
+    return replace(table, folded=f"Every validation ({len(shown):,})", longest=MAX_OPEN_ROWS)
 
 
 def _table(report: Report, shown: Sequence[Mapping[str, Any]], metrics: Sequence[str], caption: str) -> Table:
