@@ -93,7 +93,11 @@ def _class_warnings(classes: list[ClassCounts]) -> Iterator[str]:
     if rare_labels:
         shown = ", ".join(rare_labels[:10])
         classes_have = "class has" if len(rare_labels) == 1 else "classes have"
-        yield f"{len(rare_labels)} {classes_have} fewer than {RARE_ROWS} training rows: {shown}; no model learns them"
+        more = ", …" if len(rare_labels) > 10 else ""
+        yield (
+            f"{len(rare_labels)} {classes_have} fewer than {RARE_ROWS} training rows, which is little to learn from: "
+            f"{shown}{more}"
+        )
 
 
 def _label_warnings(labels: Iterable[str]) -> Iterator[str]:
