@@ -194,17 +194,24 @@ def _use(not_yet: Sequence[str], uncompared: bool, mix: ShareChoice | None) -> s
 def mix_sentence(mix: ShareChoice) -> str:
     """Return a sentence about the parts of a mixture, with their validation losses."""
     simple, rows = f"order-aware simple model ({' and '.join(mix.paths)})", f"{mix.rows:,} validation rows"
-    network, wide = mix.point(0.0).loss, mix.point(1.0).loss
-    alone = f"validation loss {network:.3f} for the network alone, {wide:.3f} for the simple model alone"
+    network, wide = _loss_text(mix, 0.0), _loss_text(mix, 1.0)
+    alone = f"{network} for the network alone, {wide} for the simple model alone"
     if mix.share == 1:
-        return f"It is the {simple}: the network adds nothing that {rows} can show ({alone})."
+        return f"It is the {simple}: the network adds nothing that {rows} can show (validation loss {alone})."
     if mix.share == 0:
-        return f"The {simple} adds nothing to the network that {rows} can show ({alone})."
+        return f"The {simple} adds nothing to the network that {rows} can show (validation loss {alone})."
+    shown = "that both add something"
+    if mix.point(0.0).excess <= mix.point(0.0).error:
+        shown = "that the network adds something, and not that it is better with less of the simple model"
     return (
-        f"It mixes the network with an {simple}, {1 - mix.share:.1f} to {mix.share:.1f}, because {rows} show that both "
-        f"add something (validation loss {mix.point(mix.share).loss:.3f}; {network:.3f} for the network alone, "
-        f"{wide:.3f} for the simple model alone)."
+        f"It mixes the network with an {simple}, {1 - mix.share:.1f} to {mix.share:.1f}, because {rows} show {shown} "
+        f"(validation loss {_loss_text(mix, mix.share)}; {alone})."
     )
+
+
+def _loss_text(mix: ShareChoice, share: float) -> str:
+    loss = mix.point(share).loss
+    return "below 0.001" if loss < 0.0005 else f"{loss:.3f}"
 
 
 def refit_sentence(result: RunResult, refit: Refit) -> str:
