@@ -45,9 +45,9 @@ def resolve_length(config: TrainConfig, batches: SequenceDataModule) -> TrainCon
     if isinstance(epochs, str):  # auto
         epochs = VALIDATIONS * between
         if between > 1:
-            batch_or_batches = "batch" if count == 1 else "batches"
+            each = "1 batch" if count == 1 else f"{count} batches"
             console.print(
-                f"trainer.max_epochs=auto: up to {epochs} epochs of {count} {batch_or_batches}, validated every {between} epochs",
+                f"trainer.max_epochs=auto: up to {epochs} epochs of {each}, validated every {between} epochs",
                 soft_wrap=True,
             )
     trainer["max_epochs"] = epochs
