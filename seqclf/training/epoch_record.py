@@ -70,12 +70,14 @@ def epoch_note(
     recent = [*past, row][-TREND - 1 :]
     if len(recent) > TREND and _rises(recent, "validation/loss", 1) and _rises(recent, "train/loss", -1):
         return "overfitting: validation loss rises while training loss falls"
-    # `age`: number of epochs since the best value was first reached. A later epoch with the same value does not reset
-    # the count. With few validation rows, equal values are common, and every plateau would otherwise be reported as
-    # "for 1 epoch".
-    first = validated[values.index(best)]
+    # `age`: number of epochs since the best mean was first reached, from which patience counts, too. A later epoch with
+    # the same mean does not reset the count. With few validation rows, equal values are common, and every plateau would
+    # otherwise be reported as "for 1 epoch".
+    of_monitor = smoothed_values(values, window)
+    first = validated[of_monitor.index(max(of_monitor[:-1]))]
     age = len(earlier) - next(place for place, epoch in enumerate(earlier) if epoch is first)
-    return f"{name} no better for {age} epoch{'s' if age > 1 else ''}"
+    of_means = f"in the mean of {window} validations, " if window > 1 else ""
+    return f"{of_means}{name} no better for {age} epoch{'s' if age > 1 else ''}"
 
 
 def _choice_value(row: Mapping[str, Any], monitor: str) -> float:

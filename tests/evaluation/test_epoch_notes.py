@@ -89,4 +89,4 @@ def test_the_note_tells_the_best_mean_from_the_best_value():
     notes = [epoch_note(rows[k], rows[:k], None, "recall", window=3) for k in range(1, len(rows))]
     assert notes[4] == "best macro recall so far, but not in the mean of 3 validations"
     assert notes[6] == "best macro recall so far in the mean of 3 validations"
-    assert notes[5] == "macro recall no better for 1 epoch"
+    assert notes[5] == "in the mean of 3 validations, macro recall no better for 6 epochs"

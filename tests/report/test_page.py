@@ -390,6 +390,7 @@ def test_overrides_in_a_sentence_stay_on_one_line(text, unbroken):
         ("files", "SELECT *\nFROM 'a.csv'", "files"),
         ("files", None, "files"),
         ("fraud", "cards.csv", "fraud"),
+        ("files", "/cache/tables/d4555cc5773061c407fc125b19e0950c.parquet", "table in memory"),
     ],
 )
 def test_a_page_has_the_name_of_the_data_or_of_its_file(name, train, title):

@@ -183,10 +183,11 @@ def check_positive(label: str, classes: list[str]) -> None:
 # Title of a dataset on the pages of reports.
 
 UNNAMED = "files"  # default of the option data.name in conf/data/files.yaml
+IN_MEMORY, HASHED = "table in memory", r"[0-9a-f]{32}"  # its file in the cache has a hash for a name
 
 
 def data_title(name: str, train: str | None) -> str:
-    """Return the name of the data. If the data has the default name, return the name of the training file instead.
+    """Return the name of the data. If the data has the default name, return that of the training file or table instead.
 
     >>> data_title("files", "data/cards.csv.gz"), data_title("fraud", "cards.csv")
     ('cards', 'fraud')
@@ -195,4 +196,6 @@ def data_title(name: str, train: str | None) -> str:
         return name
     # A query or a glob has no usable file name, so the default name is returned.
     stem = Path(train).name.split(".")[0] if len(train.splitlines()) == 1 else ""
+    if re.fullmatch(HASHED, stem):
+        return IN_MEMORY
     return stem if re.fullmatch(r"[\w -]+", stem) else UNNAMED

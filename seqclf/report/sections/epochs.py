@@ -83,8 +83,9 @@ def _row(report: Report, row: Mapping[str, Any], metrics: Sequence[str]) -> list
 
 
 def _notable_epochs(report: Report, metrics: Sequence[str]) -> Table:
-    """Return a table of the first, the exported and the last epoch."""
-    notable = {report.history[0]["epoch"], report.best_epoch, report.history[-1]["epoch"]}
+    """Return a table of the first and the last validated epoch, and the exported one."""
+    validated = [row["epoch"] for row in report.history if "validation/loss" in row] or [report.best_epoch]
+    notable = {validated[0], report.best_epoch, validated[-1]}
     shown = [row for row in report.history if row["epoch"] in notable]
     return _table(report, shown, metrics, "Scores on validation after the first, best and last epoch")
 
