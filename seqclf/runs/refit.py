@@ -2,7 +2,7 @@
 
 Validation rows can choose a model or train it, but not both at once. The first training chooses: the number of epochs,
 the share of the wide paths, and a threshold that no held-out rows set. The second training repeats it with the rows of
-validation too. Its model is judged on test and exported.
+validation too. Its model is judged on test and exported. A network without a share is not trained again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.joined import join_splits
 from seqclf.data.storage.store import Split
@@ -30,7 +29,7 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.refit import Refit
 from seqclf.models.network import as_network
-from seqclf.runs.mix import Mix, WideFit, put_mixture, refit_wide, rung_logits
+from seqclf.runs.mix import Mix, WideFit, put_mixture, refit_wide, rung_logits, without_mixture
 from seqclf.runs.ranks import launching_ranks
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.system import progress
@@ -108,16 +107,24 @@ def refit_model(
     over the same part of the learning rate schedule. Each row is then read as often as in the training whose length
     validation chose. On rows whose order decides (100 of train, 30 of validation, 10 seeds), the test loss changed by
     -0.056 with as many epochs, by -0.023 with as many steps, and by -0.025 with a schedule that ends at the chosen
-    epoch. There is no validation and no early stopping.
+    epoch. There is no validation and no early stopping. Where the wide paths are the model, only they are fitted.
     """
     folder, started = run / FOLDER, time.perf_counter()
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
-    console.print("refit=true: trains the chosen model on train and validation")
+    has_network = chosen.mix is None or chosen.mix.choice.share < 1
+    what = "trains the chosen model" if has_network else "fits the wide path, which is the whole model,"
+    console.print(f"refit=true: {what} anew on train and validation", soft_wrap=True)
     try:
         with progress.stage("joining train and validation"):
             rows = join_splits([dataset.splits[name] for name in JOINED], folder / "data")
-        plan = _plan(batches, rows, trainer, chosen.step)
-        task = _train(config, dataset, rows, plan, folder)
+        task = _new_task(config, dataset, rows)
+        if has_network:
+            plan = _plan(batches, rows, trainer, chosen.step)
+            _train(task, config, plan, folder)
+        else:
+            plan = _Plan(batches, 0.0, 0, 0.0)
+            task.model = without_mixture(load_task(chosen.checkpoint, trust=set(trust))).model
+        task = task.to(trainer.strategy.root_device).eval()
         mix, wide = chosen.mix, None
         if chosen.wide is not None and mix is not None:
             wide = refit_wide(chosen.wide.model, rows, dataset, task)
@@ -169,19 +176,22 @@ def _steps_per_epoch(batches: SequenceDataModule, trainer: pl.Trainer) -> int:
     return max(1, math.ceil(used / trainer.accumulate_grad_batches))
 
 
-def _train(config: TrainConfig, dataset: Dataset, rows: Split, plan: _Plan, folder: Path) -> SequenceTask:
-    """Return a new task after its training on `rows`."""
-    plain: Config = config.model_dump()
+def _new_task(config: TrainConfig, dataset: Dataset, rows: Split) -> SequenceTask:
+    """Return a task for `rows` with the weights of a new run."""
+    with isolate_rng():
+        pl.seed_everything(config.seed, workers=True, verbose=False)
+        task = make_task(config.model_dump(), replace(dataset, splits={**dataset.splits, "train": rows}))
+    task.hparams["dataset"]["rows"] = dataset.description()["rows"]  # the splits of the data stay as they are
+    return task
+
+
+def _train(task: SequenceTask, config: TrainConfig, plan: _Plan, folder: Path) -> None:
     settings = {
-        **plain["trainer"],
+        **config.model_dump()["trainer"],
         **dict.fromkeys(("callbacks", "profiler", "min_epochs", "min_steps", "enable_checkpointing")),
         **{"max_epochs": -1, "max_steps": plan.steps},
         **{"limit_val_batches": 0, "num_sanity_val_steps": 0},
     }
-    with isolate_rng():
-        pl.seed_everything(config.seed, workers=True, verbose=False)  # the weights of a new run
-        task = make_task(plain, replace(dataset, splits={**dataset.splits, "train": rows}))
-    task.hparams["dataset"]["rows"] = dataset.description()["rows"]  # the splits of the data stay as they are
     task.scheduled_steps = plan.scheduled
     bar = TrainingProgress()
     watching = NotFiniteSteps(plan.batches.splits, skip=config.runtime.on_nan == "skip")
@@ -189,7 +199,6 @@ def _train(config: TrainConfig, dataset: Dataset, rows: Split, plan: _Plan, fold
     shown = bar.shown() if config.trainer["enable_progress_bar"] else nullcontext()
     with launching_ranks(folder), deferred_signals(), shown, explained_memory(task, plan.batches):
         trainer.fit(task, datamodule=plan.batches)
-    return task.to(trainer.strategy.root_device).eval()
 
 
 def _save(task: SequenceTask, plan: _Plan, chosen: Path, target: Path) -> None:
@@ -197,8 +206,8 @@ def _save(task: SequenceTask, plan: _Plan, chosen: Path, target: Path) -> None:
     first = torch.load(chosen, map_location="cpu", weights_only=True)
     state = {
         "pytorch-lightning_version": first["pytorch-lightning_version"],
-        "epoch": math.ceil(plan.epochs),
-        "global_step": plan.steps,
+        "epoch": math.ceil(plan.epochs) if plan.steps else first["epoch"],
+        "global_step": plan.steps or first["global_step"],
         "state_dict": {name: tensor.cpu() for name, tensor in task.state_dict().items()},
         "hyper_parameters": dict(task.hparams),
         REFITTED: True,

@@ -1,5 +1,6 @@
 """refit=true: the exported model is trained on train and validation, and validation is about the model before."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 import seqclf
 from seqclf import InputError
 from seqclf.data.storage.joined import join_splits
+from seqclf.evaluation.choose_share import choose_share
 from seqclf.training.module import load_task
 from seqclf.training.resume import newest_checkpoint
 
@@ -34,6 +36,11 @@ def train(folder, *overrides, name="run", test=True, count=240):
     return seqclf.fit(rows(count, 0), label="label", **judged, overrides=settings, folder=folder / name)
 
 
+def half(*arguments):
+    """The choice of a mixture, with a share of 0.5."""
+    return dataclasses.replace(choose_share(*arguments), share=0.5)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("refit")
@@ -47,7 +54,8 @@ def joined_ids():
 
 @pytest.fixture(scope="module")
 def runs(folder, joined_ids):
-    """Runs without a refit, and with one, by decision."""
+    """Runs without a refit, and with one, by decision. The network has a half of the logits, and none in "alone"."""
+    import seqclf.runs.mix as mix
     import seqclf.runs.refit as refit
 
     def join(splits, target):
@@ -58,7 +66,9 @@ def runs(folder, joined_ids):
     made = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(refit, "join_splits", join)
-        for name, decision in (("argmax", []), ("guarantee", GUARANTEE)):
+        for name, decision in (("alone", []), ("argmax", []), ("guarantee", GUARANTEE)):
+            if name == "argmax":
+                patch.setattr(mix, "choose_share", half)
             made[name, False] = train(folder, "export=false", *decision, name=f"{name}-without")
             exported = f"export={str(name == 'guarantee').lower()}"
             made[name, True] = train(folder, "refit=true", exported, *decision, name=name)
@@ -124,6 +134,23 @@ def test_the_record_says_how_long_it_was_trained(runs):
     assert record["seconds"] > 0 and "refit" not in without
 
 
+def test_a_network_without_a_share_is_not_trained_again(runs):
+    without, refitted = (runs["alone", is_refitted] for is_refitted in (False, True))
+    assert refitted.metrics["mix"]["share"] == 1
+    assert refitted.metrics["refit"] | {"seconds": 0} == {
+        **{"rows": 240, "epochs": 0.0, "steps": 0, "seconds": 0},
+        "chosen_step": without.metrics["step"],
+    }
+    assert refitted.metrics["step"] == without.metrics["step"]
+    assert refitted.metrics["validation"] == without.metrics["validation"]
+    before, after = (load_task(run.folder / "checkpoints/best.ckpt").model for run in (without, refitted))
+    assert all(torch.equal(mine, after.network.state_dict()[key]) for key, mine in before.network.state_dict().items())
+    assert not torch.equal(before.wide.paths[0].bias, after.wide.paths[0].bias)
+    rungs = [{rung["name"]: rung["loss"] for rung in run.metrics["ladder"]} for run in (without, refitted)]
+    assert rungs[0]["network"] == rungs[1]["network"] and rungs[0]["wide"] != rungs[1]["wide"]
+    assert rungs[1]["wide"] == pytest.approx(refitted.metrics["test"]["loss"], abs=1e-6)
+
+
 def test_best_checkpoint_is_the_exported_model(runs, tmp_path):
     from seqclf.runs.export import write_bundle
 
@@ -166,7 +193,10 @@ def test_report_and_card_say_which_rows_trained_the_model(runs):
     assert "the epoch that was chosen" in (run.folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_finished_run_is_refitted_again_from_the_model_before(runs, folder):
+def test_a_finished_run_is_refitted_again_from_the_model_before(runs, folder, monkeypatch):
+    import seqclf.runs.mix as mix
+
+    monkeypatch.setattr(mix, "choose_share", half)
     run = runs["argmax", True]
     checkpoints = run.folder / "checkpoints"
     assert newest_checkpoint(checkpoints).name == "last.ckpt"
