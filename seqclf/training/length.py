@@ -52,7 +52,8 @@ def resolve_length(config: TrainConfig, batches: SequenceDataModule) -> TrainCon
             )
     trainer["max_epochs"] = epochs
     if trainer.get("check_val_every_n_epoch") == AUTO:
-        trainer["check_val_every_n_epoch"] = max(1, min(between, (epochs or 0) // VALIDATIONS))
+        is_given = trainer.get("val_check_interval") is not None  # then each epoch is validated, at these intervals
+        trainer["check_val_every_n_epoch"] = 1 if is_given else max(1, min(between, (epochs or 0) // VALIDATIONS))
     resolved = config.model_copy(update={"trainer": trainer})
     resolved.check_changes()
     return resolved

@@ -73,6 +73,11 @@ def test_validations_that_the_user_set_stay_in_an_automatic_length(batches, betw
     assert (epochs, found) == (limits(resolved(batches))[0], {"1": 1, "null": None}[between])
 
 
+def test_an_interval_of_batches_validates_in_each_epoch(batches):
+    epochs, found = limits(resolved(batches, "trainer.val_check_interval=2"))
+    assert epochs > 30 and found == 1
+
+
 def test_neither_ranks_nor_accumulated_gradients_change_the_epochs(batches):
     settings = ["trainer.devices=4", "trainer.accumulate_grad_batches=4", "trainer.limit_train_batches=1"]
     assert limits(resolved(batches, *settings)) == limits(resolved(batches))
