@@ -1,4 +1,4 @@
-"""Examples of docs/extending.md that no other test runs: packed tokens, a part, the network, the plain loss, the metric."""
+"""Examples of docs/extending.md that no other test runs: packed tokens, a part, a network, the plain loss, a metric."""
 
 from types import SimpleNamespace
 
