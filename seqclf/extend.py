@@ -3,7 +3,8 @@
 - Networks: `SequenceNetwork` is the base class. The base class for the encoder of a network is `SequenceEncoder`. A
   recurrent cell derives from `RecurrentCell`, and the encoder `CellEncoder` runs it over sequences. A cell, and an
   encoder of a model that reads chunks, has a `State` for each recurrent state. `sort_nodes` sorts the nodes of trees.
-  Arguments with the types `Count`, `NonNegative`, `Positive` and `Share` are checked before training.
+  Arguments with the types `Count`, `NonNegative`, `Positive` and `Share` are checked before training, and so is the
+  class of a part, by the mark `TargetOf`. `build` makes the part from its config.
 - Stages of a network in the command `walkthrough`: the class is `Stage`. The content of a stage is `TokenVectors`,
   `TokenScores`, `TokenPairs`, `TreeLevels` or `RowVectors`. `Part` gives a name to some channels. `varying_channels`
   selects the channels to show.
@@ -32,10 +33,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from seqclf.config.argument_types import TargetOf as TargetOf
     from seqclf.config.options import Count as Count
     from seqclf.config.options import NonNegative as NonNegative
     from seqclf.config.options import Positive as Positive
     from seqclf.config.options import Share as Share
+    from seqclf.config.targets import build as build
     from seqclf.data.builtin.transactions import write as write_transactions  # noqa: F401
     from seqclf.data.encoding.check_encoders import check_encoders as check_encoders
     from seqclf.data.encoding.encoder import EncodedField as EncodedField
@@ -111,7 +114,9 @@ if TYPE_CHECKING:
     from seqclf.wide.path import WidePath as WidePath
 
 _NAMES = {
+    "config.argument_types": "TargetOf",
     "config.options": "Count NonNegative Positive Share",
+    "config.targets": "build",
     "data.builtin.transactions": "write_transactions",
     "data.encoding.check_encoders": "check_encoders",
     "data.encoding.encoder": "EncodedField FieldEncoder EncoderState ReadColumns UnfitValueError",

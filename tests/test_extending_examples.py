@@ -1,4 +1,4 @@
-"""Examples of docs/extending.md that no other test runs: packed tokens, the network, the plain loss and the metric."""
+"""Examples of docs/extending.md that no other test runs: packed tokens, a part, a network, the plain loss, a metric."""
 
 from types import SimpleNamespace
 
@@ -52,6 +52,20 @@ def test_the_encoder_of_packed_tokens_is_exported_and_skips_padding(monkeypatch,
     )
     check_exportable(network, FIELDS, target)
     assert padding_error(network, FIELDS, target) < 0.1 * TOLERANCE
+
+
+def test_the_encoder_with_a_part_builds_and_exports_it(monkeypatch, tmp_path):
+    install_package(
+        monkeypatch, tmp_path, "gatedpackage", {"encoders.py": documented_example("An encoder", number=4)}, {}
+    )
+    target = "gatedpackage.encoders.GatedTokens"
+    gate = {"_target_": "gatedpackage.encoders.Linear", "bias": False}
+    plain = {"embedding_size": 6, "pooling": "max", "token_dropout": 0.0, "number_noise": 0.0}
+    network = SequenceClassifier(
+        FIELDS, 3, encoder={"_target_": target, "gate": gate}, dropout=0.0, variational=False, **plain
+    )
+    assert network.encoder.gate.linear.bias is None
+    check_exportable(network, FIELDS, target)
 
 
 @pytest.mark.parametrize(("squared", "expected"), [(False, 0.25), (True, 0.125)])

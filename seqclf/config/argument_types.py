@@ -19,7 +19,10 @@ from seqclf.config.validation_errors import input_error
 class TargetOf:
     """Mark in the type of an argument: the value is a `_target_` dict, whose class is a subclass of `kind`.
 
-    cell: Annotated[Mapping[str, Any], TargetOf(RecurrentCell)]
+    The class and its arguments are checked before any data is read. The arguments `input_size`, `hidden_size` and
+    `field_specs` may be missing in the dict, because an encoder adds them when it builds the object (see `build`).
+
+    >>> def encode(input_size: int, cell: Annotated[Mapping[str, Any], TargetOf(dict)]): ...
     """
 
     kind: type

@@ -84,6 +84,8 @@ class ConvRecurrent(SequenceEncoder):
     Each output of the encoder concatenates an output of the last convolution and an output of the recurrent stack. With
     the output of the convolution, the pooling can detect an event even if the recurrent stack forgets the event.
 
+    The other arguments are those of `Recurrent`. Dropout is also applied to the outputs of the last convolution.
+
     >>> encoder = ConvRecurrent(3, channels=4, kernel=5, strides=[4, 2], hidden_size=8)
     >>> host = np.array([20, 1])
     >>> outputs, lengths, _ = encoder(torch.zeros(2, 20, 3), torch.from_numpy(host), host)

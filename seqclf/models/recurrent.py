@@ -51,6 +51,10 @@ def check_residual_layers(residual_layers: int, layers: int) -> None:
 class Recurrent(SequenceEncoder):
     """Encoder of stacked LSTM, GRU or RNN layers: (B, T, `input_size`) and lengths (B,) → (B, T, `self.size`).
 
+    `cell`: "lstm", "gru" or "rnn". `hidden_size`: number of units of each layer and direction. `layers`: number of
+    layers. `bidirectional`: True for a second direction in each layer, which reads from the last token to the first
+    one. `dropout`: probability of zeroing a feature of a token between two layers. `variational`: see `TokenDropout`.
+
     `layout`: "padded", "packed" or "auto". All layouts compute the same function. The layout "padded" also computes the
     padding tokens, and is by far the fastest layout if the sequences of a batch have similar lengths. The layout
     "packed" skips the padding tokens. The layout "auto" is the same as "padded".

@@ -10,6 +10,7 @@ import pytest
 from hydra._internal.hydra import Hydra
 from lightning.pytorch.callbacks import Callback
 from support.command_modules import command_module
+from support.plugin_package import documented_example, install_package
 from torch import nn
 
 from seqclf.config.argument_types import TargetOf
@@ -243,3 +244,23 @@ def test_the_data_cannot_be_read(error_line, command):
 def test_a_config_error_comes_before_the_data(error_line, command, overrides, place, named):
     line = error_line(command, *FILES, *overrides)
     assert line.startswith(f"error: {place}: ") and named in line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], "model.encoder.gate: names no class"),
+        (["+model.encoder.gate._target_=torch.nn.GELU"], "model.encoder.gate._target_=torch.nn.GELU: is not a Gate"),
+        (
+            ["+model.encoder.gate._target_=gatedpackage.encoders.Linear", "+model.encoder.gate.bias=maybe"],
+            "model.encoder.gate.bias=maybe: must be true or false",
+        ),
+    ],
+)
+def test_a_part_of_a_documented_encoder_is_checked_before_the_data(
+    error_line, monkeypatch, tmp_path_factory, overrides, expected
+):
+    code = documented_example("An encoder", number=4)
+    install_package(monkeypatch, tmp_path_factory.mktemp("installed"), "gatedpackage", {"encoders.py": code}, {})
+    line = error_line("train", *FILES, "model.encoder._target_=gatedpackage.encoders.GatedTokens", *overrides)
+    assert line.startswith(f"error: {expected}")

@@ -10,6 +10,7 @@ import torch
 from support.random_batches import draw
 from support.recurrent_cells import CELLS
 from torch import nn
+from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.bundle.step_model import StepModel, read_chunks
@@ -123,6 +124,27 @@ def test_onnx_chunks_and_rows_alone_equal_the_network(name, layers, bidirectiona
 @pytest.mark.parametrize(("layers", "bidirectional"), [(3, True), (1, False)])
 def test_onnx_chunks_and_rows_alone_equal_the_network_on_60_batches(name, layers, bidirectional, tmp_path):
     compare({**CELLS, **OF_FIELDS}[name], layers, bidirectional, 60, tmp_path)
+
+
+class Orthogonal(RecurrentCell):
+    """A cell whose recurrent weight is computed as orthogonal, by a function that ONNX lacks."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.size = hidden_size
+        self.states = [State("hidden", (hidden_size,))]
+        self.inputs = parametrizations.weight_norm(nn.Linear(input_size, hidden_size))
+        self.recurrent = parametrizations.orthogonal(nn.Linear(hidden_size, hidden_size, bias=False))
+
+    def step(self, inputs, state):
+        hidden = (self.inputs(inputs) + self.recurrent(state["hidden"])).tanh()
+        return hidden, {"hidden": hidden}
+
+
+def test_a_cell_whose_weights_are_computed_is_exported_and_still_computes_them(tmp_path):
+    compare(Orthogonal, 2, False, 2, tmp_path)  # the step is exported after the whole network
+    weights = {weight.name: weight.dims for weight in onnx.load(tmp_path / "model.onnx").graph.initializer}
+    assert sum(name.endswith("recurrent.weight") for name in weights) == 2, "one constant for each layer"
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

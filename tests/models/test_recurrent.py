@@ -1,5 +1,7 @@
 """The stack of layers against PyTorch's modules with the same weights."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
 from seqclf.models import recurrent as recurrent_module
+from seqclf.models.cell_encoder import CellEncoder
+from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.recurrent import Recurrent, flip_order
 
 ORACLES = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -130,3 +134,14 @@ def test_trying_mixed_precision_leaves_the_random_state():
     before = torch.get_rng_state()
     recurrent_module._cpu_runs_lstm_in.__wrapped__(torch.bfloat16)
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("encoder", "own"), [(CellEncoder, {"cell", "field_specs"}), (ConvRecurrent, {"channels", "kernel", "strides"})]
+)
+def test_encoders_with_a_stack_declare_its_arguments_as_recurrent_does(encoder, own):
+    """Each constructor lists them, with the same types and defaults."""
+    of_stack = dict(inspect.signature(Recurrent).parameters)
+    declared = {name: part for name, part in inspect.signature(encoder).parameters.items() if name not in own}
+    assert declared == {name: of_stack[name] for name in declared}
+    assert of_stack.keys() - declared.keys() <= own | {"layout"}

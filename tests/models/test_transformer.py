@@ -133,7 +133,7 @@ def test_attention_needs_no_matrix_of_all_pairs_of_tokens():
     """PyTorch's tiled kernel, in training too; with a mask of (B, H, T, T) or dropped weights it would not run."""
     tokens, lengths = torch.randn(2, 300, 3), torch.tensor([300, 200])
     module = encoder(dropout=0.1).train()
-    with torch.profiler.profile(profile_memory=True) as profile:
+    with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
         module(tokens, lengths, lengths.numpy())[0].sum().backward()
     names = {event.name for event in profile.events()}
     assert any("flash_attention" in name for name in names) and not any("attention_math" in name for name in names)

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
+from torch.nn.utils import parametrize
 
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
@@ -114,7 +115,7 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
     with _exporting():
-        exported = _Exported(_copy(classifier, tensors, key).cpu().float().eval()).eval()
+        exported = _Exported(_exportable_copy(classifier, tensors, key)).eval()
         try:
             replace_modules(exported)
             program = _export_with_lengths(exported, tensors)
@@ -140,7 +141,7 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    step = as_network(_copy(classifier, tensors, "model").cpu().float().eval()).step_form()
+    step = as_network(_exportable_copy(classifier, tensors, "model")).step_form()
     if step is None:
         return None
     states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
@@ -178,6 +179,21 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
     _name_axes(program.model.graph, set(tensors) - {"lengths"})
     program.save(str(path), external_data=False)
     return step
+
+
+def _exportable_copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any:
+    """Return a copy of a network in evaluation mode and in float32, whose parametrized weights are plain weights."""
+    network = _copy(classifier, tensors, key).cpu().float().eval()
+    # ONNX lacks functions of some parametrizations, such as the matrix exponential of an orthogonal weight. In
+    # evaluation mode, the weight is constant.
+    for module in [part for part in network.modules() if parametrize.is_parametrized(part)]:
+        weights = {name: getattr(module, name).detach() for name in module.parametrizations}
+        del module.parametrizations
+        # `remove_parametrizations` would change the class, which is also the class of the original module.
+        module.__class__ = type(module).__bases__[0]
+        for name, weight in weights.items():
+            module.register_parameter(name, nn.Parameter(weight, requires_grad=False))
+    return network
 
 
 def _copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any:
