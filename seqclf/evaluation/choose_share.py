@@ -1,8 +1,8 @@
 """Choice of the share of the wide paths in a mixture, by validation rows.
 
-The rule takes the largest share of the wide paths whose validation loss is within one standard error of the lowest
-loss. It is the standard error of the paired difference, row by row or group by group. So the network has a share only
-where the rows show that it adds something.
+The wide paths alone are chosen if their validation loss is within one standard error of the lowest loss of all mixtures,
+and otherwise the mixture with the lowest loss. It is the standard error of the paired difference, row by row or group by
+group. So the network has a share only where the rows show that it adds something.
 
 The standard error is at least one nat over all rows or groups together, the price of a parameter in Akaike's criterion.
 Where both models are right on nearly all rows, the differences are tiny and all alike, and their spread says nothing of
@@ -70,7 +70,7 @@ def choose_share(
     >>> labels = np.array([0, 1] * 50)
     >>> right, silent = 4.0 * np.eye(2)[labels], np.zeros((100, 2))
     >>> choose_share(right, silent, labels).share, choose_share(silent, right, labels).share
-    (0.3, 1.0)
+    (0.0, 1.0)
     """
     row_weights = np.ones(len(labels)) if weights is None else weights[labels]
     scale = 1 / fit_temperature(network, labels, row_weights)
@@ -92,7 +92,8 @@ def choose_share(
                 error=_standard_error(loss - best, row_weights, group, excess),
             )
         )
-    chosen_share = max(point.share for point in points if point.excess <= point.error)
+    needs_network = points[-1].excess > points[-1].error
+    chosen_share = min(points, key=lambda point: point.loss).share if needs_network else 1.0
     return ShareChoice(share=chosen_share, scale=float(scale), rows=len(labels), points=tuple(points))
 
 
