@@ -1,8 +1,8 @@
 """Choice of the share of the wide paths in a mixture, by validation rows.
 
-The wide paths alone are chosen if their validation loss is within one standard error of the lowest loss of all mixtures,
-and otherwise the mixture with the lowest loss. It is the standard error of the paired difference, row by row or group by
-group. So the network has a share only where the rows show that it adds something.
+The wide paths alone are chosen if their validation loss is within one standard error of the lowest loss of all
+mixtures, and otherwise the mixture with the lowest loss. It is the standard error of the paired difference, row by row
+or group by group. So the network has a share only where the rows show that it adds something.
 
 The standard error is at least one nat over all rows or groups together, the price of a parameter in Akaike's criterion.
 Where both models are right on nearly all rows, the differences are tiny and all alike, and their spread says nothing of
