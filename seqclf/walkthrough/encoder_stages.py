@@ -47,7 +47,7 @@ def encoder_stages(encoder: nn.Module, recorded: Recording, batch: BatchView, ou
         yield from own
         return
     text = f"The outputs of the encoder, a {type(encoder).__name__}: a vector for each token."
-    yield _outputs_stage("FieldEncoder outputs", text, recorded, batch, outputs)
+    yield _outputs_stage("Encoder outputs", text, recorded, batch, outputs)
 
 
 @encoder_stages.register
@@ -120,7 +120,7 @@ def _(encoder: Transformer, recorded: Recording, batch: BatchView, outputs: Outp
     )
     if is_long:
         text += f" What each token reads of the others is shown for rows of at most {MAX_ATTENTION_TOKENS:,} tokens."
-    yield _outputs_stage("FieldEncoder outputs", text, recorded, batch, outputs)
+    yield _outputs_stage("Encoder outputs", text, recorded, batch, outputs)
 
 
 @encoder_stages.register

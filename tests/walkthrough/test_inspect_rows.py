@@ -176,7 +176,7 @@ def test_the_attention_of_long_rows_is_left_out_and_named(inspected, monkeypatch
     monkeypatch.setattr(encoder_stages, "MAX_ATTENTION_TOKENS", 1)
     stages = inspected("words", "model=transformer", "model.heads=2").result.stages
     assert not any(stage.title.startswith("Attention") for stage in stages)
-    outputs = next(stage for stage in stages if stage.title == "FieldEncoder outputs")
+    outputs = next(stage for stage in stages if stage.title == "Encoder outputs")
     assert "is shown for rows of at most 1 tokens" in outputs.text
 
 
