@@ -175,7 +175,7 @@ class ListEncoder(FieldEncoder):
             try:
                 return json.loads(text)
             except ValueError as error:
-                raise InputError(f"sequence={text}", f"is not JSON ({error})", 'write {"FIELD": [tokens], …} in quotes of the shell') from None
+                raise InputError(f"sequence={text}", f"is not JSON ({error})", 'write {"FIELD": [tokens], …}') from None
         separator = self.field.separator or (None if text.lstrip().startswith("[") else " ")
         return [self.parse_element(entry) for entry in split_cell(text.strip(), separator)]
 
