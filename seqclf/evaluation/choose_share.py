@@ -1,10 +1,10 @@
 """Choice of the share of the wide paths in a mixture, by validation rows.
 
-The wide paths alone are chosen if their validation loss is within one standard error of the lowest loss of all
-mixtures, and otherwise the mixture with the lowest loss. It is the standard error of the paired difference, row by row
-or group by group. So the network has a share only where the rows show that it adds something.
+The rule takes the largest share of the wide paths whose validation loss is within half a standard error of the lowest
+loss. It is the standard error of the paired difference, row by row or group by group. So the network has a share only
+where the rows show that it adds something.
 
-The standard error is at least one nat over all rows or groups together, the price of a parameter in Akaike's criterion.
+Within one nat over all rows or groups together, the price of a parameter in Akaike's criterion, losses count as equal.
 Where both models are right on nearly all rows, the differences are tiny and all alike, and their spread says nothing of
 the rare rows that are wrong.
 """
@@ -19,6 +19,7 @@ from seqclf.evaluation.calibration import fit_temperature, softmax
 from seqclf.system.json_result import JsonResult
 
 SHARES = tuple(round(tenths / 10, 1) for tenths in range(11))
+TOLERANCE = 0.5  # standard errors of the lowest loss within which a loss counts as equal
 MIN_GAIN = 1.0  # nats that a better share must gain over all rows or groups together
 
 
@@ -70,7 +71,7 @@ def choose_share(
     >>> labels = np.array([0, 1] * 50)
     >>> right, silent = 4.0 * np.eye(2)[labels], np.zeros((100, 2))
     >>> choose_share(right, silent, labels).share, choose_share(silent, right, labels).share
-    (0.0, 1.0)
+    (0.3, 1.0)
     """
     row_weights = np.ones(len(labels)) if weights is None else weights[labels]
     scale = 1 / fit_temperature(network, labels, row_weights)
@@ -92,16 +93,16 @@ def choose_share(
                 error=_standard_error(loss - best, row_weights, group, excess),
             )
         )
-    needs_network = points[-1].excess > points[-1].error
-    chosen_share = min(points, key=lambda point: point.loss).share if needs_network else 1.0
+    least = MIN_GAIN / max(1, len(labels) if group is None else len(np.unique(group)))
+    chosen_share = max(point.share for point in points if point.excess <= max(point.error * TOLERANCE, least))
     return ShareChoice(share=chosen_share, scale=float(scale), rows=len(labels), points=tuple(points))
 
 
 def _standard_error(differences: np.ndarray, weights: np.ndarray, group: np.ndarray | None, mean: float) -> float:
-    """Return the standard error of the weighted mean of differences (N,) by rows or groups, at least `MIN_GAIN`."""
+    """Return the standard error of the weighted mean of differences (N,) by rows or groups."""
     residuals = differences - mean * weights
     sums = residuals if group is None else np.bincount(group, residuals)
     units = len(sums)
     if units < 2:
         return float("inf")
-    return max(float(np.sqrt((sums**2).sum() * units / (units - 1)) / weights.sum()), MIN_GAIN / units)
+    return float(np.sqrt((sums**2).sum() * units / (units - 1)) / weights.sum())

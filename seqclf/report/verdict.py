@@ -202,7 +202,7 @@ def mix_sentence(mix: ShareChoice) -> str:
         return f"The {simple} adds nothing to the network that {rows} can show (validation loss {alone})."
     shown = "that both add something"
     if mix.point(0.0).excess <= mix.point(0.0).error:
-        shown = "that the network adds something, and have the lowest loss with this mixture"
+        shown = "that the network adds something, and not that this much of the simple model is worse than less"
     return (
         f"It mixes the network with an {simple}, {1 - mix.share:.1f} to {mix.share:.1f}, because {rows} show {shown} "
         f"(validation loss {_loss_text(mix, mix.share)}; {alone})."
