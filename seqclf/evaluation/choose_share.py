@@ -81,6 +81,7 @@ def choose_share(
         chosen = np.maximum(mixed[np.arange(len(labels)), labels], np.finfo(np.float64).tiny)
         losses.append(-np.log(chosen) * row_weights)
     total = row_weights.sum() if len(labels) else 1.0
+    units = np.arange(len(labels)) if group is None else group  # that are independent of each other
     best = min(losses, key=np.sum)
     points = []
     for share, loss in zip(SHARES, losses, strict=True):
@@ -90,19 +91,17 @@ def choose_share(
                 share=share,
                 loss=float(loss.sum() / total),
                 excess=excess,
-                error=_standard_error(loss - best, row_weights, group, excess),
+                error=_standard_error(loss - best, row_weights, units, excess),
             )
         )
-    least = MIN_GAIN / max(1, len(labels) if group is None else len(np.unique(group)))
+    least = MIN_GAIN / max(1, len(np.unique(units)))
     chosen_share = max(point.share for point in points if point.excess <= max(point.error * TOLERANCE, least))
     return ShareChoice(share=chosen_share, scale=float(scale), rows=len(labels), points=tuple(points))
 
 
-def _standard_error(differences: np.ndarray, weights: np.ndarray, group: np.ndarray | None, mean: float) -> float:
-    """Return the standard error of the weighted mean of differences (N,) by rows or groups."""
-    residuals = differences - mean * weights
-    sums = residuals if group is None else np.bincount(group, residuals)
-    units = len(sums)
-    if units < 2:
+def _standard_error(differences: np.ndarray, weights: np.ndarray, units: np.ndarray, mean: float) -> float:
+    """Return the standard error of the weighted mean of differences (N,) by `units` (N,), numbers of rows or groups."""
+    sums = np.bincount(units, differences - mean * weights)
+    if len(sums) < 2:
         return float("inf")
-    return float(np.sqrt((sums**2).sum() * units / (units - 1)) / weights.sum())
+    return float(np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1)) / weights.sum())

@@ -118,11 +118,10 @@ def refit_model(
         with progress.stage("joining train and validation"):
             rows = join_splits([dataset.splits[name] for name in JOINED], folder / "data")
         task = _new_task(config, dataset, rows)
-        if has_network:
-            plan = _plan(batches, rows, trainer, chosen.step)
+        plan = _plan(batches, rows, trainer, chosen.step) if has_network else None
+        if plan is not None:
             _train(task, config, plan, folder)
         else:
-            plan = _Plan(batches, 0.0, 0, 0.0)
             task.model = without_mixture(load_task(chosen.checkpoint, trust=set(trust))).model
         task = task.to(trainer.strategy.root_device).eval()
         mix, wide = chosen.mix, None
@@ -137,8 +136,8 @@ def refit_model(
         shutil.rmtree(folder, ignore_errors=True)
     record = Refit(
         rows=len(rows.labels),
-        epochs=round(plan.epochs, 2),
-        steps=plan.steps,
+        epochs=0.0 if plan is None else round(plan.epochs, 2),
+        steps=0 if plan is None else plan.steps,
         chosen_step=chosen.step,
         seconds=round(time.perf_counter() - started, 2),
     )
@@ -201,13 +200,13 @@ def _train(task: SequenceTask, config: TrainConfig, plan: _Plan, folder: Path) -
         trainer.fit(task, datamodule=plan.batches)
 
 
-def _save(task: SequenceTask, plan: _Plan, chosen: Path, target: Path) -> None:
+def _save(task: SequenceTask, plan: _Plan | None, chosen: Path, target: Path) -> None:
     """Write the refitted task to `target`, and keep the chosen checkpoint beside it, from which a run can resume."""
     first = torch.load(chosen, map_location="cpu", weights_only=True)
     state = {
         "pytorch-lightning_version": first["pytorch-lightning_version"],
-        "epoch": math.ceil(plan.epochs) if plan.steps else first["epoch"],
-        "global_step": plan.steps or first["global_step"],
+        "epoch": first["epoch"] if plan is None else math.ceil(plan.epochs),
+        "global_step": first["global_step"] if plan is None else plan.steps,
         "state_dict": {name: tensor.cpu() for name, tensor in task.state_dict().items()},
         "hyper_parameters": dict(task.hparams),
         REFITTED: True,

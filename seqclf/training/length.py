@@ -12,9 +12,9 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.documents.terminal import console
 from seqclf.training.options import AUTO, TrainConfig
 
-VALIDATIONS = 30  # of a training whose length is `auto`; the same number of epochs precedes each validation
-MIN_BATCHES = 1500  # in all epochs, unless they exceed one of the next two limits
-MAX_TOKENS = 6_000_000  # of the rows in all epochs, beyond 30 epochs; one core reads about 100,000 in a second
+VALIDATIONS = 30  # number of validations of a training whose length is `auto`, each after the same number of epochs
+MIN_BATCHES = 1500  # number of batches in all epochs, unless they exceed one of the next two limits
+MAX_TOKENS = 6_000_000  # tokens of more than 30 epochs in all; one core reads about 100,000 in a second
 MAX_EPOCHS_BETWEEN = 10  # from one validation to the next; each epoch has a cost of its own, such as a checkpoint
 
 

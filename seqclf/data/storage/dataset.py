@@ -187,7 +187,7 @@ IN_MEMORY, HASHED = "table in memory", r"[0-9a-f]{32}"  # its file in the cache 
 
 
 def data_title(name: str, train: str | None) -> str:
-    """Return the name of the data. If the data has the default name, return that of the training file or table instead.
+    """Return the name of the data. Data with the default name has the name of its training file, or `IN_MEMORY`.
 
     >>> data_title("files", "data/cards.csv.gz"), data_title("fraud", "cards.csv")
     ('cards', 'fraud')
