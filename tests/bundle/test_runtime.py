@@ -185,7 +185,7 @@ def test_a_sequence_on_the_command_line_is_json_or_separated_by_spaces(classifie
 def test_a_sequence_of_several_fields_on_the_command_line_is_a_json_object(exported, classifier):
     loaded, sequence = classifier("card"), exported("card").sequences[0]
     assert loaded.predict([loaded.parse(json.dumps(sequence))]) == loaded.predict([sequence])
-    with pytest.raises(InputError, match=r"is not JSON .* write \{FIELD: \[tokens\]"):
+    with pytest.raises(InputError, match=r"is not JSON .* write \{\"FIELD\": \[tokens\]"):
         loaded.parse("{shop: food}")
 
 
