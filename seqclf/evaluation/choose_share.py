@@ -11,6 +11,7 @@ the rare rows that are wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,7 +82,7 @@ def choose_share(
         chosen = np.maximum(mixed[np.arange(len(labels)), labels], np.finfo(np.float64).tiny)
         losses.append(-np.log(chosen) * row_weights)
     total = row_weights.sum() if len(labels) else 1.0
-    units = np.arange(len(labels)) if group is None else group  # that are independent of each other
+    units = _units(labels, group)
     best = min(losses, key=np.sum)
     points = []
     for share, loss in zip(SHARES, losses, strict=True):
@@ -94,9 +95,42 @@ def choose_share(
                 error=_standard_error(loss - best, row_weights, units, excess),
             )
         )
+    return ShareChoice(share=max(_equal(points, units)), scale=float(scale), rows=len(labels), points=tuple(points))
+
+
+def choose_parts(
+    later: np.ndarray, earlier: np.ndarray, labels: np.ndarray, group: np.ndarray | None = None
+) -> tuple[float, float]:
+    """Choose whether the earlier or the later of two models is enough, and else how much each of them gives.
+
+    The arguments are like those of `choose_share`, for rows that took part in the fit of neither model.
+
+    Returns:
+        Share of the earlier model, and the factor that calibrates the logits of the later one. The share is 1 if the
+        loss of the earlier model counts as equal to the lowest one, else 0 if that of the later one does, else that of
+        the lowest loss.
+
+    >>> labels = np.array([0, 1] * 50)
+    >>> right, silent = 4.0 * np.eye(2)[labels], np.zeros((100, 2))
+    >>> choose_parts(right, silent, labels)[0], choose_parts(silent, right, labels)[0]
+    (0.0, 1.0)
+    """
+    choice = choose_share(later, earlier, labels, group=group)
+    equal = _equal(choice.points, _units(labels, group))
+    alone = [share for share in (1.0, 0.0) if share in equal]
+    lowest = min(choice.points, key=lambda point: point.loss).share
+    return alone[0] if alone else lowest, choice.scale
+
+
+def _units(labels: np.ndarray, group: np.ndarray | None) -> np.ndarray:
+    """Return the numbers (N,) of rows or groups that are independent of each other."""
+    return np.arange(len(labels)) if group is None else group
+
+
+def _equal(points: Iterable[SharePoint], units: np.ndarray) -> list[float]:
+    """Return the shares whose loss counts as equal to the lowest one. `units`: see `_units`."""
     least = MIN_GAIN / max(1, len(np.unique(units)))
-    chosen_share = max(point.share for point in points if point.excess <= max(point.error * TOLERANCE, least))
-    return ShareChoice(share=chosen_share, scale=float(scale), rows=len(labels), points=tuple(points))
+    return [point.share for point in points if point.excess <= max(point.error * TOLERANCE, least)]
 
 
 def _standard_error(differences: np.ndarray, weights: np.ndarray, units: np.ndarray, mean: float) -> float:

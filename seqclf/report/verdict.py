@@ -193,7 +193,7 @@ def _use(not_yet: Sequence[str], uncompared: bool, mix: ShareChoice | None) -> s
 
 def mix_sentence(mix: ShareChoice) -> str:
     """Return a sentence about the parts of a mixture, with their validation losses."""
-    simple, rows = f"order-aware simple model ({' and '.join(mix.paths)})", f"{mix.rows:,} validation rows"
+    simple, rows = f"simple model ({' and '.join(mix.paths)})", f"{mix.rows:,} validation rows"
     network, wide = _loss_text(mix, 0.0), _loss_text(mix, 1.0)
     alone = f"{network} for the network alone, {wide} for the simple model alone"
     if mix.share == 1:
@@ -204,7 +204,7 @@ def mix_sentence(mix: ShareChoice) -> str:
     if mix.point(0.0).excess <= mix.point(0.0).error:
         shown = "that the network adds something, and not that this much of the simple model is worse than less"
     return (
-        f"It mixes the network with an {simple}, {1 - mix.share:.1f} to {mix.share:.1f}, because {rows} show {shown} "
+        f"It mixes the network with a {simple}, {1 - mix.share:.1f} to {mix.share:.1f}, because {rows} show {shown} "
         f"(validation loss {_loss_text(mix, mix.share)}; {alone})."
     )
 

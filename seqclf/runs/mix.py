@@ -26,7 +26,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.choose_share import ShareChoice, choose_share
+from seqclf.evaluation.choose_share import ShareChoice, choose_parts, choose_share
 from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.terms import Term
 from seqclf.models.network import as_network
@@ -44,7 +44,7 @@ from seqclf.wide.ngram_terms import strongest_terms
 from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import FittedPath, WidePath
 
-FORMAT = 6  # part of the name of the cache file; raise it when the fit of a path changes
+FORMAT = 7  # part of the name of the cache file; raise it when the fit of a path changes
 SEED = 0  # seed of the fit, which all runs on one dataset share
 CHECKED_ROWS = 16  # rows whose logits are compared alone and in a batch, for a path of another package
 MAX_ERROR = 1e-3  # largest difference of these logits, relative to the largest of them or 1
@@ -161,7 +161,7 @@ def check_padding(path: WidePath, sequences: Ragged) -> None:
 
 
 def join_paths(found: list[FittedPath], labels: np.ndarray, group: np.ndarray | None, classes: int) -> WideModel:
-    """Return the wide paths as one model. A later path takes part only where training rows show that it adds something.
+    """Return the wide paths as one model, those that training rows show to add something. See `choose_parts`.
 
     The rows are judged by fits that left them out.
     """
@@ -169,11 +169,12 @@ def join_paths(found: list[FittedPath], labels: np.ndarray, group: np.ndarray | 
     paths, scales, logits = [first.path], [1.0], first.held_out
     for path, held_out, _ in others:
         rows = np.flatnonzero(np.isfinite(logits[:, 0]) & np.isfinite(held_out[:, 0]))
-        choice = choose_share(held_out[rows], logits[rows], labels[rows], group=None if group is None else group[rows])
-        if choice.share < 1:
-            scale = (1 - choice.share) * choice.scale
-            logits = choice.share * logits + scale * held_out
-            paths, scales = [*paths, path], [*(choice.share * own for own in scales), scale]
+        share, scale = choose_parts(held_out[rows], logits[rows], labels[rows], None if group is None else group[rows])
+        if share < 1:
+            scale *= 1 - share
+            logits = share * logits + scale * held_out
+            kept = len(paths) if share else 0
+            paths, scales = [*paths[:kept], path], [*(share * own for own in scales[:kept]), scale]
     model = WideModel(paths, classes)
     model.scales.copy_(torch.tensor(scales))
     return model

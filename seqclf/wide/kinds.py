@@ -11,8 +11,10 @@ from seqclf.errors import InputError
 from seqclf.wide.kernels import Kernels
 from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import WidePath
+from seqclf.wide.statistics import Statistics
 
-BUILT_IN: dict[str, type[WidePath]] = {"ngrams": Ngrams, "kernels": Kernels}
+# A later path takes part only where it adds something to those before it, so the simplest ones stand first.
+BUILT_IN: dict[str, type[WidePath]] = {"ngrams": Ngrams, "statistics": Statistics, "kernels": Kernels}
 
 
 def locate_kinds(names: Sequence[str]) -> list[type[WidePath]]:

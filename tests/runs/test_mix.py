@@ -16,6 +16,7 @@ from seqclf.runs.mix import fit_wide, mix_wide, path_kinds, without_mixture
 from seqclf.wide import sparse_head
 from seqclf.wide.kernels import Kernels
 from seqclf.wide.ngrams import Ngrams
+from seqclf.wide.statistics import Statistics
 
 
 @pytest.fixture
@@ -70,16 +71,30 @@ def test_a_fit_is_read_from_the_cache(parts):
 def test_a_network_that_reads_chunk_by_chunk_keeps_doing_so(parts):
     dataset, _, task = parts
     chunked = seqclf.SequenceTask(task.hparams["dataset"], model={**task.hparams["model"], "bidirectional": False})
-    assert path_kinds("auto", task, dataset) == path_kinds(True, chunked, dataset) == (Ngrams, Kernels)
-    assert path_kinds("auto", chunked, dataset) == (Ngrams,)
+    assert path_kinds("auto", task, dataset) == path_kinds(True, chunked, dataset) == (Ngrams, Statistics, Kernels)
+    assert path_kinds("auto", chunked, dataset) == (Ngrams, Statistics)
     assert path_kinds(["kernels", "ngrams"], chunked, dataset) == (Kernels, Ngrams)
 
 
-def test_numbers_alone_have_no_path_that_reads_chunk_by_chunk(tmp_path, cache, monkeypatch):
+def test_numbers_alone_have_no_ngrams(tmp_path, cache, monkeypatch):
     monkeypatch.setenv("SEQCLF_CACHE", str(cache))
     table = pa.table({"level": [[0.5, float(row)] for row in range(60)], "label": ["a", "b"] * 30})
     pq.write_table(table, tmp_path / "rows.parquet")
     assert fit_wide(seqclf.load_data(str(tmp_path / "rows.parquet"), label="label"), [Ngrams]) is None
+
+
+@pytest.mark.parametrize(("told_by", "kinds"), [("level", [Statistics]), ("frequency", [Kernels])])
+def test_paths_that_add_nothing_are_left_out(tmp_path, cache, monkeypatch, told_by, kinds):
+    monkeypatch.setenv("SEQCLF_CACHE", str(cache))
+    generator = np.random.default_rng(0)
+    labels, time = generator.integers(0, 2, 150), np.arange(40)
+    levels, steps = (labels, 0.4) if told_by == "level" else (generator.normal(size=150), 0.3 + 0.3 * labels)
+    waves = np.sin(np.broadcast_to(steps, 150)[:, None] * time + generator.uniform(0, 6, (150, 1)))
+    rows = 2.0 * np.asarray(levels)[:, None] + waves + 0.3 * generator.normal(size=waves.shape)
+    table = pa.table({"level": rows.tolist(), "label": np.array(["a", "b"])[labels]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    fit = fit_wide(seqclf.load_data(str(tmp_path / "rows.parquet"), label="label"))
+    assert [type(path) for path in fit.paths] == kinds
 
 
 def test_a_network_whose_logits_are_not_finite_is_named(parts):

@@ -10,6 +10,7 @@ from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.wide.mixture import Mixture, WideModel, mixed
 from seqclf.wide.ngrams import Ngrams
+from seqclf.wide.statistics import Statistics
 
 FIELDS = [
     {"name": "letter", "kind": "category", "size": 6},
@@ -30,7 +31,7 @@ def network():
 def wide(rows_of, labels_of, split_of):
     sequences = rows_of(np.random.default_rng(0), 100, FIELDS)
     split = split_of(sequences, labels_of(sequences, 3))
-    model = WideModel([Ngrams.fit(split, FIELDS, 3, 0).path], 3)
+    model = WideModel([kind.fit(split, FIELDS, 3, 0).path for kind in (Ngrams, Statistics)], 3)
     model.prior.copy_(torch.tensor([0.1, -0.2, 0.3]))
     return model
 

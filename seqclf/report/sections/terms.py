@@ -1,4 +1,4 @@
-"""The section of n-grams in a report: what the order-aware simple model goes by."""
+"""The section of n-grams in a report: what the simple model of n-grams goes by."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TermsSection(ReportSection):
             for label, of_class in terms.items()
         ]
         text = (
-            "The n-grams that speak most for each class, in the rows that the order-aware simple model takes for it. "
+            "The n-grams that speak most for each class, in the rows that the simple model takes for it. "
             "The number is what the n-gram adds to the logit of the class in such a row on average, more than to those "
             "of the other classes. It is exact: all n-grams together are the part that this model has in the logits. "
             "An n-gram that should tell nothing about the class, such as a name of its source, may be a leak."
