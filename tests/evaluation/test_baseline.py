@@ -72,6 +72,27 @@ def test_scaling_each_sequence_leaves_the_baseline_the_level_of_the_values(optio
     assert recall["sequence"] >= recall["standard"] - 0.01 > 0.96
 
 
+def noisy_split(units, copies, seed):
+    """Rows of 30 channels, of which the first one tells the label a little, each unit of rows `copies` times."""
+    generator = np.random.default_rng(seed)
+    labels = np.repeat(generator.integers(0, 2, units), copies)
+    values = np.repeat(generator.normal(size=(units, 30)), copies, axis=0)
+    values[:, 0] += labels
+    offsets, rows = np.arange(len(labels) + 1), np.arange(len(labels))
+    fields = {"v": values.astype(np.float32)}
+    groups = np.repeat(np.arange(units), copies)
+    return Split(Ragged(offsets, fields), labels, pa.array(rows.astype(str)), rows, groups=groups)
+
+
+@pytest.mark.parametrize("copies", [1, 4])
+def test_logistic_regression_does_not_overfit_many_channels(copies):
+    """Copies of a row are left out together, else they would ask for no penalty at all."""
+    splits = {"train": noisy_split(80, copies, 0), "test": noisy_split(1000, 1, 1)}
+    found = fit_baseline(splits, [{"name": "v", "kind": "number", "width": 30}], 2)["logistic regression"]["test"]
+    loss = -np.log(found[np.arange(1000), splits["test"].labels]).mean()
+    assert loss < 0.67, "0.693 is that of a coin"
+
+
 def test_features_are_those_of_a_loop():
     split = make_split(20, lambda ids, values: 0, 3)
     pooled = _pooled_numbers(split.sequences, ["v"])
