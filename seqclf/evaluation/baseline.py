@@ -119,7 +119,7 @@ def _fit_logistic(
 def _choose_cost(features: Any, labels: np.ndarray, groups: Any, seed: int) -> float:
     """Return the C of the lowest log loss on left-out training rows. Rows of one group are left out together.
 
-    The best C differs by factors of 1,000: 0.003 for 123 channels of hospital observations, 30 for counts of log messages.
+    The best C differs widely: 0.003 for hospital observations of 123 channels, 30 for counts of log messages.
     """
     from sklearn.linear_model import LogisticRegression
 

@@ -44,7 +44,7 @@ from seqclf.wide.ngram_terms import strongest_terms
 from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import FittedPath, WidePath
 
-FORMAT = 7  # part of the name of the cache file; raise it when the fit of a path changes
+FORMAT = 8  # part of the name of the cache file; raise it when the fit of a path changes
 SEED = 0  # seed of the fit, which all runs on one dataset share
 CHECKED_ROWS = 16  # rows whose logits are compared alone and in a batch, for a path of another package
 MAX_ERROR = 1e-3  # largest difference of these logits, relative to the largest of them or 1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_TOKENS = 1_000_000  # tokens of the rows that are counted
 MAX_TERMS = 10  # n-grams of a class
 MAX_CHARACTERS = 30  # characters of a token with a space, such as a log message, in an n-gram
-BEGIN, END, UNKNOWN = "<begin>", "<end>", "<unknown>"
+BEGIN, END, UNKNOWN, NO_PARENT = "<begin>", "<end>", "<unknown>", "<root>"
 Texts = Mapping[str, Callable[[np.ndarray], Sequence[str]]]
 
 
@@ -138,11 +138,14 @@ def _token(index: StreamIndex, token: int, texts: Texts) -> str:
     if ids is None:
         return UNKNOWN
     parts: list[Part] = list(index.parts)  # type: ignore[arg-type]
-    return "&".join(_text(part, value, texts) for part, value in zip(parts, ids, strict=True))
+    joint = ">" if index.joins_parents else "&"
+    return joint.join(_text(part, value, texts) for part, value in zip(parts, ids, strict=True))
 
 
 def _text(part: Part, value: int, texts: Texts) -> str:
     """Return the text of an id. For the bin of a number: "2/8" is the second of eight."""
+    if part.is_parent and value == part.size - 1:
+        return NO_PARENT
     if part.channel is not None:
         return f"{value + 1}/{part.size}"
     return str(texts[part.field](np.array([value]))[0]) if value else UNKNOWN

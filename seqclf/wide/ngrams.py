@@ -19,6 +19,7 @@ from seqclf.wide.path import FittedPath, WidePath
 from seqclf.wide.sparse_head import fit_head
 from seqclf.wide.stacked_ngrams import StackedNgrams
 from seqclf.wide.stream_index import Pairs, Part, StreamIndex
+from seqclf.wide.tree_nodes import parent_places, placeholder
 
 # Training tokens, and tokens times streams, that n-grams are counted on. Larger splits are sampled by whole rows.
 MAX_FITTED_TOKENS, MAX_READINGS = 4_000_000, 8_000_000
@@ -26,7 +27,7 @@ MAX_NGRAMS = 200_000  # n-grams of one n in one stream; the most frequent ones a
 MAX_WEIGHTS = 8_000_000  # weights of the n-grams of one n in one stream
 MAX_ALL_WEIGHTS = 32_000_000  # weights of all n-grams of all streams, 128 MB; tables of many columns have more
 SMALL_VOCABULARY = 256  # letters and events have fewer values, words have more
-LONGEST = {"small": 4, "large": 3, "several": 3, "pair": 2}  # largest n of a stream
+LONGEST = {"small": 4, "large": 3, "several": 3, "pair": 2, "parent": 1}  # largest n of a stream
 MAX_CHANNELS = 16  # channels of number fields that are read as bins
 MAX_CARRIED_ID = 2**24  # ids of a stream that float32 states hold exactly
 MAX_PAIRED = 6  # streams whose pairs are read too
@@ -36,8 +37,9 @@ class Ngrams(WidePath):
     """N-grams of tokens with a linear head. See `SparseHead` for their values.
 
     The streams of ids are the category fields, the values of bags (n = 1), and the channels of numbers as quantile
-    bins. A stream of pairs joins two of them in the same token. An n-gram is known by its exact tokens, and an unknown
-    one counts for nothing.
+    bins. A stream of pairs joins two of them in the same token. In a tree, it joins the ids of parent and child. Where
+    all inner nodes of the trees have one id, n-grams leave these nodes out, and there are no such pairs. An n-gram is
+    known by its exact tokens, and an unknown one counts for nothing.
     """
 
     title = "n-grams"
@@ -60,8 +62,11 @@ class Ngrams(WidePath):
         return {"streams": [index.settings() for index in self._indices()]}
 
     def chunk_states(self) -> list[State] | None:
-        """Return the last ids of each stream of n-grams, then the sums over all n-grams so far."""
-        if any(index.size >= MAX_CARRIED_ID for index in self._indices()):
+        """Return the last ids of each stream of n-grams, then the sums over all n-grams so far.
+
+        Return None for trees: the parent of a node comes after it.
+        """
+        if any(index.size >= MAX_CARRIED_ID or index.needs_whole_rows for index in self._indices()):
             return None
         return self._states()
 
@@ -145,7 +150,7 @@ class Ngrams(WidePath):
         rows = sampled_rows(train.sequences, min(MAX_FITTED_TOKENS, MAX_READINGS // len(streams)), seed)
         sample = train if len(rows) == len(train.labels) else subset(train, rows)
         most = min(MAX_NGRAMS, MAX_WEIGHTS // (num_classes + 1))
-        counted = [_count(parts, sample.sequences, longest, most) for parts, longest in streams]
+        counted = [_count(stream, sample.sequences, most) for stream in streams]
         counts = sparse.hstack([stream.counts for stream in counted]).tocsr()
         counted, counts, found = *_bounded(counted, counts, MAX_ALL_WEIGHTS // (num_classes + 1)), counts.shape[1]
         fitted = fit_head(counts, np.asarray(sample.labels), sample.groups, num_classes, seed)
@@ -154,7 +159,7 @@ class Ngrams(WidePath):
         parts_used = np.split(fitted.head.squares > 0, bounds[:-1])
         smaller = [pruned(stream.known, used) for stream, used in zip(counted, parts_used, strict=True)]
         indices = [
-            StreamIndex.of_vocabulary(stream.parts, stream.pairs, known)
+            StreamIndex.of_vocabulary(stream.parts, stream.pairs, known, stream.left_out)
             for stream, (known, _) in zip(counted, smaller, strict=True)
         ]
         path = cls(fields, num_classes, streams=[index.settings() for index in indices])
@@ -179,8 +184,16 @@ def _notes(fitted: int, rows: int, kept: int, found: int) -> list[str]:
     return lines
 
 
-def _streams(train: Split, fields: Sequence[FieldSpec]) -> list[tuple[list[Part], int]]:
-    """Return the parts of each stream, and the largest n of its n-grams."""
+class _Plan(NamedTuple):
+    """A stream that is to be counted. `longest`: largest n of its n-grams. `left_out`: see `StreamIndex`."""
+
+    parts: list[Part]
+    longest: int
+    left_out: int | None = None
+
+
+def _streams(train: Split, fields: Sequence[FieldSpec]) -> list[_Plan]:
+    """Return the streams that are read of the fields."""
     single: list[Part] = []
     bags: list[Part] = []
     for field in token_specs(fields):
@@ -195,9 +208,25 @@ def _streams(train: Split, fields: Sequence[FieldSpec]) -> list[tuple[list[Part]
         longest = [LONGEST["several"]] * len(single)
     else:
         longest = [LONGEST["small" if part.size <= SMALL_VOCABULARY else "large"] for part in single]
-    streams = [([part], n) for part, n in zip(single, longest, strict=True)]
-    streams += [([part], 1) for part in bags]
-    return streams + [([one, other], LONGEST["pair"]) for one, other in combinations(single[:MAX_PAIRED], 2)]
+    streams = [_Plan([part], n) for part, n in zip(single, longest, strict=True)]
+    if any(field["kind"] == "parents" for field in fields):
+        streams = [of_tree for stream in streams for of_tree in _tree_streams(stream, train.sequences)]
+    streams += [_Plan([part], 1) for part in bags]
+    return streams + [_Plan([one, other], LONGEST["pair"]) for one, other in combinations(single[:MAX_PAIRED], 2)]
+
+
+def _tree_streams(nodes: _Plan, sequences: Ragged) -> list[_Plan]:
+    """Return the streams of the nodes of trees.
+
+    A label that all inner nodes share tells nothing. Without these nodes, words that follow one another in the text do
+    so in the stream. A pair of this label and a word would be the word again.
+    """
+    (part,) = nodes.parts
+    empty = placeholder(part.ids(sequences), parent_places(sequences))
+    if empty is not None:
+        return [nodes._replace(left_out=empty)]
+    parent = Part(part.field, part.size + 1, is_parent=True)
+    return [nodes, _Plan([parent, part], LONGEST["parent"])]
 
 
 def _bounded(counted: list[_Counted], counts: Any, most: int) -> tuple[list[_Counted], Any]:
@@ -218,14 +247,20 @@ def _bounded(counted: list[_Counted], counts: Any, most: int) -> tuple[list[_Cou
 class _Counted(NamedTuple):
     parts: list[Part]
     pairs: Pairs | None
+    left_out: int | None
     known: Vocabulary
     counts: Any  # (N, V) sparse
 
 
-def _count(parts: list[Part], sequences: Ragged, longest: int, most: int) -> _Counted:
+def _count(stream: _Plan, sequences: Ragged, most: int) -> _Counted:
     """Count the n-grams of a stream in the sequences."""
+    parts = stream.parts
     ids, offsets, pairs = parts[0].ids(sequences), np.asarray(sequences.offsets), None
     size = parts[0].size
+    if stream.left_out is not None:
+        stays = ids != stream.left_out
+        offsets = np.append(0, np.cumsum(stays))[offsets]
+        ids = ids[stays]
     if ids.ndim == 2:
         offsets = np.append(0, np.cumsum((ids > 0).sum(axis=1)))[offsets]
         ids = ids[ids > 0]
@@ -238,4 +273,5 @@ def _count(parts: list[Part], sequences: Ragged, longest: int, most: int) -> _Co
         ids = np.where(is_kept, np.cumsum(is_kept), 0)[place]
         pairs = Pairs(distinct[is_kept] // width, distinct[is_kept] % width)
         size = len(pairs.first) + 1
-    return _Counted(parts, pairs, *count_new(Stream(ids, offsets, size, longest), most))
+    counted = count_new(Stream(ids, offsets, size, stream.longest), most)
+    return _Counted(parts, pairs, stream.left_out, *counted)

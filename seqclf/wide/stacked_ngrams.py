@@ -11,6 +11,7 @@ from seqclf.models.running_state import State
 from seqclf.wide.exact_table import MAX_TOKEN, PRIME, ExactTable
 from seqclf.wide.ngram_counts import begin_mark
 from seqclf.wide.stream_index import Part, StreamIndex
+from seqclf.wide.tree_nodes import compacted
 
 MAX_VALUES = 1024  # values of all streams that are read together, for each token
 
@@ -19,8 +20,8 @@ class StackedNgrams(nn.Module):
     """N-grams with a linear head, equal to `Ngrams` but for rounding.
 
     The graph of `Ngrams` has a hundred operators a stream, and event tables have dozens of streams: the export took
-    minutes. Here the S streams of ids are one tensor (S, B, T). Bags keep their own look-ups, because they have as many
-    values as their rows happen to have.
+    minutes. Here the S streams of ids are one tensor (S, B, T). Streams of n = 1 keep their own look-ups: bags have as
+    many values as their rows happen to have, and trees have one stream of pairs of a parent and a child.
 
     Args:
         indices: Index of each stream.
@@ -32,6 +33,7 @@ class StackedNgrams(nn.Module):
     weights: Tensor
     bias: Tensor
     sizes: Tensor
+    left_out: Tensor
     unigrams: Tensor
     unigram_starts: Tensor
 
@@ -61,6 +63,10 @@ class StackedNgrams(nn.Module):
             (self.pairs if len(numbers) == 2 else self.singles).append((place, numbers))
         self.pair_tables = StackedTables(index.pair_table for index in streams if index.pair_table is not None)
         self.register_buffer("sizes", torch.tensor([index.size for index in streams])[:, None, None])
+        # A stream that keeps all tokens has -1, which is not an id.
+        left_out = [-1 if index.left_out is None else index.left_out for index in streams]
+        self.leaves_out = any(index.left_out is not None for index in streams)
+        self.register_buffer("left_out", torch.tensor(left_out, dtype=torch.int64)[:, None, None])
         lengths = [len(index.unigrams) for index in streams]
         self.register_buffer("unigram_starts", _starts(lengths)[:, None, None])
         self.register_buffer("unigrams", torch.cat([index.unigrams for index in streams] or [torch.zeros(0)]))
@@ -81,7 +87,7 @@ class StackedNgrams(nn.Module):
         return self.step(fields, lengths, states)[0]
 
     def chunk_states(self) -> list[State]:
-        """Return the states of `Ngrams`."""
+        """Return the states of `Ngrams` before it tells whether chunks can be read."""
         return self.states
 
     def step(
@@ -106,9 +112,14 @@ class StackedNgrams(nn.Module):
         """Return the sums with the n-grams of a chunk, those that end with the mark, and the new contexts."""
         ids = self._ids(fields)
         padding = self.sizes + 2
-        inside = torch.arange(ids.shape[2], device=ids.device) < lengths[:, None]
+        lengths = lengths[None, :, None]  # (S, B, 1) where streams leave tokens out
+        inside = torch.arange(ids.shape[2], device=ids.device) < lengths
+        if self.leaves_out:
+            stays = inside & (ids != self.left_out)
+            ids, lengths = compacted(ids, stays), stays.sum(dim=2, keepdim=True)
+            inside = torch.arange(ids.shape[2], device=ids.device) < lengths
         ids = torch.cat([self._before(contexts), torch.where(inside, ids, padding), self._column(padding, ids)], dim=2)
-        end = lengths[:, None] + self.context
+        end = lengths + self.context
         is_end = torch.arange(ids.shape[2], device=ids.device) == end
         marked = torch.where(is_end, begin_mark(self.sizes) + 1, ids)
         numbers = self._unigrams(marked)
@@ -117,9 +128,10 @@ class StackedNgrams(nn.Module):
         for n, table in enumerate(self.tables, start=1):
             count = self.counts[n]
             numbers = table(numbers[:count, :, :-1], marked[:count, :, n:])
-            sums = self._add(sums, torch.where(is_end[:, self.context :], 0, numbers[:, :, self.context - n :]), n)
-            ends = self._add(ends, numbers.gather(2, (end - n).expand(count, -1, -1)), n)
-        last = (lengths[:, None] + torch.arange(self.context, device=ids.device)).expand(len(self.order), -1, -1)
+            in_chunk = torch.where(is_end[:count, :, self.context :], 0, numbers[:, :, self.context - n :])
+            sums = self._add(sums, in_chunk, n)
+            ends = self._add(ends, numbers.gather(2, (end - n)[:count].expand(count, -1, -1)), n)
+        last = (lengths + torch.arange(self.context, device=ids.device)).expand(len(self.order), -1, -1)
         after = (ids.gather(2, last) + 1).to(torch.float32)
         by_stream = {place: after[row] for row, place in enumerate(self.order)}
         return sums, ends, [by_stream[place][:, self.context - own :] for place, own in self._carried()]

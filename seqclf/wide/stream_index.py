@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqclf.data.field_spec import PARENTS
 from seqclf.data.ragged import Ragged
 from seqclf.wide.exact_table import ExactTable, slots_for
 from seqclf.wide.ngram_counts import Vocabulary, begin_mark
+from seqclf.wide.tree_nodes import compacted, ids_above, parent_places
 
 BINS = 8  # quantile bins of a number
 
@@ -27,16 +29,19 @@ class Part(nn.Module):
     """One id of each token, from a field: the id of a category, the ids of a bag, or the bin of a channel of a number.
 
     `size`: exclusive upper bound of the ids. `channel`: index in a number field, None for other kinds of fields.
+    `is_parent`: True for the id of the parent of each node of a tree. The largest id, `size` - 1, then stands above the
+    root.
     """
 
     edges: Tensor
     size: int
 
-    def __init__(self, field: str, size: int, channel: int | None = None):
+    def __init__(self, field: str, size: int, channel: int | None = None, is_parent: bool = False):
         super().__init__()
         self.field = field
         self.size = size
         self.channel = channel
+        self.is_parent = is_parent
         self.register_buffer("edges", torch.zeros(0 if channel is None else size - 1))
 
     @classmethod
@@ -53,11 +58,14 @@ class Part(nn.Module):
         return self.field if self.channel is None else f"{self.field}[{self.channel}]"
 
     def settings(self) -> dict[str, Any]:
-        return {"field": self.field, "size": self.size, "channel": self.channel}
+        of_tree = {"is_parent": True} if self.is_parent else {}
+        return {"field": self.field, "size": self.size, "channel": self.channel, **of_tree}
 
     def forward(self, fields: Mapping[str, Tensor]) -> Tensor:
         """Return ids (B, T) int64, or (B, T, K) for a bag."""
         values = fields[self.field]
+        if self.is_parent:
+            return ids_above(values.long(), fields[PARENTS].long(), self.size - 1)
         if self.channel is None:
             return values.long()  # encoders give int32 ids, and the key of a pair of ids would overflow
         return (values[..., self.channel, None] >= self.edges).sum(dim=-1)
@@ -65,6 +73,9 @@ class Part(nn.Module):
     def ids(self, sequences: Ragged) -> np.ndarray:
         """Return the ids (S,) int64 of the tokens, (S, K) of a bag."""
         values = np.asarray(sequences.fields[self.field])
+        if self.is_parent:
+            above = parent_places(sequences)
+            return np.where(above >= 0, values[above].astype(np.int64), self.size - 1)
         if self.channel is None:
             return values.astype(np.int64)
         return np.searchsorted(self.edges.numpy(), values[:, self.channel], side="right")
@@ -74,29 +85,35 @@ class StreamIndex(nn.Module):
     """Numbers of the n-grams of one stream of ids: its part, or the pairs of its two parts in a token.
 
     `parts`: settings of `Part`. `pairs`: number of distinct pairs, 0 for a single part. `grams`: number of n-grams of
-    each n from 1.
+    each n from 1. `left_out`: id of tokens that the stream leaves out, so that the tokens around them are neighbours;
+    None to keep all.
     """
 
     unigrams: Tensor
     size: int
     grams: list[int]
 
-    def __init__(self, parts: Sequence[Mapping[str, Any]], pairs: int, grams: Sequence[int]):
+    def __init__(
+        self, parts: Sequence[Mapping[str, Any]], pairs: int, grams: Sequence[int], left_out: int | None = None
+    ):
         super().__init__()
         made = [Part(**part) for part in parts]
         self.parts = nn.ModuleList(made)
         self.pairs = pairs
         self.grams = list(grams)
+        self.left_out = left_out
         self.pair_table = table_of_size(pairs) if pairs else None
         self.size = pairs + 1 if pairs else made[0].size
         self.register_buffer("unigrams", torch.zeros(self.size + 3, dtype=torch.int32))
         self.tables = nn.ModuleList(table_of_size(count) for count in grams[1:])
 
     @classmethod
-    def of_vocabulary(cls, parts: Sequence[Part], pairs: Pairs | None, known: Vocabulary) -> StreamIndex:
+    def of_vocabulary(
+        cls, parts: Sequence[Part], pairs: Pairs | None, known: Vocabulary, left_out: int | None = None
+    ) -> StreamIndex:
         """Return the index of a vocabulary. `pairs`: distinct pairs of ids of two parts, None for one part."""
         count = 0 if pairs is None else len(pairs.first)
-        index = cls([part.settings() for part in parts], count, [len(level) for level in known.levels])
+        index = cls([part.settings() for part in parts], count, [len(level) for level in known.levels], left_out)
         index.parts = nn.ModuleList(parts)
         if pairs is not None:
             index.pair_table = ExactTable.of_pairs(*pairs)
@@ -107,12 +124,25 @@ class StreamIndex(nn.Module):
 
     def settings(self) -> dict[str, Any]:
         parts = [part.settings() for part in self.parts]  # type: ignore[operator]
-        return {"parts": parts, "pairs": self.pairs, "grams": self.grams}
+        of_tree = {} if self.left_out is None else {"left_out": self.left_out}
+        return {"parts": parts, "pairs": self.pairs, "grams": self.grams, **of_tree}
 
     @property
     def title(self) -> str:
         """Names of the parts."""
+        if self.joins_parents:
+            return "parent > child"
         return " & ".join(part.title for part in self.parts)  # type: ignore[misc]
+
+    @property
+    def joins_parents(self) -> bool:
+        """True for a stream of pairs of a parent and a child in a tree."""
+        return bool(self.parts[0].is_parent)
+
+    @property
+    def needs_whole_rows(self) -> bool:
+        """True for a stream of trees, which cannot be read chunk by chunk."""
+        return self.joins_parents or self.left_out is not None
 
     @property
     def context(self) -> int:
@@ -140,6 +170,10 @@ class StreamIndex(nn.Module):
             ids = self.pair_table(ids, self.parts[1](fields))
         padding = self.size + 2
         inside = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+        if self.left_out is not None:
+            stays = inside & (ids != self.left_out)
+            ids, lengths = compacted(ids, stays), stays.sum(dim=1)
+            inside = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
         if ids.dim() == 3:
             ids = torch.where(inside[..., None] & (ids > 0), ids, padding).flatten(1)
         else:

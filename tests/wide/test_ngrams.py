@@ -96,7 +96,7 @@ def test_the_most_frequent_ngrams_are_kept_where_there_are_too_many():
 def test_logits_are_the_weighted_counts_of_the_fit(fitted, logits_of):
     fields, split, (path, *_) = fitted
     streams = ngrams._streams(split, fields)
-    counts = sparse.hstack([ngrams._count(parts, split.sequences, n, 10_000).counts for parts, n in streams]).tocsr()
+    counts = sparse.hstack([ngrams._count(stream, split.sequences, 10_000).counts for stream in streams]).tocsr()
     head = fit_head(counts, split.labels, None, 3, 0).head
     np.testing.assert_allclose(logits_of(path, split.sequences), head.logits(counts), rtol=2e-6, atol=2e-6)
 
