@@ -48,6 +48,10 @@ class Vocabulary:
     def __len__(self) -> int:
         return sum(map(len, self.levels))
 
+    def sizes(self) -> np.ndarray:
+        """Return n of each n-gram (V,)."""
+        return np.repeat(np.arange(1, len(self.levels) + 1), [len(level) for level in self.levels])
+
 
 def pruned(vocabulary: Vocabulary, is_kept: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
     """Return the vocabulary without the n-grams that are not kept, and a mask (V,) of those that it still has.

@@ -16,7 +16,7 @@ from seqclf.data.storage.store import Split, sampled_rows, subset
 from seqclf.models.running_state import State
 from seqclf.wide.ngram_counts import Stream, Vocabulary, count_new, pruned
 from seqclf.wide.path import FittedPath, WidePath
-from seqclf.wide.sparse_head import fit_head
+from seqclf.wide.sparse_head import Counts, fit_head
 from seqclf.wide.stacked_ngrams import StackedNgrams
 from seqclf.wide.stream_index import Pairs, Part, StreamIndex
 from seqclf.wide.tree_nodes import parent_places, placeholder
@@ -153,7 +153,8 @@ class Ngrams(WidePath):
         counted = [_count(stream, sample.sequences, most) for stream in streams]
         counts = sparse.hstack([stream.counts for stream in counted]).tocsr()
         counted, counts, found = *_bounded(counted, counts, MAX_ALL_WEIGHTS // (num_classes + 1)), counts.shape[1]
-        fitted = fit_head(counts, np.asarray(sample.labels), sample.groups, num_classes, seed)
+        is_unigram = np.concatenate([stream.known.sizes() == 1 for stream in counted])
+        fitted = fit_head(Counts(counts, is_unigram), np.asarray(sample.labels), sample.groups, num_classes, seed)
         bounds = np.cumsum([len(stream.known) for stream in counted])
         # N-grams in too few rows leave the vocabulary.
         parts_used = np.split(fitted.head.squares > 0, bounds[:-1])

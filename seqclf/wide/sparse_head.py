@@ -1,12 +1,14 @@
 """Linear head on counts of n-grams: weights by inverse document frequency, and a convex fit that held-out rows choose.
 
 The value of n-gram g in a row is tf·idf / sqrt(sum of idf² over the occurrences of known n-grams). So the logits are
-sums over occurrences, divided by one number of the row, and can be computed token by token.
+sums over occurrences, divided by one number of the row, and can be computed token by token. The idf of single tokens
+may count twice, so that the penalty spares them: held-out rows choose. Most words tell more than their neighbourhood.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from seqclf.wide.scales import choose_scales
 SVM_COSTS = (0.05, 0.3, 2.0)
 LOGISTIC_COSTS = (3.0, 30.0)  # for two classes alone: a multinomial fit takes 30 times as long and gains a hundredth
 MIN_ROWS = (1, 2)  # rows that an n-gram must be in
+UNIGRAM_WEIGHT = 2.0  # factor of the idf of single tokens that is tried beside 1
 FOLDS = 5
 # Work is the time of a fit: non-zeros, and ROW_WORK for each row, times classes.
 ROW_WORK = 10  # non-zeros that take as long as the rest of the work on a row; many short rows took minutes without it
@@ -30,11 +33,27 @@ UNSEEN_MARGIN = 1.0  # distance below the lowest logit of a row, for classes tha
 
 
 class Candidate(NamedTuple):
-    """Settings of a fit. `kind`: "svm" or "logistic". `cost`: C of scikit-learn. `min_rows`: rows of an n-gram."""
+    """Settings of a fit.
+
+    `kind`: "svm" or "logistic". `cost`: C of scikit-learn. `min_rows`: rows of an n-gram. `unigram_weight`: factor of
+    the idf of single tokens.
+    """
 
     kind: str
     cost: float
     min_rows: int
+    unigram_weight: float = 1.0
+
+
+class Counts(NamedTuple):
+    """Counts (N, V) of n-grams, sparse. `is_unigram`: (V,) True for single tokens."""
+
+    matrix: Any
+    is_unigram: np.ndarray
+
+    def rows(self, chosen: np.ndarray) -> Counts:
+        """Return some rows, by numbers or by a mask."""
+        return self._replace(matrix=self.matrix[chosen])
 
 
 @dataclass(frozen=True)
@@ -71,8 +90,8 @@ class FittedHead(NamedTuple):
     rows: int
 
 
-def fit_head(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int) -> FittedHead:
-    """Fit a head to counts (N, V) of n-grams and labels (N,).
+def fit_head(counts: Counts, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int) -> FittedHead:
+    """Fit a head to counts of n-grams and labels (N,).
 
     Folds of the rows choose between the candidates by log loss, with the scales of the weights and of the bias that
     give the lowest one. Two scales find rare classes, which a linear SVM of few rows leaves far below the others.
@@ -81,23 +100,29 @@ def fit_head(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classes
     rows = _sampled(counts, labels, classes, MAX_WORK, seed)
     if len(rows) == len(labels):
         return _fit_rows(counts, labels, groups, classes, seed)
-    fitted = _fit_rows(counts[rows], labels[rows], None if groups is None else groups[rows], classes, seed)
+    fitted = _fit_rows(counts.rows(rows), labels[rows], None if groups is None else groups[rows], classes, seed)
     held_out = np.full((len(labels), classes), np.nan)
     held_out[rows] = fitted.held_out
     return fitted._replace(held_out=held_out)
 
 
-def _fit_rows(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int) -> FittedHead:
+def _fit_rows(counts: Counts, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int) -> FittedHead:
     fold = _folds(len(labels), groups, seed)
     work = _work(counts, classes).sum()
     first = range(FOLDS if work <= MAX_WORK_OF_GRID else 1)
     few = _sampled(counts, labels, classes, MAX_WORK_OF_CHOICE, seed)
-    part = counts if len(few) == len(labels) else counts[few]
-    outputs = {
-        candidate: _held_out(part, labels[few], fold[few], classes, first, candidate)
-        for candidate in _candidates(classes)
-    }
-    chosen = min(outputs, key=lambda candidate: _scales(outputs[candidate], labels[few])[0])
+    part = counts if len(few) == len(labels) else counts.rows(few)
+    outputs: dict[Candidate, np.ndarray] = {}
+
+    def best_of(candidates: Sequence[Candidate]) -> Candidate:
+        for candidate in candidates:
+            if candidate not in outputs:
+                outputs[candidate] = _held_out(part, labels[few], fold[few], classes, first, candidate)
+        return min(candidates, key=lambda candidate: _scales(outputs[candidate], labels[few])[0])
+
+    chosen = best_of(_candidates(classes))
+    if not counts.is_unigram.all():
+        chosen = best_of([chosen, chosen._replace(unigram_weight=UNIGRAM_WEIGHT)])
     terms = outputs[chosen]
     if len(few) < len(labels):
         terms = _held_out(counts, labels, fold, classes, first, chosen)
@@ -110,7 +135,7 @@ def _fit_rows(counts: Any, labels: np.ndarray, groups: np.ndarray | None, classe
     return FittedHead(head, chosen, terms[0] * scale + terms[1] * scale_of_bias, len(labels))
 
 
-def _sampled(counts: Any, labels: np.ndarray, classes: int, most: float, seed: int) -> np.ndarray:
+def _sampled(counts: Counts, labels: np.ndarray, classes: int, most: float, seed: int) -> np.ndarray:
     """Return the ascending rows of a random sample whose work is at most `most`.
 
     One row of each class is in it in any case, so that no class is lost.
@@ -124,9 +149,9 @@ def _sampled(counts: Any, labels: np.ndarray, classes: int, most: float, seed: i
     return np.sort(order[chosen])
 
 
-def _work(counts: Any, classes: int) -> np.ndarray:
+def _work(counts: Counts, classes: int) -> np.ndarray:
     """Return the work (N,) of a fit on each row."""
-    return (np.diff(counts.indptr).astype(np.int64) + ROW_WORK) * classes
+    return (np.diff(counts.matrix.indptr).astype(np.int64) + ROW_WORK) * classes
 
 
 def _candidates(classes: int) -> list[Candidate]:
@@ -144,14 +169,14 @@ def _folds(rows: int, groups: np.ndarray | None, seed: int) -> np.ndarray:
 
 
 def _held_out(
-    counts: Any, labels: np.ndarray, fold: np.ndarray, classes: int, folds: range, candidate: Candidate
+    counts: Counts, labels: np.ndarray, fold: np.ndarray, classes: int, folds: range, candidate: Candidate
 ) -> np.ndarray:
     """Return both terms (2, N, C) of the logits of rows that their folds left out, NaN in the other rows."""
     terms = np.full((2, len(labels), classes), np.nan)
     for number in folds:
         out = fold == number
         if out.any() and not out.all():
-            terms[:, out] = _fit(counts[~out], labels[~out], classes, candidate).terms(counts[out])
+            terms[:, out] = _fit(counts.rows(~out), labels[~out], classes, candidate).terms(counts.matrix[out])
     return terms
 
 
@@ -161,17 +186,19 @@ def _scales(terms: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
     return choose_scales(terms[:, rows], labels[rows], np.ones(2))
 
 
-def _fit(counts: Any, labels: np.ndarray, classes: int, candidate: Candidate) -> SparseHead:
+def _fit(counts: Counts, labels: np.ndarray, classes: int, candidate: Candidate) -> SparseHead:
     """Fit one candidate. The n-grams known to it are those of these rows."""
     from scipy import sparse
 
-    rows_of = np.bincount(counts.indices, minlength=counts.shape[1])  # a row has each of its n-grams once
+    matrix = counts.matrix
+    rows_of = np.bincount(matrix.indices, minlength=matrix.shape[1])  # a row has each of its n-grams once
     known = rows_of >= candidate.min_rows
     idf = np.where(known, np.log((1 + len(labels)) / (1 + rows_of)) + 1, 0.0)
-    norm = np.sqrt(np.maximum(counts @ idf**2, np.finfo(np.float64).tiny))
-    features = sparse.diags(1 / norm) @ counts @ sparse.diags(idf)
+    idf = np.where(counts.is_unigram, candidate.unigram_weight, 1.0) * idf
+    norm = np.sqrt(np.maximum(matrix @ idf**2, np.finfo(np.float64).tiny))
+    features = sparse.diags(1 / norm) @ matrix @ sparse.diags(idf)
     present = np.unique(labels)
-    weights, bias = np.zeros((counts.shape[1], classes)), np.full(classes, -1.0)
+    weights, bias = np.zeros((matrix.shape[1], classes)), np.full(classes, -1.0)
     if len(present) > 1:
         directions, offsets = _estimate(features.tocsr(), labels, candidate)
         if len(present) == 2:  # scikit-learn gives the second class alone

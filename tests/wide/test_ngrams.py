@@ -14,7 +14,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.wide import ngram_counts, ngrams, sparse_head, stacked_ngrams
 from seqclf.wide.ngram_counts import Stream, count_new, pruned
 from seqclf.wide.ngrams import Ngrams
-from seqclf.wide.sparse_head import fit_head
+from seqclf.wide.sparse_head import Counts, fit_head
 
 LETTERS = {"name": "letter", "kind": "category", "size": 6}
 NUMBER = {"name": "amount", "kind": "number", "width": 2}
@@ -96,9 +96,24 @@ def test_the_most_frequent_ngrams_are_kept_where_there_are_too_many():
 def test_logits_are_the_weighted_counts_of_the_fit(fitted, logits_of):
     fields, split, (path, *_) = fitted
     streams = ngrams._streams(split, fields)
-    counts = sparse.hstack([ngrams._count(stream, split.sequences, 10_000).counts for stream in streams]).tocsr()
-    head = fit_head(counts, split.labels, None, 3, 0).head
+    counted = [ngrams._count(stream, split.sequences, 10_000) for stream in streams]
+    counts = sparse.hstack([stream.counts for stream in counted]).tocsr()
+    is_unigram = np.concatenate([stream.known.sizes() == 1 for stream in counted])
+    head = fit_head(Counts(counts, is_unigram), split.labels, None, 3, 0).head
     np.testing.assert_allclose(logits_of(path, split.sequences), head.logits(counts), rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize(("told_by", "weight"), [("tokens", 2.0), ("pairs", 1.0)])
+def test_single_tokens_weigh_more_where_they_tell_the_class(told_by, weight):
+    generator = np.random.default_rng(0)
+    ids, labels = generator.integers(1, 60, (600, 10)), generator.integers(0, 2, 600)
+    if told_by == "tokens":  # words up to 30 are twice as frequent in one class
+        ids = np.where((ids > 30) & (labels[:, None] == 1) & (generator.random(ids.shape) < 0.5), ids - 30, ids)
+    else:
+        ids[:, 1] = np.where(labels == 1, ids[:, 0], ids[:, 1])
+    known, matrix = count_new(Stream(ids.ravel(), np.arange(0, 6001, 10), 61, 3), 100_000)
+    fitted = fit_head(Counts(matrix, known.sizes() == 1), labels, None, 2, 0)
+    assert fitted.candidate.unigram_weight == weight
 
 
 def test_logits_of_a_row_alone_are_those_in_a_batch(fitted, logits_of):
@@ -167,10 +182,10 @@ def test_the_fit_is_deterministic(fitted):
 
 
 def test_held_out_logits_are_of_fits_without_the_row(rows_of, labels_of, split_of, logits_of):
-    """A third of the labels is drawn at random, so that only a fit on the row itself could tell them."""
+    """Half of the labels are drawn at random, so that only a fit on the row itself could tell them."""
     rng = np.random.default_rng(3)
     sequences = rows_of(rng, 300, [LETTERS])
-    is_random = rng.random(300) < 1 / 3
+    is_random = rng.random(300) < 1 / 2
     labels = np.where(is_random, rng.integers(0, 2, 300), labels_of(sequences, 2))
     path, held_out, _ = Ngrams.fit(split_of(sequences, labels), [LETTERS], 2, 0)
     own = (logits_of(path, sequences).numpy().argmax(axis=1) == labels)[is_random].mean()
