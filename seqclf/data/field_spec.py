@@ -54,7 +54,8 @@ class NumberSpec(TypedDict):
     standard deviation of each channel within sequences, at most 1. The noise of training is proportional to it. If the
     spec lacks `within`, it is 1 for every channel. `constant`: list with True for each channel that has the same value
     in all tokens of a sequence, such as the level of the sequence. If the spec lacks `constant`, there is no such
-    channel.
+    channel. `masked`: number W of values that may be missing. They are the first W channels, and the next W are their
+    masks: 1 where the value is present. If the spec lacks `masked`, there are no masks.
     """
 
     name: str
@@ -63,6 +64,7 @@ class NumberSpec(TypedDict):
     scaled: NotRequired[list[bool]]
     within: NotRequired[list[float]]
     constant: NotRequired[list[bool]]
+    masked: NotRequired[int]
 
 
 class ParentsSpec(TypedDict):

@@ -1,8 +1,9 @@
 """Wide path of pooled statistics: what the values of a sequence are on the whole, in steps, and a ridge head.
 
-Six statistics of each channel are read: mean, deviation, lowest, highest, first and last value. Each of them is a
-feature, and so are soft comparisons of it with quantiles of the training rows. So the head adds up a function of each
-statistic that need not be a straight line, as boosted trees of depth one would.
+Six statistics of each channel are read: mean, deviation, lowest, highest, first and last value. Values that a mask marks
+as missing count for none of them. Each statistic is a feature, and so are soft comparisons of it with quantiles of the
+training rows. So the head adds up a function of each statistic that need not be a straight line, as boosted trees of
+depth one would.
 """
 
 from __future__ import annotations
@@ -28,9 +29,15 @@ OUTER = 0.01  # part of the training rows at each end that does not count for me
 
 
 class Pooled(NamedTuple):
-    """Statistics of the tokens read so far. `tokens`: (B, 1). The others: (B, D), float64."""
+    """Statistics of the tokens read so far, float64.
+
+    `tokens`: (B, 1) number of tokens. `seen`: (B, D) number of values of each channel that are not missing. The others:
+    (B, D) statistics of these. Without such values, `lowest` and `highest` are the largest and the lowest float32, and
+    the others are 0.
+    """
 
     tokens: Tensor
+    seen: Tensor
     mean: Tensor
     deviation: Tensor
     lowest: Tensor
@@ -40,19 +47,26 @@ class Pooled(NamedTuple):
 
     def joined(self, later: Pooled) -> Pooled:
         """Return the statistics of these tokens and of `later` ones. Either may have none."""
-        tokens = self.tokens + later.tokens
-        part = later.tokens / tokens.clamp(min=1)
+        seen = self.seen + later.seen
+        part = later.seen / seen.clamp(min=1)
         step = later.mean - self.mean
         variance = (1 - part) * self.deviation**2 + part * later.deviation**2 + part * (1 - part) * step**2
         return Pooled(
-            tokens,
+            self.tokens + later.tokens,
+            seen,
             self.mean + part * step,
             variance.sqrt(),
             torch.minimum(self.lowest, later.lowest),
             torch.maximum(self.highest, later.highest),
-            torch.where(self.tokens > 0, self.first, later.first),
-            torch.where(later.tokens > 0, later.last, self.last),
+            torch.where(self.seen > 0, self.first, later.first),
+            torch.where(later.seen > 0, later.last, self.last),
         )
+
+    def columns(self) -> Tensor:
+        """Return the statistics of the channels and the log number of tokens (B, 6 D + 1)."""
+        of_values = [self.mean, self.deviation, self.lowest, self.highest, self.first, self.last]
+        known = [torch.where(self.seen > 0, values, 0) for values in of_values]
+        return torch.cat([*known, self.tokens.clamp(min=1).log()], dim=1)
 
 
 class Statistics(FeaturePath):
@@ -76,6 +90,7 @@ class Statistics(FeaturePath):
         pooled = pooled_features(width)
         super().__init__(numbers, num_classes, size=pooled * (1 + steps))
         self.width, self.steps = width, steps
+        self.masked = [field.get("masked", 0) for field in numbers]
         self.register_buffer("center", torch.zeros(pooled))
         self.register_buffer("spread", torch.ones(pooled))
         self.register_buffer("quantiles", torch.zeros(pooled, steps))
@@ -90,7 +105,7 @@ class Statistics(FeaturePath):
 
     def statistics(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return the statistics (B, 6 D + 1) float64 of whole sequences. The last one is the log length."""
-        return as_columns(self._pool(fields, lengths))
+        return self._pool(fields, lengths).columns()
 
     def compared(self, statistics: Tensor) -> Tensor:
         """Return the features (B, F) float64 of statistics (B, 6 D + 1)."""
@@ -110,25 +125,29 @@ class Statistics(FeaturePath):
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk of tokens. See `WidePath.step`."""
         pooled = Pooled(*(state.double() for state in states)).joined(self._pool(fields, lengths))
-        return self.head(self.compared(as_columns(pooled))), [state.float() for state in pooled]
+        return self.head(self.compared(pooled.columns())), [state.float() for state in pooled]
 
     def _pool(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Pooled:
-        values = torch.cat([fields[name] for name in self.names], dim=-1).clamp(-MAX_VALUE, MAX_VALUE)
-        positions = torch.arange(values.shape[1], device=values.device)
-        valid = (positions < lengths[:, None])[:, :, None]
+        numbers = [fields[name] for name in self.names]
+        values = torch.cat(numbers, dim=-1).clamp(-MAX_VALUE, MAX_VALUE)
+        is_token = (torch.arange(values.shape[1], device=values.device) < lengths[:, None])[:, :, None]
+        present = torch.cat([_present(part, masked) for part, masked in zip(numbers, self.masked, strict=True)], dim=-1)
+        valid = is_token & present
         exact = torch.where(valid, values, 0).double()
-        count = lengths[:, None].double()
-        mean = exact.sum(dim=1) / count.clamp(min=1)
+        order = valid.long().cumsum(dim=1)
+        seen = order[:, -1:]
+        counts = seen[:, 0].double()
+        mean = exact.sum(dim=1) / counts.clamp(min=1)
         centred = torch.where(valid, exact - mean[:, None], 0)
-        is_last = (positions == lengths[:, None] - 1)[:, :, None]
         return Pooled(
-            count,
+            lengths[:, None].double(),
+            counts,
             mean,
-            (centred.square().sum(dim=1) / count.clamp(min=1)).sqrt(),
+            (centred.square().sum(dim=1) / counts.clamp(min=1)).sqrt(),
             torch.where(valid, values, -LOWEST).amin(dim=1).double(),
             torch.where(valid, values, LOWEST).amax(dim=1).double(),
-            exact[:, 0],
-            torch.where(is_last, exact, 0).sum(dim=1),
+            torch.where(order == 1, exact, 0).sum(dim=1),
+            torch.where(order == seen, exact, 0).sum(dim=1),
         )
 
     @classmethod
@@ -161,10 +180,10 @@ class Statistics(FeaturePath):
         return torch.ones(features.shape[1], dtype=torch.float64)
 
 
-def as_columns(pooled: Pooled) -> Tensor:
-    """Return statistics as one tensor (B, 6 D + 1) float64. The last one is the log length."""
-    tokens, *others = pooled
-    return torch.cat([*others, tokens.clamp(min=1).log()], dim=1)
+def _present(values: Tensor, masked: int) -> Tensor:
+    """(B, T, D) True where a value (B, T, D) is not missing. `masked`: see `NumberSpec`."""
+    masks = values[..., masked : 2 * masked] > 0
+    return torch.cat([masks, torch.ones_like(values[..., masked:], dtype=torch.bool)], dim=-1)
 
 
 def pooled_features(width: int) -> int:

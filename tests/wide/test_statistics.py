@@ -1,5 +1,7 @@
 """The wide path of pooled statistics: exact under padding, equal chunk by chunk, finite for any row, and not linear."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from seqclf.wide.statistics import Statistics
 FIELDS = [
     {"name": "token", "kind": "category", "size": 5},
     {"name": "value", "kind": "number", "width": 2},
-    {"name": "other", "kind": "number", "width": 1},
+    {"name": "other", "kind": "number", "width": 2, "masked": 1},  # a value and its mask
 ]
 
 
@@ -37,14 +39,18 @@ def test_a_class_on_both_sides_of_another_is_found(fitted, train):
 
 
 def test_statistics_equal_those_of_numpy(fitted, train):
+    """Some rows have no value of the channel that has a mask."""
     sequences = train.sequences
     values = np.concatenate([sequences.fields["value"], sequences.fields["other"]], axis=1).astype(np.float64)
+    present = np.ones(values.shape, bool)
+    present[:, 2] = values[:, 3] > 0
     with torch.inference_mode():
         found = fitted.path.statistics(*padded(sequences, np.arange(len(sequences)))).numpy()
-    for row, tokens in enumerate(np.split(values, sequences.offsets[1:-1])):
-        pooled = [function(tokens, axis=0) for function in (np.mean, np.std, np.min, np.max)]
-        expected = np.concatenate([*pooled, tokens[0], tokens[-1], [np.log(len(tokens))]])
-        np.testing.assert_allclose(found[row], expected, rtol=0, atol=1e-12)
+    functions = (np.mean, np.std, np.min, np.max, lambda known: known[0], lambda known: known[-1])
+    for row, (start, stop) in enumerate(itertools.pairwise(sequences.offsets)):
+        known = [values[start:stop, channel][present[start:stop, channel]] for channel in range(4)]
+        expected = [function(channel) if len(channel) else 0 for function in functions for channel in known]
+        np.testing.assert_allclose(found[row], [*expected, np.log(stop - start)], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("garbage", [-1e4, float("nan"), float("inf")])

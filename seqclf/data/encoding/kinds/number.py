@@ -417,6 +417,8 @@ class NumberEncoder(NumberColumn):
             # model could memorize sequences by the exact digits of log-deviations and log-means.
             channels += [True] * 2 * self.width
         spec: NumberSpec = {"name": self.field.name, "kind": "number", "width": len(channels), "scaled": channels}
+        if self._has_mask:
+            spec["masked"] = self.width
         if self.levels is not None:
             spec["constant"] = [False] * (len(channels) - 2 * self.width) + [True] * 2 * self.width
         if (self.within < 1).any():

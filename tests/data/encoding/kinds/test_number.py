@@ -273,3 +273,13 @@ def test_only_scaled_channels_are_marked_as_such(options, scaled):
     (scaler,) = make_encoders([Field("x", "number", ("x",), width=2, options=options)]).values()
     assert scaler.spec()["scaled"] == scaled
     assert scaler.spec()["width"] == len(scaled)
+
+
+@pytest.mark.parametrize(
+    ("options", "masked"),
+    [({}, None), ({"missing": "last", "since": "tokens"}, 2), ({"missing": "mean", "mask": False}, None)],
+    ids=str,
+)
+def test_a_spec_tells_where_the_masks_are(options, masked):
+    (scaler,) = make_encoders([Field("x", "number", ("x",), width=2, options=options)]).values()
+    assert scaler.spec().get("masked") == masked
