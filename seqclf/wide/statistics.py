@@ -1,9 +1,9 @@
 """Wide path of pooled statistics: what the values of a sequence are on the whole, in steps, and a ridge head.
 
-Six statistics of each channel are read: mean, deviation, lowest, highest, first and last value. Values that a mask marks
-as missing count for none of them. Each statistic is a feature, and so are soft comparisons of it with quantiles of the
-training rows. So the head adds up a function of each statistic that need not be a straight line, as boosted trees of
-depth one would.
+Six statistics of each channel are read: mean, deviation, lowest, highest, first and last value. Values that a mask
+marks as missing count for none of them. Each statistic is a feature, and so are soft comparisons of it with quantiles
+of the training rows. So the head adds up a function of each statistic that need not be a straight line, as trees
+of depth one would do.
 """
 
 from __future__ import annotations
