@@ -28,9 +28,9 @@ from seqclf.evaluation.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.models.recurrent import Recurrent
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
 from seqclf.runs.hooks import Hooks
+from seqclf.runs.length_advice import length_advice
 from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
 from seqclf.runs.mix import fit_wide, mix_wide, path_kinds, save_mixture, without_mixture
 from seqclf.runs.order_ablation import ABLATION, check_one_process, shuffled_contender
@@ -274,29 +274,9 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
     clear_run_folder(config, dataset, run)
     weights = sum(weight.numel() for weight in task.parameters())
     console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {torch.get_num_threads()}")
-    if (advice := signal_advice(config["model"], dataset)) is not None:
-        console.print(advice, soft_wrap=True)
+    for line in length_advice(config["model"], config["batching"]["max_sequences"], dataset):
+        console.print(line, soft_wrap=True)
     return logger
-
-
-LONG_SIGNAL = 100  # tokens; from this median length on, strided convolutions save most of the time of training
-
-
-def signal_advice(model: Config, dataset: Dataset) -> str | None:
-    """Return a line of advice if a recurrent network reads every token of long signals, else None.
-
-    `model`: block `model` of the config. There is no advice for a unidirectional network. It may be meant for growing
-    sequences, which convolutions with strides do not read token by token.
-    """
-    median = float(np.median(dataset.splits["train"].sequences.lengths))
-    kinds = {field["kind"] for field in dataset.description()["fields"]}
-    is_recurrent = model.get("encoder", {}).get("_target_") == f"{Recurrent.__module__}.{Recurrent.__qualname__}"
-    if kinds != {"number"} or median < LONG_SIGNAL or not (is_recurrent and model.get("bidirectional")):
-        return None
-    return (
-        f"signals of {median:,.0f} tokens (median): model=conv_lstm shortens them by convolutions, and takes a half of "
-        "the time or less"
-    )
 
 
 def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
