@@ -36,6 +36,6 @@ def length_advice(model: Mapping[str, Any], rows: int | None, dataset: Dataset) 
     if rows and 2 * tokens <= BATCH_TOKENS and len(lengths) >= MANY_ROWS:
         larger = rows * 2 ** int(np.log2(BATCH_TOKENS / tokens))
         yield (
-            f"batches of {rows} rows hold {tokens:,.0f} tokens (mean): batching.max_sequences={larger} trains up to twice "
-            "as fast on a CPU"
+            f"batches of {rows} rows hold {tokens:,.0f} tokens (mean): batching.max_sequences={larger} trains up to "
+            "twice as fast on a CPU"
         )
