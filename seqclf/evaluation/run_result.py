@@ -69,8 +69,8 @@ class RunResult:
     evaluated checkpoint. `halting`: accuracy against tokens read, for a network that may halt before the end of a
     sequence. `refit`: the second training on train and validation, None if there was none. `padding_error`: largest
     change of a logit of the trained network with padding, None for a network that ignores padding (see the function
-    `padding_error`). `terms`: dict label → n-grams that speak for it, the strongest first, for a model with a wide path
-    of n-grams.
+    `padding_error`). `terms`: dict label → features that speak for it, the strongest first, for a model with a wide
+    path of n-grams or statistics.
 
     `ladder`: models on the same rows, from the lowest rung to the highest; empty if there is only one model.
     """

@@ -1,21 +1,38 @@
-"""N-grams of tokens that speak for a class."""
+"""Features of a wide path that speak for a class."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from seqclf.data.ragged import Ragged
 from seqclf.system.json_result import JsonResult
+
+MAX_TOKENS = 1_000_000  # tokens of the rows that are counted
+MAX_TERMS = 10  # features of a class
 
 
 @dataclass(frozen=True)
 class Term(JsonResult):
-    """An n-gram that speaks for a class.
+    """An n-gram or a statistic that speaks for a class.
 
-    `contribution`: amount that the n-gram adds to the logit of the class, minus the mean amount that it adds to the
-    logits of all classes, as a mean over the rows that are taken for the class. `rows`: number of these rows that hold
-    the n-gram.
+    `contribution`: amount that it adds to the logit of the class, minus the mean amount that it adds to the logits of
+    all classes, as a mean over the rows that are taken for the class. `rows`: number of these rows that hold the
+    n-gram, or of all these rows for a statistic.
     """
 
     text: str
     contribution: float
     rows: int
+
+
+def counted_rows(sequences: Ragged) -> np.ndarray:
+    """Return the rows that are counted: all, or some that are spread evenly where they have more than `MAX_TOKENS`.
+
+    >>> counted_rows(Ragged(np.array([0, 400_000, 800_000, 1_200_000, 1_600_000]), {})).tolist()
+    [0, 3]
+    """
+    count, tokens = len(sequences), int(sequences.offsets[-1])
+    most = max(1, count * MAX_TOKENS // max(tokens, MAX_TOKENS))
+    return np.unique(np.linspace(0, count - 1, most).astype(np.int64))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_share import ShareChoice, choose_parts, choose_share
 from seqclf.evaluation.design_effect import group_codes
-from seqclf.evaluation.terms import Term
+from seqclf.evaluation.terms import MAX_TERMS, Term
 from seqclf.models.network import as_network
 from seqclf.runs.inference import predict_logits
 from seqclf.survey.values import id_texts
@@ -43,6 +44,8 @@ from seqclf.wide.mixture import Mixture, WideModel, build_wide
 from seqclf.wide.ngram_terms import strongest_terms
 from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import FittedPath, WidePath
+from seqclf.wide.statistic_terms import strongest_statistics
+from seqclf.wide.statistics import Statistics
 
 FORMAT = 8  # part of the name of the cache file; raise it when the fit of a path changes
 SEED = 0  # seed of the fit, which all runs on one dataset share
@@ -278,7 +281,7 @@ def rung_logits(task: SequenceTask, wide: WideModel, batches: SequenceDataModule
 
 
 def decisive_terms(task: SequenceTask, dataset: Dataset) -> dict[str, list[Term]]:
-    """Return dict label → n-grams that speak for it in the last split, empty without a wide path of n-grams."""
+    """Return dict label → n-grams and statistics that speak for it in the last split, empty without a path of these."""
     if not isinstance(task.model, Mixture):
         return {}
     wide = task.model.wide
@@ -287,12 +290,20 @@ def decisive_terms(task: SequenceTask, dataset: Dataset) -> dict[str, list[Term]
         name: partial(id_texts, encoder, name, np.ndim(sequences.fields[name]))
         for name, encoder in dataset.encoders.items()
     }
-    for path, scale in zip(wide.paths, wide.scales.tolist(), strict=True):
-        if isinstance(path, Ngrams):
-            with progress.stage("counting what the n-grams add"):
-                found = strongest_terms(copy.deepcopy(path).cpu(), sequences, texts, task.model.share * scale)
-            return {label: terms for label, terms in zip(dataset.classes, found, strict=True) if terms}
-    return {}
+    found: list[list[list[Term]]] = []
+    for path, factor in zip(wide.paths, wide.scales.tolist(), strict=True):
+        scale = task.model.share * factor
+        with progress.stage("counting what the simple model goes by"):
+            if isinstance(path, Ngrams):
+                found.append(strongest_terms(copy.deepcopy(path).cpu(), sequences, texts, scale))
+            elif isinstance(path, Statistics):
+                names = {name: dataset.encoders[name].input_names() for name in path.names}
+                found.append(strongest_statistics(copy.deepcopy(path).cpu(), sequences, names, scale))
+    by_label = {
+        label: sorted(chain(*of_paths), key=lambda term: -term.contribution)[:MAX_TERMS]
+        for label, *of_paths in zip(dataset.classes, *found, strict=True)
+    }
+    return {label: terms for label, terms in by_label.items() if terms}
 
 
 def save_mixture(checkpoint: Path, task: SequenceTask) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from seqclf.data.ragged import Ragged
 from seqclf.documents.formatting import shortened
-from seqclf.evaluation.terms import Term
+from seqclf.evaluation.terms import MAX_TERMS, Term, counted_rows
 from seqclf.wide.feature_path import batches, padded
 from seqclf.wide.ngram_counts import begin_mark
 from seqclf.wide.stream_index import Part, StreamIndex
@@ -21,8 +21,6 @@ from seqclf.wide.stream_index import Part, StreamIndex
 if TYPE_CHECKING:
     from seqclf.wide.ngrams import Ngrams
 
-MAX_TOKENS = 1_000_000  # tokens of the rows that are counted
-MAX_TERMS = 10  # n-grams of a class
 MAX_CHARACTERS = 30  # characters of a token with a space, such as a log message, in an n-gram
 BEGIN, END, UNKNOWN, NO_PARENT = "<begin>", "<end>", "<unknown>", "<root>"
 Texts = Mapping[str, Callable[[np.ndarray], Sequence[str]]]
@@ -37,7 +35,7 @@ def strongest_terms(path: Ngrams, sequences: Ragged, texts: Texts, scale: float 
 
     Args:
         path: Fitted path.
-        sequences: Rows that are counted, spread evenly where they have more than `MAX_TOKENS` tokens.
+        sequences: Rows that are counted, spread evenly where they have many tokens.
         texts: Function for each field that is not a number: ids (V,) → texts of the tokens.
         scale: Factor of the logits of the path in the model.
     """
@@ -67,8 +65,7 @@ class Contributions(NamedTuple):
 
 def contributions(path: Ngrams, sequences: Ragged, scale: float) -> Contributions:
     """Return the contributions of all n-grams of some sequences. For the arguments, see `strongest_terms`."""
-    count, tokens = len(sequences), int(sequences.offsets[-1])
-    rows = np.unique(np.linspace(0, count - 1, max(1, count * MAX_TOKENS // max(tokens, MAX_TOKENS))).astype(np.int64))
+    rows = counted_rows(sequences)
     order = rows[np.argsort(sequences.lengths[rows], kind="stable")]
     classes = path.weights.shape[1] - 1
     taken = np.zeros(classes, np.int64)

@@ -54,7 +54,7 @@ def test_the_ngrams_that_speak_for_a_class_are_recorded(shell, wide_run):
     _, metrics = wide_run
     best = [term["text"] for term in metrics["terms"]["yes"][:5]]
     assert any("a h" in text for text in best) and metrics["terms"]["yes"][0]["rows"] > 30
-    assert "What the n-grams say" in (shell.folder / "wide/report.html").read_text()
+    assert "What the simple model goes by" in (shell.folder / "wide/report.html").read_text()
 
 
 def test_a_bundle_without_share_of_the_network_has_no_network(shell, wide_run):

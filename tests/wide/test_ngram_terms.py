@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from seqclf.data.ragged import Ragged
-from seqclf.wide import ngram_terms
+from seqclf.evaluation import terms
 from seqclf.wide.feature_path import padded
 from seqclf.wide.ngram_terms import contributions, strongest_terms
 from seqclf.wide.ngrams import Ngrams
@@ -95,11 +95,11 @@ def test_a_field_is_named_where_there_are_several(split):
 
 
 def test_few_tokens_are_counted_of_many(split, monkeypatch):
-    monkeypatch.setattr(ngram_terms, "MAX_TOKENS", 100)
+    monkeypatch.setattr(terms, "MAX_TOKENS", 100)
     chosen = Ragged(split.sequences.offsets, {"letter": split.sequences.fields["letter"]})
     path = Ngrams.fit(split._replace(sequences=chosen), [LETTERS], 2, 0).path
-    terms = strongest_terms(path, chosen, TEXTS)
-    assert 0 < max(term.rows for of_class in terms for term in of_class) <= 40
+    found = strongest_terms(path, chosen, TEXTS)
+    assert 0 < max(term.rows for of_class in found for term in of_class) <= 40
 
 
 def test_tokens_with_spaces_stand_apart(split):

@@ -1,4 +1,4 @@
-"""The section of n-grams in a report: what the simple model of n-grams goes by."""
+"""The section of a report that tells what the simple model goes by: n-grams, and statistics of numbers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from seqclf.documents.formatting import shortened
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 
-MAX_CHARACTERS = 100  # characters shown of an n-gram
+MAX_CHARACTERS = 100  # characters shown of a feature
 
 
 class TermsSection(ReportSection):
-    """Table of the n-grams that speak for each class."""
+    """Table of the features that speak for each class."""
 
     position: ClassVar[float] = 52
 
     def build(self, report: Report) -> Section | None:
-        """Return a table with one row for each class, or `None` if the model has no wide path of n-grams."""
+        """Return a table with one row for each class, or `None` if no wide path has such features."""
         terms = report.result.terms
         if not terms:
             return None
@@ -30,13 +30,14 @@ class TermsSection(ReportSection):
             for label, of_class in terms.items()
         ]
         text = (
-            "The n-grams that speak most for each class, in the rows that the simple model takes for it. "
-            "The number is what the n-gram adds to the logit of the class in such a row on average, more than to those "
-            "of the other classes. It is exact: all n-grams together are the part that this model has in the logits. "
-            "An n-gram that should tell nothing about the class, such as a name of its source, may be a leak."
+            "The n-grams of tokens and the statistics of numbers that speak most for each class, in the rows that the "
+            "simple model takes for it. The number is what a feature adds to the logit of the class in such a row on "
+            "average, more than to those of the other classes. It is exact: all of them together are the part that the "
+            "simple model has in the logits, but for random kernels. Statistics are high or low beside the training "
+            "rows. A feature that should tell nothing about the class, such as a name of its source, may be a leak."
         )
-        columns = {"class": "text", "n-grams": "text"}
+        columns = {"class": "text", "features": "text"}
         title = f"All {len(rows):,} classes"
-        caption = f"N-grams that speak for each class on {report.split}, the strongest first"
+        caption = f"Features that speak for each class on {report.split}, the strongest first"
         table = Table(columns, rows, stacked=True, folded=title, caption=caption)
-        return Section("What the n-grams say", [Text(text, soft=True), table])
+        return Section("What the simple model goes by", [Text(text, soft=True), table])
