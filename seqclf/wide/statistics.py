@@ -18,7 +18,7 @@ from torch import Tensor
 from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
 from seqclf.models.running_state import LOWEST, State
-from seqclf.wide.feature_path import MAX_FEATURES, MAX_SIDE, FeaturePath
+from seqclf.wide.feature_path import MAX_CELLS, MAX_FEATURES, MAX_SIDE, FeaturePath
 
 POOLED = 6  # statistics of a channel
 MAX_STEPS = 7  # quantiles that a statistic is compared with
@@ -158,10 +158,14 @@ class Statistics(FeaturePath):
 
     @classmethod
     def unfitted(cls, sequences: Ragged, fields: Sequence[FieldSpec], num_classes: int) -> Self:
-        """Return a path for training rows. With many channels, statistics are compared with fewer quantiles."""
+        """Return a path for training rows.
+
+        With many channels, statistics are compared with fewer quantiles, so that more rows can fit the head (see
+        `FeaturePath.fit`).
+        """
         pooled = pooled_features(sum(field["width"] for field in fields if field["kind"] == "number"))
-        most = MAX_FEATURES if len(sequences) <= MAX_SIDE else max(MAX_SIDE, pooled)  # see FeaturePath.fit
-        return cls(fields, num_classes, steps=min(MAX_STEPS, most // pooled - 1))
+        most = min(MAX_CELLS // len(sequences), MAX_FEATURES if len(sequences) <= MAX_SIDE else MAX_SIDE)
+        return cls(fields, num_classes, steps=min(MAX_STEPS, max(0, most // pooled - 1)))
 
     def choose_thresholds(self, sequences: Ragged, rows: np.ndarray, generator: np.random.Generator) -> None:
         """Set center, deviation and quantiles of each statistic by the training rows that fit the head."""

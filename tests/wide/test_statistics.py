@@ -116,7 +116,8 @@ def test_many_channels_are_compared_with_fewer_quantiles_and_too_many_have_no_pa
 def test_many_rows_have_features_that_all_of_them_can_fit(monkeypatch, rows_of):
     monkeypatch.setattr(statistics, "MAX_SIDE", 50)
     sequences = rows_of(np.random.default_rng(6), 60, FIELDS)
+    few = Ragged(sequences.offsets[:41], sequences.fields)
+    assert Statistics.unfitted(few, FIELDS, 2).steps == statistics.MAX_STEPS
     assert Statistics.unfitted(sequences, FIELDS, 2).size <= 50
-    assert (
-        Statistics.unfitted(Ragged(sequences.offsets[:41], sequences.fields), FIELDS, 2).steps == statistics.MAX_STEPS
-    )
+    monkeypatch.setattr(statistics, "MAX_CELLS", 40 * 101)
+    assert Statistics.unfitted(few, FIELDS, 2).size <= 101
