@@ -126,7 +126,9 @@ def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = tuple(BUILT_IN.
             write_bytes(cached, content.getvalue())
     fit = WideFit(model.eval(), time.perf_counter() - start, _training_logits(model, found))
     titles = " and ".join(path.title for path in fit.paths)
-    console.print(f"wide path: {titles}, fitted in {duration_text(fit.seconds)}")
+    idle = [path.title for path, *_ in found if path not in fit.paths]
+    left_out = f"; {' and '.join(idle)} left out, as held-out training rows show no gain" if idle else ""
+    console.print(f"wide path: {titles}, fitted in {duration_text(fit.seconds)}{left_out}", soft_wrap=True)
     _show_limits(fit.paths)
     return fit
 
