@@ -8,7 +8,6 @@ may count twice, so that the penalty spares them: held-out rows choose. Most wor
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ SVM_COSTS = (0.05, 0.3, 2.0)
 LOGISTIC_COSTS = (3.0, 30.0)  # for two classes alone: a multinomial fit takes 30 times as long and gains a hundredth
 MIN_ROWS = (1, 2)  # rows that an n-gram must be in
 UNIGRAM_WEIGHT = 2.0  # factor of the idf of single tokens that is tried beside 1
+MIN_ERRORS = 2.0  # standard errors of the gain by which that factor must be better
 FOLDS = 5
 # Work is the time of a fit: non-zeros, and ROW_WORK for each row, times classes.
 ROW_WORK = 10  # non-zeros that take as long as the rest of the work on a row; many short rows took minutes without it
@@ -112,18 +112,17 @@ def _fit_rows(counts: Counts, labels: np.ndarray, groups: np.ndarray | None, cla
     first = range(FOLDS if work <= MAX_WORK_OF_GRID else 1)
     few = _sampled(counts, labels, classes, MAX_WORK_OF_CHOICE, seed)
     part = counts if len(few) == len(labels) else counts.rows(few)
-    outputs: dict[Candidate, np.ndarray] = {}
-
-    def best_of(candidates: Sequence[Candidate]) -> Candidate:
-        for candidate in candidates:
-            if candidate not in outputs:
-                outputs[candidate] = _held_out(part, labels[few], fold[few], classes, first, candidate)
-        return min(candidates, key=lambda candidate: _scales(outputs[candidate], labels[few])[0])
-
-    chosen = best_of(_candidates(classes))
-    if not counts.is_unigram.all():
-        chosen = best_of([chosen, chosen._replace(unigram_weight=UNIGRAM_WEIGHT)])
+    outputs = {
+        candidate: _held_out(part, labels[few], fold[few], classes, first, candidate)
+        for candidate in _candidates(classes)
+    }
+    chosen = min(outputs, key=lambda candidate: _scales(outputs[candidate], labels[few])[0])
     terms = outputs[chosen]
+    if not counts.is_unigram.all():
+        heavier = chosen._replace(unigram_weight=UNIGRAM_WEIGHT)
+        others = _held_out(part, labels[few], fold[few], classes, first, heavier)
+        if _is_better(others, terms, labels[few], None if groups is None else groups[few]):
+            chosen, terms = heavier, others
     if len(few) < len(labels):
         terms = _held_out(counts, labels, fold, classes, first, chosen)
     if len(first) < FOLDS and work <= MAX_WORK_OF_FOLDS:
@@ -184,6 +183,20 @@ def _scales(terms: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the lowest log loss of the rows that are not NaN, and the scales (2,) of both terms."""
     rows = ~np.isnan(terms[0, :, 0])
     return choose_scales(terms[:, rows], labels[rows], np.ones(2))
+
+
+def _is_better(terms: np.ndarray, others: np.ndarray, labels: np.ndarray, groups: np.ndarray | None) -> bool:
+    """Return True if `terms` (2, N, C) have a lower log loss than `others`, by `MIN_ERRORS` standard errors."""
+    rows = np.flatnonzero(~np.isnan(terms[0, :, 0]))
+    unit = np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
+    known = []
+    for both in (terms[:, rows], others[:, rows]):
+        logits = np.tensordot(choose_scales(both, labels[rows], np.ones(2))[1], both, 1)
+        top = logits.max(axis=1)
+        log_sums = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
+        known.append(logits[np.arange(len(rows)), labels[rows]] - log_sums)
+    gains = np.bincount(unit, known[0] - known[1])
+    return bool(gains.mean() > MIN_ERRORS * gains.std() / np.sqrt(len(gains)))
 
 
 def _fit(counts: Counts, labels: np.ndarray, classes: int, candidate: Candidate) -> SparseHead:

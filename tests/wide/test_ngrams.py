@@ -106,12 +106,12 @@ def test_logits_are_the_weighted_counts_of_the_fit(fitted, logits_of):
 @pytest.mark.parametrize(("told_by", "weight"), [("tokens", 2.0), ("pairs", 1.0)])
 def test_single_tokens_weigh_more_where_they_tell_the_class(told_by, weight):
     generator = np.random.default_rng(0)
-    ids, labels = generator.integers(1, 60, (600, 10)), generator.integers(0, 2, 600)
+    ids, labels = generator.integers(1, 60, (3000, 10)), generator.integers(0, 2, 3000)
     if told_by == "tokens":  # words up to 30 are twice as frequent in one class
         ids = np.where((ids > 30) & (labels[:, None] == 1) & (generator.random(ids.shape) < 0.5), ids - 30, ids)
     else:
         ids[:, 1] = np.where(labels == 1, ids[:, 0], ids[:, 1])
-    known, matrix = count_new(Stream(ids.ravel(), np.arange(0, 6001, 10), 61, 3), 100_000)
+    known, matrix = count_new(Stream(ids.ravel(), np.arange(0, 30_001, 10), 61, 3), 100_000)
     fitted = fit_head(Counts(matrix, known.sizes() == 1), labels, None, 2, 0)
     assert fitted.candidate.unigram_weight == weight
 
