@@ -177,9 +177,10 @@ def join_paths(found: list[FittedPath], labels: np.ndarray, group: np.ndarray | 
         share, scale = choose_parts(held_out[rows], logits[rows], labels[rows], None if group is None else group[rows])
         if share < 1:
             scale *= 1 - share
+            if share == 0:  # the logits so far may be NaN in rows in which those of this path are not
+                paths, scales, logits = [], [], np.zeros_like(logits)
             logits = share * logits + scale * held_out
-            kept = len(paths) if share else 0
-            paths, scales = [*paths[:kept], path], [*(share * own for own in scales[:kept]), scale]
+            paths, scales = [*paths, path], [*(share * own for own in scales), scale]
     model = WideModel(paths, classes)
     model.scales.copy_(torch.tensor(scales))
     return model

@@ -196,7 +196,7 @@ def _is_better(terms: np.ndarray, others: np.ndarray, labels: np.ndarray, groups
         log_sums = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
         known.append(logits[np.arange(len(rows)), labels[rows]] - log_sums)
     gains = np.bincount(unit, known[0] - known[1])
-    return bool(gains.mean() > MIN_ERRORS * gains.std() / np.sqrt(len(gains)))
+    return len(gains) > 1 and bool(gains.mean() > MIN_ERRORS * gains.std() / np.sqrt(len(gains)))
 
 
 def _fit(counts: Counts, labels: np.ndarray, classes: int, candidate: Candidate) -> SparseHead:

@@ -12,10 +12,11 @@ import seqclf
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_share import choose_share
 from seqclf.runs.evaluate import split_outputs
-from seqclf.runs.mix import fit_wide, mix_wide, path_kinds, without_mixture
+from seqclf.runs.mix import fit_wide, join_paths, mix_wide, path_kinds, without_mixture
 from seqclf.wide import sparse_head
 from seqclf.wide.kernels import Kernels
 from seqclf.wide.ngrams import Ngrams
+from seqclf.wide.path import FittedPath
 from seqclf.wide.statistics import Statistics
 
 
@@ -95,6 +96,18 @@ def test_paths_that_add_nothing_are_left_out(tmp_path, cache, monkeypatch, told_
     pq.write_table(table, tmp_path / "rows.parquet")
     fit = fit_wide(seqclf.load_data(str(tmp_path / "rows.parquet"), label="label"))
     assert [type(path) for path in fit.paths] == kinds
+
+
+def test_rows_that_a_dropped_path_did_not_hold_out_still_judge_the_next_one():
+    labels = np.arange(200) % 2
+    silent, right = np.zeros((200, 2)), 4.0 * np.eye(2)[labels]
+    silent[20:] = np.nan  # as in a large split that was sampled
+    right[labels == 1] *= 0.2
+    first, second, third = (Ngrams([], 2, streams=[]) for _ in range(3))
+    found = [FittedPath(first, silent), FittedPath(second, right), FittedPath(third, 4.0 * np.eye(2)[labels])]
+    assert list(join_paths(found, labels, None, 2).paths) == [third]
+    found[2] = FittedPath(third, np.where(np.arange(200)[:, None] < 20, np.nan, found[2].held_out))
+    assert third in list(join_paths(found, labels, None, 2).paths)
 
 
 def test_a_network_whose_logits_are_not_finite_is_named(parts):
