@@ -25,10 +25,10 @@ MAX_BOOSTED_CATEGORIES = 200
 # Gradient boosting grows a tree for each class in each iteration. With more classes it would take many minutes.
 MAX_BOOSTED_CLASSES = 200
 COSTS = (0.003, 0.03, 0.3, 3.0, 30.0)  # C of logistic regression, chosen by folds of the training rows
-DEFAULT_COST = 3.0  # where no rows can be left out
+DEFAULT_COST = 3.0  # C if no rows can be left out
 FOLDS = 3
 MAX_CHOICE_ROWS = 4_000  # rows that choose C; a larger split is replaced by a sample of its rows
-LOWEST_PROBABILITY = 1e-6  # of a class that the training rows of a fold lack
+MIN_PROBABILITY = 1e-6  # probability of a class that the training rows of a fold lack
 NUMBER_CLIP = 10.0  # number of standard deviations at which pooled numbers are clipped
 # Norm of the counts of a sequence, about the norm of its pooled numbers, so that one C suits both.
 BAG_NORM = np.sqrt(10)
@@ -136,7 +136,7 @@ def _choose_cost(features: Any, labels: np.ndarray, groups: Any, seed: int) -> f
         for out in parts:
             model = LogisticRegression(C=cost, max_iter=300, random_state=seed).fit(features[~out], labels[~out])
             known = _spread_over_classes(model.predict_proba(features[out]), model.classes_, labels.max() + 1)
-            loss -= np.log(np.maximum(known[np.arange(out.sum()), labels[out]], LOWEST_PROBABILITY)).sum()
+            loss -= np.log(np.maximum(known[np.arange(out.sum()), labels[out]], MIN_PROBABILITY)).sum()
         losses.append(loss)
     return COSTS[int(np.argmin(losses))] if parts else DEFAULT_COST
 

@@ -186,16 +186,19 @@ def _scales(terms: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def _is_better(terms: np.ndarray, others: np.ndarray, labels: np.ndarray, groups: np.ndarray | None) -> bool:
-    """Return True if `terms` (2, N, C) have a lower log loss than `others`, by `MIN_ERRORS` standard errors."""
+    """Return True if `terms` (2, N, C) have a lower log loss than `others`, by `MIN_ERRORS` standard errors.
+
+    Rows that a fold did not hold out are NaN in both. The standard error is that of the mean gain of a row, or group.
+    """
+    from scipy.special import log_softmax
+
     rows = np.flatnonzero(~np.isnan(terms[0, :, 0]))
     unit = np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
-    known = []
-    for both in (terms[:, rows], others[:, rows]):
-        logits = np.tensordot(choose_scales(both, labels[rows], np.ones(2))[1], both, 1)
-        top = logits.max(axis=1)
-        log_sums = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
-        known.append(logits[np.arange(len(rows)), labels[rows]] - log_sums)
-    gains = np.bincount(unit, known[0] - known[1])
+    likelihoods = []
+    for both in (terms, others):
+        logits = np.tensordot(_scales(both, labels)[1], both[:, rows], 1)
+        likelihoods.append(log_softmax(logits, axis=1)[np.arange(len(rows)), labels[rows]])
+    gains = np.bincount(unit, likelihoods[0] - likelihoods[1])
     return len(gains) > 1 and bool(gains.mean() > MIN_ERRORS * gains.std() / np.sqrt(len(gains)))
 
 

@@ -13,10 +13,7 @@ import torch
 from seqclf.data.ragged import Ragged
 from seqclf.evaluation.terms import MAX_TERMS, Term, counted_rows
 from seqclf.wide.feature_path import batches
-from seqclf.wide.statistics import POOLED, Statistics
-
-STATISTICS = ("mean", "deviation of", "lowest", "highest", "first", "last")  # in the order of `Statistics.statistics`
-assert len(STATISTICS) == POOLED
+from seqclf.wide.statistics import STATISTICS, Statistics
 
 
 def strongest_statistics(

@@ -20,7 +20,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.models.running_state import LOWEST, State
 from seqclf.wide.feature_path import MAX_CELLS, MAX_FEATURES, MAX_SIDE, FeaturePath
 
-POOLED = 6  # statistics of a channel
+STATISTICS = ("mean", "deviation of", "lowest", "highest", "first", "last")  # of a channel, see `Pooled.columns`
 MAX_STEPS = 7  # quantiles that a statistic is compared with
 STEP_WIDTH = 0.5  # width of a soft comparison, in deviations of the statistic over training rows
 MAX_VALUE = 1e15  # larger values are clipped, so that no sum of squares overflows
@@ -86,7 +86,7 @@ class Statistics(FeaturePath):
 
     def __init__(self, fields: Sequence[FieldSpec], num_classes: int, *, steps: int):
         numbers = [field for field in fields if field["kind"] == "number"]
-        width = sum(field["width"] for field in numbers)
+        width = count_channels(fields)
         pooled = pooled_features(width)
         super().__init__(numbers, num_classes, size=pooled * (1 + steps))
         self.width, self.steps = width, steps
@@ -153,7 +153,7 @@ class Statistics(FeaturePath):
     @classmethod
     def has_use(cls, fields: Sequence[FieldSpec]) -> bool:
         """Return True if there are number fields, and not too many channels."""
-        width = sum(field["width"] for field in fields if field["kind"] == "number")
+        width = count_channels(fields)
         return width > 0 and pooled_features(width) <= MAX_FEATURES
 
     @classmethod
@@ -163,7 +163,7 @@ class Statistics(FeaturePath):
         With many channels, statistics are compared with fewer quantiles, so that more rows can fit the head (see
         `FeaturePath.fit`).
         """
-        pooled = pooled_features(sum(field["width"] for field in fields if field["kind"] == "number"))
+        pooled = pooled_features(count_channels(fields))
         most = min(MAX_CELLS // len(sequences), MAX_FEATURES if len(sequences) <= MAX_SIDE else MAX_SIDE)
         return cls(fields, num_classes, steps=min(MAX_STEPS, max(0, most // pooled - 1)))
 
@@ -190,6 +190,15 @@ def _present(values: Tensor, masked: int) -> Tensor:
     return torch.cat([masks, torch.ones_like(values[..., masked:], dtype=torch.bool)], dim=-1)
 
 
+def count_channels(fields: Sequence[FieldSpec]) -> int:
+    """Return the number of channels of all number fields."""
+    return sum(field["width"] for field in fields if field["kind"] == "number")
+
+
 def pooled_features(width: int) -> int:
-    """Return the number of statistics of `width` channels."""
-    return POOLED * width + 1
+    """Return the number of statistics of `width` channels, with the log length.
+
+    >>> pooled_features(2)
+    13
+    """
+    return len(STATISTICS) * width + 1
