@@ -122,6 +122,15 @@ def choose_parts(
     return alone[0] if alone else lowest, choice.scale
 
 
+def may_gain(later: np.ndarray, earlier: np.ndarray, labels: np.ndarray, group: np.ndarray | None = None) -> bool:
+    """Return True if some rows show a gain of a nat in all by a later model beside an earlier one, however uncertain.
+
+    For the arguments, see `choose_parts`.
+    """
+    choice = choose_share(later, earlier, labels, group=group)
+    return choice.point(1.0).excess > _least(_units(labels, group))
+
+
 def _units(labels: np.ndarray, group: np.ndarray | None) -> np.ndarray:
     """Return the numbers (N,) of rows or groups that are independent of each other."""
     return np.arange(len(labels)) if group is None else group
@@ -129,8 +138,12 @@ def _units(labels: np.ndarray, group: np.ndarray | None) -> np.ndarray:
 
 def _equal(points: Iterable[SharePoint], units: np.ndarray) -> list[float]:
     """Return the shares whose loss counts as equal to the lowest one. `units`: see `_units`."""
-    least = MIN_GAIN / max(1, len(np.unique(units)))
-    return [point.share for point in points if point.excess <= max(point.error * TOLERANCE, least)]
+    return [point.share for point in points if point.excess <= max(point.error * TOLERANCE, _least(units))]
+
+
+def _least(units: np.ndarray) -> float:
+    """Return the mean loss within which losses count as equal, whatever their error."""
+    return MIN_GAIN / max(1, len(np.unique(units)))
 
 
 def _standard_error(differences: np.ndarray, weights: np.ndarray, units: np.ndarray, mean: float) -> float:

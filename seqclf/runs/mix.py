@@ -27,11 +27,12 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.choose_share import ShareChoice, choose_parts, choose_share
+from seqclf.evaluation.choose_share import ShareChoice, choose_share
 from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.terms import MAX_TERMS, Term
 from seqclf.models.network import as_network
 from seqclf.runs.inference import predict_logits
+from seqclf.runs.joint_paths import JointPaths
 from seqclf.survey.values import id_texts
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_bytes
@@ -79,6 +80,9 @@ def path_kinds(setting: Any, task: SequenceTask, dataset: Dataset) -> tuple[type
     """
     if setting is False:
         return ()
+    named = locate_kinds(list(BUILT_IN) if isinstance(setting, (bool, str)) else setting)
+    fields = dataset.description()["fields"]
+    useful = [kind for kind in named if kind.has_use(fields)]
     obstacle = None
     if as_network(task.model).halts:
         obstacle = "an adaptive model stops reading early, and a wide path reads whole sequences"
@@ -86,16 +90,17 @@ def path_kinds(setting: Any, task: SequenceTask, dataset: Dataset) -> tuple[type
         obstacle = f"{len(dataset.classes):,} classes are more than a wide path is fitted to ({MAX_CLASSES:,})"
     elif not len(dataset.splits["validation"].labels):
         obstacle = "there are no validation rows to choose its share by"
+    elif not useful:
+        obstacle = f"{' and '.join(kind.title for kind in named)} cannot read these fields"
     if obstacle is not None and setting != "auto":
         raise InputError(f"model.wide={hydra_value(setting)}", obstacle, "set model.wide=auto or false")
     if obstacle is not None:
         if len(dataset.classes) > MAX_CLASSES:
             rank_zero_only(console.print)(f"wide path left out: {obstacle}")
         return ()
-    if not isinstance(setting, (bool, str)):
-        return tuple(locate_kinds(setting))
+    # The paths of a list stay, because only `auto` and `true` leave the choice to the run.
     keeps_chunks = setting == "auto" and as_network(task.model).step_form() is not None
-    return tuple(kind for kind in BUILT_IN.values() if kind.reads_chunks or not keeps_chunks)
+    return tuple(kind for kind in useful if kind.reads_chunks or not keeps_chunks)
 
 
 def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = tuple(BUILT_IN.values())) -> WideFit | None:
@@ -114,10 +119,17 @@ def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = tuple(BUILT_IN.
             return fit
     start = time.perf_counter()
     train = dataset.splits["train"]
-    found = _fit(kinds, train, fields, classes)
+    joint = JointPaths(np.asarray(train.labels), group_codes(train.groups))
+    found, idle = [], []
+    for kind in kinds:
+        if joint.paths and not _looks_useful(kind, joint, train, fields, classes):
+            idle.append(kind.title)
+        elif (fitted := _fit(kind, train, fields, classes)) is not None:
+            found.append(fitted)
+            joint.add(fitted)
     if not found:
         return None
-    model = join_paths(found, np.asarray(train.labels), group_codes(train.groups), classes)
+    model = joint.model(classes)
     if keeps:
         content = io.BytesIO()
         notes = [list(path.notes) for path in model.paths]  # type: ignore[arg-type]
@@ -126,7 +138,7 @@ def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = tuple(BUILT_IN.
             write_bytes(cached, content.getvalue())
     fit = WideFit(model.eval(), time.perf_counter() - start, _training_logits(model, found))
     titles = " and ".join(path.title for path in fit.paths)
-    idle = [path.title for path, *_ in found if path not in fit.paths]
+    idle = [*(path.title for path, *_ in found if path not in fit.paths), *idle]
     left_out = f"; {' and '.join(idle)} left out, as held-out training rows show no gain" if idle else ""
     console.print(f"wide path: {titles}, fitted in {duration_text(fit.seconds)}{left_out}", soft_wrap=True)
     _show_limits(fit.paths)
@@ -139,17 +151,20 @@ def _show_limits(paths: Iterable[WidePath]) -> None:
             console.print(f"wide path ({path.title}): {note}")
 
 
-def _fit(kinds: Iterable[type[WidePath]], train: Split, fields: list[FieldSpec], classes: int) -> list[FittedPath]:
-    """Fit the kinds of paths that have a use for the fields."""
-    found = []
-    for kind in kinds:
-        with progress.stage(f"fitting the wide path ({kind.title})"):
-            fitted = kind.fit(train, fields, classes, SEED)
-        if fitted is not None:
-            if is_foreign(kind.__module__):
-                check_padding(fitted.path, train.sequences)
-            found.append(fitted)
-    return found
+def _looks_useful(kind: type[WidePath], joint: JointPaths, train: Split, fields: list[FieldSpec], classes: int) -> bool:
+    """Return False if a quick fit of a path shows no gain beside the paths so far."""
+    with progress.stage(f"a first look at the wide path ({kind.title})"):
+        look = kind.quick_look(train, fields, classes, SEED)
+    return look is None or joint.may_gain(*look)
+
+
+def _fit(kind: type[WidePath], train: Split, fields: list[FieldSpec], classes: int) -> FittedPath | None:
+    """Fit a path, None if the fields or the rows are no use to it."""
+    with progress.stage(f"fitting the wide path ({kind.title})"):
+        fitted = kind.fit(train, fields, classes, SEED)
+    if fitted is not None and is_foreign(kind.__module__):
+        check_padding(fitted.path, train.sequences)
+    return fitted
 
 
 def check_padding(path: WidePath, sequences: Ragged) -> None:
@@ -163,27 +178,6 @@ def check_padding(path: WidePath, sequences: Ragged) -> None:
         raise InputError(name, "gives logits that are not finite")
     if not torch.allclose(together, alone, rtol=0, atol=MAX_ERROR * max(1.0, float(alone.abs().max()))):
         raise InputError(name, "the logits of a row change with the rows beside it", "mask the tokens after `lengths`")
-
-
-def join_paths(found: list[FittedPath], labels: np.ndarray, group: np.ndarray | None, classes: int) -> WideModel:
-    """Return the wide paths as one model, those that training rows show to add something. See `choose_parts`.
-
-    The rows are judged by fits that left them out.
-    """
-    first, *others = found
-    paths, scales, logits = [first.path], [1.0], first.held_out
-    for path, held_out, _ in others:
-        rows = np.flatnonzero(np.isfinite(logits[:, 0]) & np.isfinite(held_out[:, 0]))
-        share, scale = choose_parts(held_out[rows], logits[rows], labels[rows], None if group is None else group[rows])
-        if share < 1:
-            scale *= 1 - share
-            if share == 0:  # the logits so far may be NaN in rows in which those of this path are not
-                paths, scales, logits = [], [], np.zeros_like(logits)
-            logits = share * logits + scale * held_out
-            paths, scales = [*paths, path], [*(share * own for own in scales), scale]
-    model = WideModel(paths, classes)
-    model.scales.copy_(torch.tensor(scales))
-    return model
 
 
 def _training_logits(model: WideModel, found: list[FittedPath]) -> np.ndarray | None:
@@ -269,8 +263,9 @@ def refit_wide(wide: WideModel, rows: Split, dataset: Dataset, task: SequenceTas
     """Fit the same wide paths to other training rows, those of `task`. The paths keep their scales."""
     classes = len(dataset.classes)
     kinds: list[type[WidePath]] = [type(path) for path in wide.paths]  # type: ignore[misc]
-    fitted = _fit(kinds, rows, dataset.description()["fields"], classes)
-    model = WideModel([path for path, *_ in fitted], classes)
+    fields = dataset.description()["fields"]
+    fitted = [_fit(kind, rows, fields, classes) for kind in kinds]
+    model = WideModel([found.path for found in fitted if found is not None], classes)
     model.scales.copy_(wide.scales)
     model.prior.copy_(torch.from_numpy(np.log(_class_weights(task.loss, classes))))
     return model.to(task.device).eval()

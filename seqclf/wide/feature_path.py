@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -52,11 +52,6 @@ class FeaturePath(WidePath):
     def features(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return the features (B, F) of sequences. The export to ONNX traces this method. See `WidePath.forward`."""
         raise NotImplementedError
-
-    @classmethod
-    def has_use(cls, fields: Sequence[FieldSpec]) -> bool:
-        """Return True if the features can be computed from these fields."""
-        return True
 
     def settings(self) -> dict[str, Any]:
         """Return the number of features."""
@@ -132,17 +127,28 @@ class FeaturePath(WidePath):
 
     def batch(self, sequences: Ragged, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
         """Return fields and lengths of some rows, see `WidePath.forward`."""
-        return padded(Ragged(sequences.offsets, {name: sequences.fields[name] for name in self.names}), rows)
+        return padded(self._own(sequences), rows)
 
-    def _read(self, sequences: Ragged, rows: np.ndarray, function: Any, width: int) -> Tensor:
-        """(M, width) float32 results of `function` for some rows, in batches of rows of about the same length."""
-        result = torch.empty(len(rows), width)
-        lengths = sequences.lengths[rows]
-        order = np.argsort(lengths, kind="stable")
-        for part in batches(lengths[order]):
-            chosen = order[part]
-            result[torch.from_numpy(chosen)] = function(*self.batch(sequences, rows[chosen])).float()
-        return result
+    def _read(self, sequences: Ragged, rows: np.ndarray, function: Callable[..., Tensor], width: int) -> Tensor:
+        """(M, width) float32 results of `function` for some rows."""
+        return read_rows(function, self._own(sequences), rows, width)
+
+    def _own(self, sequences: Ragged) -> Ragged:
+        return Ragged(sequences.offsets, {name: sequences.fields[name] for name in self.names})
+
+
+def read_rows(function: Callable[..., Tensor], sequences: Ragged, rows: np.ndarray, width: int) -> Tensor:
+    """Return the results (M, width) float32 of a function of fields and lengths for some rows.
+
+    The rows are read in batches of about the same length.
+    """
+    result = torch.empty(len(rows), width)
+    lengths = sequences.lengths[rows]
+    order = np.argsort(lengths, kind="stable")
+    for part in batches(lengths[order]):
+        chosen = order[part]
+        result[torch.from_numpy(chosen)] = function(*padded(sequences, rows[chosen])).float()
+    return result
 
 
 def padded(sequences: Ragged, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:

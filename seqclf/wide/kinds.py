@@ -8,13 +8,20 @@ from typing import Any
 from seqclf.config.hints import did_you_mean
 from seqclf.config.targets import locate_subclass
 from seqclf.errors import InputError
+from seqclf.wide.boosted_trees import BoostedTrees
 from seqclf.wide.kernels import Kernels
 from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import WidePath
 from seqclf.wide.statistics import Statistics
 
-# A later path takes part only where it adds something to those before it, so the simplest ones stand first.
-BUILT_IN: dict[str, type[WidePath]] = {"ngrams": Ngrams, "statistics": Statistics, "kernels": Kernels}
+# A later path takes part only where it adds something to those before it, so the simplest ones stand first. Trees stand
+# last, because they need not be fitted where a quick look shows no gain.
+BUILT_IN: dict[str, type[WidePath]] = {
+    "ngrams": Ngrams,
+    "statistics": Statistics,
+    "kernels": Kernels,
+    "trees": BoostedTrees,
+}
 
 
 def locate_kinds(names: Sequence[str]) -> list[type[WidePath]]:

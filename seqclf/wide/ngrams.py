@@ -140,11 +140,16 @@ class Ngrams(WidePath):
         return list(self.indices)  # type: ignore[arg-type]
 
     @classmethod
+    def has_use(cls, fields: Sequence[FieldSpec]) -> bool:
+        """Return True unless all fields are numbers."""
+        return any(field["kind"] != "number" for field in token_specs(fields))
+
+    @classmethod
     def fit(cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int) -> FittedPath | None:
         """Fit n-grams to training rows. Returns None for a dataset of numbers alone."""
         from scipy import sparse
 
-        if all(field["kind"] == "number" for field in token_specs(fields)):
+        if not cls.has_use(fields):
             return None
         streams = _streams(train, fields)
         rows = sampled_rows(train.sequences, min(MAX_FITTED_TOKENS, MAX_READINGS // len(streams)), seed)

@@ -57,8 +57,24 @@ class WidePath(nn.Module):
         return f"{cls.__module__}.{cls.__qualname__}"
 
     @classmethod
+    def has_use(cls, fields: Sequence[FieldSpec]) -> bool:
+        """Return True if the path can read these fields."""
+        return True
+
+    @classmethod
+    def quick_look(
+        cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return some rows (M,) of `train` and their logits (M, C), from a quick fit without them.
+
+        A path that takes long to fit defines it: where these rows show no gain beside the paths before it, it is left
+        out. Returns None for a path that is fitted in any case.
+        """
+        return None
+
+    @classmethod
     def fit(cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int) -> FittedPath | None:
-        """Fit a path to the rows of `train`. Returns None where the path has no use for the fields.
+        """Fit a path to the rows of `train`. Returns None if they are no use to the path.
 
         The result depends on the arguments alone.
         """

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqclf.wide.folds import draw_folds
 from seqclf.wide.scales import choose_scales
 
 SVM_COSTS = (0.05, 0.3, 2.0)
@@ -107,7 +108,7 @@ def fit_head(counts: Counts, labels: np.ndarray, groups: np.ndarray | None, clas
 
 
 def _fit_rows(counts: Counts, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int) -> FittedHead:
-    fold = _folds(len(labels), groups, seed)
+    fold = draw_folds(len(labels), groups, FOLDS, seed)
     work = _work(counts, classes).sum()
     first = range(FOLDS if work <= MAX_WORK_OF_GRID else 1)
     few = _sampled(counts, labels, classes, MAX_WORK_OF_CHOICE, seed)
@@ -158,13 +159,6 @@ def _candidates(classes: int) -> list[Candidate]:
     if classes == 2:
         kinds += [("logistic", cost) for cost in LOGISTIC_COSTS]
     return [Candidate(kind, cost, rows) for rows in MIN_ROWS for kind, cost in kinds]
-
-
-def _folds(rows: int, groups: np.ndarray | None, seed: int) -> np.ndarray:
-    """Return the fold (N,) of each row, 0 … FOLDS - 1."""
-    unit = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
-    count = int(unit.max()) + 1
-    return np.random.default_rng(seed).permutation(count)[unit] * FOLDS // count
 
 
 def _held_out(

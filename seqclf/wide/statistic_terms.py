@@ -13,7 +13,8 @@ import torch
 from seqclf.data.ragged import Ragged
 from seqclf.evaluation.terms import MAX_TERMS, Term, counted_rows
 from seqclf.wide.feature_path import batches
-from seqclf.wide.statistics import STATISTICS, Statistics
+from seqclf.wide.pooled_numbers import STATISTICS
+from seqclf.wide.statistics import Statistics
 
 
 def strongest_statistics(

@@ -12,8 +12,10 @@ import seqclf
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_share import choose_share
 from seqclf.runs.evaluate import split_outputs
-from seqclf.runs.mix import fit_wide, join_paths, mix_wide, path_kinds, without_mixture
+from seqclf.runs.joint_paths import JointPaths
+from seqclf.runs.mix import fit_wide, mix_wide, path_kinds, without_mixture
 from seqclf.wide import sparse_head
+from seqclf.wide.boosted_trees import BoostedTrees
 from seqclf.wide.kernels import Kernels
 from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import FittedPath
@@ -69,12 +71,23 @@ def test_a_fit_is_read_from_the_cache(parts):
     assert all(torch.equal(again.model.state_dict()[name], value) for name, value in first.model.state_dict().items())
 
 
-def test_a_network_that_reads_chunk_by_chunk_keeps_doing_so(parts):
+def test_a_network_that_reads_chunk_by_chunk_keeps_doing_so(parts, waves):
+    for dataset, _, task in (parts, waves):
+        number = dataset is waves[0]
+        settings = {**task.hparams["model"], "bidirectional": False}
+        chunked = seqclf.SequenceTask(task.hparams["dataset"], model=settings)
+        whole = (Statistics, Kernels, BoostedTrees) if number else (Ngrams, BoostedTrees)
+        assert path_kinds("auto", task, dataset) == path_kinds(True, chunked, dataset) == whole
+        assert path_kinds("auto", chunked, dataset) == tuple(kind for kind in whole if kind is not Kernels)
+    assert path_kinds(["kernels", "statistics"], chunked, waves[0]) == (Kernels, Statistics)
+
+
+@pytest.mark.parametrize("setting", [["statistics"], ["kernels", "statistics"]])
+def test_a_list_of_paths_that_cannot_read_the_fields_is_an_error(parts, setting):
     dataset, _, task = parts
-    chunked = seqclf.SequenceTask(task.hparams["dataset"], model={**task.hparams["model"], "bidirectional": False})
-    assert path_kinds("auto", task, dataset) == path_kinds(True, chunked, dataset) == (Ngrams, Statistics, Kernels)
-    assert path_kinds("auto", chunked, dataset) == (Ngrams, Statistics)
-    assert path_kinds(["kernels", "ngrams"], chunked, dataset) == (Kernels, Ngrams)
+    with pytest.raises(InputError, match="cannot read these fields"):
+        path_kinds(setting, task, dataset)
+    assert path_kinds([*setting, "ngrams"], task, dataset) == (Ngrams,)
 
 
 def test_numbers_alone_have_no_ngrams(tmp_path, cache, monkeypatch):
@@ -98,6 +111,41 @@ def test_paths_that_add_nothing_are_left_out(tmp_path, cache, monkeypatch, told_
     assert [type(path) for path in fit.paths] == kinds
 
 
+def test_trees_take_part_where_two_features_tell_a_class_together(tmp_path, cache, monkeypatch):
+    """Neither the mean of the numbers nor the frequency of the letters tells anything alone."""
+    monkeypatch.setenv("SEQCLF_CACHE", str(cache))
+    generator = np.random.default_rng(0)
+    high, often = generator.integers(0, 2, (2, 400))
+    table = pa.table(
+        {
+            "level": [(value + generator.normal(size=9)).tolist() for value in 2.0 * high],
+            "letter": [generator.choice(["a", "b"], 9, p=[0.8, 0.2][:: 1 - 2 * value]).tolist() for value in often],
+            "label": np.array(["same", "different"])[high ^ often],
+        }
+    )
+    pq.write_table(table, tmp_path / "rows.parquet")
+    dataset = seqclf.load_data(str(tmp_path / "rows.parquet"), label="label")
+    fit = fit_wide(dataset)
+    assert BoostedTrees in {type(path) for path in fit.paths}
+    batches, task = seqclf.SequenceDataModule(dataset.splits), seqclf.SequenceTask(dataset.description())
+    mix_wide(dataset, batches, task, fit)
+    outputs = split_outputs(task, batches, "validation")
+    assert (outputs.logits.argmax(axis=1) == dataset.splits["validation"].labels).mean() > 0.8
+
+
+def test_a_first_look_spares_the_fit_of_trees_that_add_nothing(waves, monkeypatch, capsys):
+    monkeypatch.setattr(BoostedTrees, "fit", lambda *arguments: pytest.fail("trees were fitted"))
+    assert BoostedTrees not in {type(path) for path in fit_wide(waves[0]).paths}
+    assert "boosted trees left out" in " ".join("".join(capsys.readouterr()).split())
+
+
+def joined(found, labels):
+    joint = JointPaths(labels, None)
+    for fitted in found:
+        joint.add(fitted)
+    return joint.paths
+
+
 def test_rows_that_a_dropped_path_did_not_hold_out_still_judge_the_next_one():
     labels = np.arange(200) % 2
     silent, right = np.zeros((200, 2)), 4.0 * np.eye(2)[labels]
@@ -105,9 +153,9 @@ def test_rows_that_a_dropped_path_did_not_hold_out_still_judge_the_next_one():
     right[labels == 1] *= 0.2
     first, second, third = (Ngrams([], 2, streams=[]) for _ in range(3))
     found = [FittedPath(first, silent), FittedPath(second, right), FittedPath(third, 4.0 * np.eye(2)[labels])]
-    assert list(join_paths(found, labels, None, 2).paths) == [third]
+    assert joined(found, labels) == [third]
     found[2] = FittedPath(third, np.where(np.arange(200)[:, None] < 20, np.nan, found[2].held_out))
-    assert third in list(join_paths(found, labels, None, 2).paths)
+    assert third in joined(found, labels)
 
 
 def test_a_network_whose_logits_are_not_finite_is_named(parts):

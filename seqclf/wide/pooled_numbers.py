@@ -1,0 +1,114 @@
+"""Pooled statistics of number fields: what the values of a sequence are on the whole, whole or chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqclf.data.field_spec import FieldSpec
+from seqclf.models.running_state import LOWEST, State
+
+STATISTICS = ("mean", "deviation of", "lowest", "highest", "first", "last")  # of a channel, see `Pooled.columns`
+MAX_VALUE = 1e15  # larger values are clipped, so that no sum of squares overflows
+
+
+class Pooled(NamedTuple):
+    """Statistics of the tokens read so far, float64.
+
+    `tokens`: (B, 1) number of tokens. `seen`: (B, D) number of values of each channel that are not missing. The others:
+    (B, D) statistics of these. Without such values, `lowest` and `highest` are the largest and the lowest float32, and
+    the others are 0.
+    """
+
+    tokens: Tensor
+    seen: Tensor
+    mean: Tensor
+    deviation: Tensor
+    lowest: Tensor
+    highest: Tensor
+    first: Tensor
+    last: Tensor
+
+    def joined(self, later: Pooled) -> Pooled:
+        """Return the statistics of these tokens and of `later` ones. Either may have none."""
+        seen = self.seen + later.seen
+        part = later.seen / seen.clamp(min=1)
+        step = later.mean - self.mean
+        variance = (1 - part) * self.deviation**2 + part * later.deviation**2 + part * (1 - part) * step**2
+        return Pooled(
+            self.tokens + later.tokens,
+            seen,
+            self.mean + part * step,
+            variance.sqrt(),
+            torch.minimum(self.lowest, later.lowest),
+            torch.maximum(self.highest, later.highest),
+            torch.where(self.seen > 0, self.first, later.first),
+            torch.where(later.seen > 0, later.last, self.last),
+        )
+
+    def columns(self) -> Tensor:
+        """Return the statistics of the channels and the log number of tokens (B, 6 D + 1)."""
+        of_values = [self.mean, self.deviation, self.lowest, self.highest, self.first, self.last]
+        known = [torch.where(self.seen > 0, values, 0) for values in of_values]
+        return torch.cat([*known, self.tokens.clamp(min=1).log()], dim=1)
+
+
+class NumberPool:
+    """Pools all number fields of a model, with D channels in total. Values that a mask marks as missing do not count.
+
+    Args:
+        fields: Specs of the model's inputs. Fields that are not numbers are not read.
+
+    >>> NumberPool([{"name": "speed", "kind": "number", "width": 2}]).size
+    13
+    """
+
+    def __init__(self, fields: Iterable[FieldSpec]):
+        numbers = [field for field in fields if field["kind"] == "number"]
+        self.names = [field["name"] for field in numbers]
+        self.masked = [field.get("masked", 0) for field in numbers]
+        self.width = sum(field["width"] for field in numbers)
+        self.size = len(STATISTICS) * self.width + 1  # statistics of all channels, and the log number of tokens
+
+    def __call__(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Pooled:
+        """Return the statistics of tokens. For the arguments, see `WidePath.forward`."""
+        numbers = [fields[name] for name in self.names]
+        values = torch.cat(numbers, dim=-1).clamp(-MAX_VALUE, MAX_VALUE)
+        is_token = (torch.arange(values.shape[1], device=values.device) < lengths[:, None])[:, :, None]
+        present = torch.cat([_present(part, masked) for part, masked in zip(numbers, self.masked, strict=True)], dim=-1)
+        valid = is_token & present
+        exact = torch.where(valid, values, 0).double()
+        order = valid.long().cumsum(dim=1)
+        seen = order[:, -1:]
+        counts = seen[:, 0].double()
+        mean = exact.sum(dim=1) / counts.clamp(min=1)
+        centred = torch.where(valid, exact - mean[:, None], 0)
+        return Pooled(
+            lengths[:, None].double(),
+            counts,
+            mean,
+            (centred.square().sum(dim=1) / counts.clamp(min=1)).sqrt(),
+            torch.where(valid, values, -LOWEST).amin(dim=1).double(),
+            torch.where(valid, values, LOWEST).amax(dim=1).double(),
+            torch.where(order == 1, exact, 0).sum(dim=1),
+            torch.where(order == seen, exact, 0).sum(dim=1),
+        )
+
+    def states(self) -> list[State]:
+        """Return the statistics of the tokens so far, as the states of a path that reads chunk by chunk."""
+        starts = {"lowest": -LOWEST, "highest": LOWEST}
+        shapes = {"tokens": (1,)}
+        return [State(name, shapes.get(name, (self.width,)), starts.get(name, 0.0)) for name in Pooled._fields]
+
+    def add_chunk(self, states: Sequence[Tensor], fields: Mapping[str, Tensor], lengths: Tensor) -> Pooled:
+        """Return the statistics of the tokens of `states` and of a chunk."""
+        return Pooled(*(state.double() for state in states)).joined(self(fields, lengths))
+
+
+def _present(values: Tensor, masked: int) -> Tensor:
+    """(B, T, D) True where a value (B, T, D) is not missing. `masked`: see `NumberSpec`."""
+    masks = values[..., masked : 2 * masked] > 0
+    return torch.cat([masks, torch.ones_like(values[..., masked:], dtype=torch.bool)], dim=-1)
