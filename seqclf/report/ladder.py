@@ -15,7 +15,7 @@ from seqclf.evaluation.run_result import RunResult
 
 SUBJECTS = {
     SHUFFLED: "The same model trained on shuffled tokens",
-    WIDE: "The wide path, which reads the local order,",
+    WIDE: "The wide path",
     NETWORK: "The network",
     MIX: "The mix",
 }

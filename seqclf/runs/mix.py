@@ -39,6 +39,7 @@ from seqclf.system.atomic_files import write_bytes
 from seqclf.system.durations import duration_text
 from seqclf.training.callbacks import write_checkpoint
 from seqclf.training.module import SequenceTask
+from seqclf.wide.boosted_trees import BoostedTrees
 from seqclf.wide.feature_path import padded
 from seqclf.wide.kinds import BUILT_IN, locate_kinds
 from seqclf.wide.mixture import Mixture, WideModel, build_wide
@@ -47,6 +48,7 @@ from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import FittedPath, WidePath
 from seqclf.wide.statistic_terms import strongest_statistics
 from seqclf.wide.statistics import Statistics
+from seqclf.wide.tree_terms import strongest_tree_terms
 
 FORMAT = 9  # part of the name of the cache file; raise it when the fit of a path changes
 SEED = 0  # seed of the fit, which all runs on one dataset share
@@ -279,7 +281,7 @@ def rung_logits(task: SequenceTask, wide: WideModel, batches: SequenceDataModule
 
 
 def decisive_terms(task: SequenceTask, dataset: Dataset) -> dict[str, list[Term]]:
-    """Return dict label → n-grams and statistics that speak for it in the last split, empty without a path of these."""
+    """Return dict label → features of wide paths that speak for it in the last split, empty without such a path."""
     if not isinstance(task.model, Mixture):
         return {}
     wide = task.model.wide
@@ -288,6 +290,8 @@ def decisive_terms(task: SequenceTask, dataset: Dataset) -> dict[str, list[Term]
         name: partial(id_texts, encoder, name, np.ndim(sequences.fields[name]))
         for name, encoder in dataset.encoders.items()
     }
+    numbers = [field["name"] for field in dataset.description()["fields"] if field["kind"] == "number"]
+    names = {name: dataset.encoders[name].input_names() for name in numbers}
     found: list[list[list[Term]]] = []
     for path, factor in zip(wide.paths, wide.scales.tolist(), strict=True):
         scale = task.model.share * factor
@@ -295,8 +299,9 @@ def decisive_terms(task: SequenceTask, dataset: Dataset) -> dict[str, list[Term]
             if isinstance(path, Ngrams):
                 found.append(strongest_terms(copy.deepcopy(path).cpu(), sequences, texts, scale))
             elif isinstance(path, Statistics):
-                names = {name: dataset.encoders[name].input_names() for name in path.names}
                 found.append(strongest_statistics(copy.deepcopy(path).cpu(), sequences, names, scale))
+            elif isinstance(path, BoostedTrees):
+                found.append(strongest_tree_terms(copy.deepcopy(path).cpu(), sequences, names, texts, scale))
     by_label = {
         label: sorted(chain(*of_paths), key=lambda term: -term.contribution)[:MAX_TERMS]
         for label, *of_paths in zip(dataset.classes, *found, strict=True)

@@ -73,14 +73,20 @@ class BoostedTrees(WidePath):
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits (B, C) float32 of features (B, F) float32."""
-        goes_left = features[:, self.feature.flatten()] <= self.threshold.flatten()
-        turns = torch.where(goes_left, 1.0, -1.0).reshape(-1, *self.feature.shape)
-        # A row reaches the leaf whose path makes the same turn at every node that it meets.
-        same_turns = torch.bmm(turns.transpose(0, 1), self.path)  # (trees, B, leaves)
-        reached = same_turns == self.path.abs().sum(dim=1, keepdim=True)
-        of_trees = torch.where(reached, self.values[:, None], 0).sum(dim=-1)
+        of_trees = torch.where(self.reached(features), self.values[:, None], 0).sum(dim=-1)
         scores = of_trees.reshape(self.iterations, self.width, -1).double().sum(dim=0)
         return (scores.T @ self.spread.double() + self.bias.double()).float()
+
+    def reached(self, features: Tensor) -> Tensor:
+        """Return True for the leaf of each tree that each row reaches, (trees, B, leaves), and for leaves not in use.
+
+        `features`: (B, F).
+        """
+        goes_left = features[:, self.feature.flatten()] <= self.threshold.flatten()
+        turns = torch.where(goes_left, 1.0, -1.0).reshape(-1, *self.feature.shape)
+        # The path to the leaf makes the same turn at every node that it meets.
+        same_turns = torch.bmm(turns.transpose(0, 1), self.path)
+        return same_turns == self.path.abs().sum(dim=1, keepdim=True)
 
     def chunk_states(self) -> list[State]:
         """Return the statistics and the counts of the tokens so far."""

@@ -5,7 +5,7 @@ The logit of a class is a sum over the features of a row, and each statistic has
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -33,15 +33,29 @@ def strongest_statistics(
         names: Name of each channel of each number field.
         scale: Factor of the logits of the path in the model.
     """
-    channels = [channel for name in path.names for channel in names[name]]
-    texts = [f"{statistic} {channel}" for statistic in STATISTICS for channel in channels] + ["number of tokens"]
     added, position, taken = contributions(path, sequences, scale)
+    return strongest(added, position > 0, taken, statistic_texts(path.names, names))
+
+
+def statistic_texts(fields: Iterable[str], names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the name of each statistic, in the order of `Pooled.columns`. `names`: see `strongest_statistics`."""
+    channels = [channel for name in fields for channel in names[name]]
+    return [f"{statistic} {channel}" for statistic in STATISTICS for channel in channels] + ["number of tokens"]
+
+
+def strongest(added: np.ndarray, is_high: np.ndarray, taken: np.ndarray, texts: Sequence[str]) -> list[list[Term]]:
+    """Return the features that add most to each class.
+
+    Args:
+        added: (C, P) what each of P features adds to each of C classes.
+        is_high: (C, P) whether the feature is high where it does.
+        taken: (C,) rows that are taken for the class.
+        texts: Name of each feature.
+    """
     result = []
-    for number, values in enumerate(added):
-        best = np.argsort(-values, kind="stable")[:MAX_TERMS]
-        side = np.where(position[number] > 0, "high", "low")
-        shown = [(f"{side[at]} {texts[at]}", float(values[at])) for at in best if values[at] > 0]
-        result.append([Term(text, value, int(taken[number])) for text, value in shown])
+    for values, high, rows in zip(added, is_high, taken.tolist(), strict=True):
+        best = [at for at in np.argsort(-values, kind="stable")[:MAX_TERMS] if values[at] > 0]
+        result.append([Term(f"{'high' if high[at] else 'low'} {texts[at]}", float(values[at]), rows) for at in best])
     return result
 
 

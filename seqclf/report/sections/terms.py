@@ -1,4 +1,4 @@
-"""The section of a report that tells what the simple model goes by: n-grams, and statistics of numbers."""
+"""The section of a report that tells what the simple model goes by: n-grams, statistics of numbers, and counts."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ class TermsSection(ReportSection):
             for label, of_class in terms.items()
         ]
         text = (
-            "The n-grams of tokens and the statistics of numbers that speak most for each class, in the rows that the "
-            "simple model takes for it. The number is what a feature adds to the logit of the class in such a row on "
-            "average, more than to those of the other classes. It is exact: all of them together are the part that the "
-            "simple model has in the logits, but for random kernels. Statistics are high or low beside the training "
-            "rows. A feature that should tell nothing about the class, such as a name of its source, may be a leak."
+            "The n-grams of tokens, statistics of numbers and counts that speak most for each class, in the rows that "
+            "the simple model takes for it. The number is what a feature adds to the logit of the class in such a row "
+            "on average, more than to those of the other classes. It is exact: together they are the part that the "
+            "simple model has in the logits, but for random kernels. Statistics and counts are high or low beside "
+            "other rows. A feature that should tell nothing about the class, such as a name of its source, may be a "
+            "leak."
         )
         columns = {"class": "text", "features": "text"}
         title = f"All {len(rows):,} classes"
