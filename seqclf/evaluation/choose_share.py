@@ -122,13 +122,16 @@ def choose_parts(
     return alone[0] if alone else lowest, choice.scale
 
 
-def may_gain(later: np.ndarray, earlier: np.ndarray, labels: np.ndarray, group: np.ndarray | None = None) -> bool:
-    """Return True if some rows show a gain of a nat in all by a later model beside an earlier one, however uncertain.
+def may_gain(
+    later: np.ndarray, earlier: np.ndarray, labels: np.ndarray, group: np.ndarray | None, independent: int
+) -> bool:
+    """Return True if some of the training rows show a gain by a later model beside an earlier one, however uncertain.
 
-    For the arguments, see `choose_parts`.
+    `independent`: number of independent rows or groups of the whole training split, over which the gain would be more
+    than one nat. For the other arguments, see `choose_parts`.
     """
     choice = choose_share(later, earlier, labels, group=group)
-    return choice.point(1.0).excess > _least(_units(labels, group))
+    return choice.point(1.0).excess > MIN_GAIN / independent
 
 
 def _units(labels: np.ndarray, group: np.ndarray | None) -> np.ndarray:
@@ -138,12 +141,8 @@ def _units(labels: np.ndarray, group: np.ndarray | None) -> np.ndarray:
 
 def _equal(points: Iterable[SharePoint], units: np.ndarray) -> list[float]:
     """Return the shares whose loss counts as equal to the lowest one. `units`: see `_units`."""
-    return [point.share for point in points if point.excess <= max(point.error * TOLERANCE, _least(units))]
-
-
-def _least(units: np.ndarray) -> float:
-    """Return the mean loss within which losses count as equal, whatever their error."""
-    return MIN_GAIN / max(1, len(np.unique(units)))
+    least = MIN_GAIN / max(1, len(np.unique(units)))
+    return [point.share for point in points if point.excess <= max(point.error * TOLERANCE, least)]
 
 
 def _standard_error(differences: np.ndarray, weights: np.ndarray, units: np.ndarray, mean: float) -> float:

@@ -45,7 +45,8 @@ class JointPaths:
         held_out = np.full_like(self.logits, np.nan)
         held_out[rows] = logits
         known, labels, group = self._judging(held_out)
-        return may_gain(held_out[known], self.logits[known], labels, group)
+        independent = len(self.labels) if self.group is None else len(np.unique(self.group))
+        return may_gain(held_out[known], self.logits[known], labels, group, independent)
 
     def model(self, classes: int) -> WideModel:
         """Return the paths as one model."""
