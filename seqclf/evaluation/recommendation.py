@@ -153,7 +153,8 @@ def _steps(
     yield from (_raise_threshold(guarantee, training) for guarantee in decision.targets if guarantee.label in useless)
     if baseline is not None and baseline.comparison and not baseline.comparison[0].is_better:
         sampled = Sampled.of(baseline.rows, metrics.groups)
-        yield from _steps_to_beat(baseline.comparison[0], sampled, metrics, split, diagnosis)
+        has_network = training.share is None or training.share < 1
+        yield from _steps_to_beat(baseline.comparison[0], sampled, metrics, split, diagnosis, has_network=has_network)
     if metrics.alarms:
         yield (
             f"look at the rows of {training.rows_file} that are wrong with the highest probability: do the labels "
@@ -179,13 +180,24 @@ def _steps(
 
 
 def _steps_to_beat(
-    compared: MetricComparison, sampled: Sampled, metrics: SplitMetrics, split: str, diagnosis: Diagnosis
+    compared: MetricComparison,
+    sampled: Sampled,
+    metrics: SplitMetrics,
+    split: str,
+    diagnosis: Diagnosis,
+    *,
+    has_network: bool,
 ) -> Iterator[str]:
-    """Yield recommended steps for a model that is not shown to beat the baseline on a split."""
+    """Yield recommended steps for a model that is not shown to beat the baseline on a split.
+
+    `has_network`: whether the model is more than its wide path.
+    """
     # If the model is better, more rows can show this. If the model is not better, more rows for evaluation do not
     # improve it.
     if diagnosis.cause is Cause.SIMPLER_MODEL:
         yield from _tries(diagnosis, split)
+        if not has_network and not compared.is_worse:
+            yield f"use it if a simple model is enough: it holds no network{_because(diagnosis)}."
         yield f"use the simpler model if it is enough{_because(diagnosis)}."
     learns = compared.difference <= 0 and compared.can_be_shown
     if (diagnosis.cause is Cause.FEW_STEPS or learns) and compared.model < 1:

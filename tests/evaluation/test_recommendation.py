@@ -11,6 +11,7 @@ from seqclf.evaluation.comparison import MetricComparison, mean_difference_limit
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.diagnosis import Cause, Diagnosis, Fit, Score
 from seqclf.evaluation.group_scores import GroupScores
+from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.evaluation.recommendation import (
     Sampled,
@@ -167,6 +168,11 @@ def test_a_model_that_the_baseline_beats_is_never_judged_on_more_rows(baseline_s
     assert step(baseline=baseline, settings=wide).startswith("train again with model.wide=true, because of a simpler")
     mixed = step(baseline=baseline, settings=wide, share=1.0)
     assert mixed.startswith("use the simpler model") and "judge" not in mixed
+    scores = {"rows": 200, "loss": 0.5, "accuracy": 0.6, "recall": 0.6, "metric": "accuracy", "value": 0.6}
+    worse = compared(-0.2, 0.05).comparison
+    ladder = (Rung(name="wide", model="trees", **scores), Rung(name="network", model="LSTM", gain=worse, **scores))
+    equal = step(baseline=compared(-0.01, 0.05), settings=wide, share=1.0, ladder=ladder)
+    assert equal.startswith("use it if a simple model is enough: it holds no network")
     alarm = baseline_alarm(baseline.comparison, Sampled(200), Diagnosis(Cause.SIMPLER_MODEL, "", ("model.wide=true",)))
     assert alarm.remedy == "model.wide=true, compared by validation scores"
 
