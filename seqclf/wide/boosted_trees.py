@@ -25,7 +25,7 @@ from seqclf.wide.pooled_numbers import NumberPool
 
 MAX_VALUES = 200  # size of a field whose values are counted; n-grams suit larger vocabularies
 MAX_CLASSES = 30
-MAX_WORK = 1_500_000_000  # rows * features * trees of a fit, about 5 seconds of a core
+MAX_WORK = 1_000_000_000  # rows * features * trees of a fit; six fits take about half a minute of a core
 MIN_ROWS = 1_000  # rows that must be left of a larger split, so that the work is bounded
 
 
