@@ -113,6 +113,16 @@ def head_and_tail_text(text: str, most: int) -> str:
     return f"{text[:first]} […{len(text) - most:,} characters…] {text[-last:]}"
 
 
+def enumeration(names: Sequence[str]) -> str:
+    """Return names as part of a sentence.
+
+    >>> enumeration(["n-grams", "statistics", "kernels"])
+    'n-grams, statistics and kernels'
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def listed(values: Sequence[object], most: int = 8) -> str:
     """Join the first `most` values with commas. If there are more values, append the total number of values.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seqclf.documents.formatting import percent, probability_text, score, shortened
+from seqclf.documents.formatting import enumeration, percent, probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.choose_share import ShareChoice
 from seqclf.evaluation.comparison import MetricComparison
@@ -193,7 +193,7 @@ def _use(not_yet: Sequence[str], uncompared: bool, mix: ShareChoice | None) -> s
 
 def mix_sentence(mix: ShareChoice) -> str:
     """Return a sentence about the parts of a mixture, with their validation losses."""
-    simple, rows = f"simple model ({' and '.join(mix.paths)})", f"{mix.rows:,} validation rows"
+    simple, rows = f"simple model ({enumeration(mix.paths)})", f"{mix.rows:,} validation rows"
     network, wide = _loss_text(mix, 0.0), _loss_text(mix, 1.0)
     alone = f"{network} for the network alone, {wide} for the simple model alone"
     if mix.share == 1:

@@ -25,6 +25,7 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
+from seqclf.documents.formatting import enumeration
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_share import ShareChoice, choose_share
@@ -93,7 +94,7 @@ def path_kinds(setting: Any, task: SequenceTask, dataset: Dataset) -> tuple[type
     elif not len(dataset.splits["validation"].labels):
         obstacle = "there are no validation rows to choose its share by"
     elif not useful:
-        obstacle = f"{' and '.join(kind.title for kind in named)} cannot read these fields"
+        obstacle = f"{enumeration([kind.title for kind in named])} cannot read these fields"
     if obstacle is not None and setting != "auto":
         raise InputError(f"model.wide={hydra_value(setting)}", obstacle, "set model.wide=auto or false")
     if obstacle is not None:
@@ -139,9 +140,9 @@ def fit_wide(dataset: Dataset, kinds: Sequence[type[WidePath]] = tuple(BUILT_IN.
         with contextlib.suppress(OSError):  # the cache may be read-only
             write_bytes(cached, content.getvalue())
     fit = WideFit(model.eval(), time.perf_counter() - start, _training_logits(model, found))
-    titles = " and ".join(path.title for path in fit.paths)
+    titles = enumeration([path.title for path in fit.paths])
     idle = [*(path.title for path, *_ in found if path not in fit.paths), *idle]
-    left_out = f"; {' and '.join(idle)} left out, as held-out training rows show no gain" if idle else ""
+    left_out = f"; {enumeration(idle)} left out, as held-out training rows show no gain" if idle else ""
     console.print(f"wide path: {titles}, fitted in {duration_text(fit.seconds)}{left_out}", soft_wrap=True)
     _show_limits(fit.paths)
     return fit
