@@ -127,7 +127,7 @@ class BoostedTrees(WidePath):
     def quick_look(
         cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the logits of the first of the folds, by a sixth of the work. See `WidePath.quick_look`."""
+        """Return the logits of the first of the folds, by a twelfth of the work. See `WidePath.quick_look`."""
         drawn = _draw(train, fields, num_classes, seed)
         if drawn is None:
             return None

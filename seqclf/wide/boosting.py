@@ -75,7 +75,7 @@ def fit_boosting(
     """
     edges, binned = _bins(features)
     fold = draw_folds(len(labels), groups, FOLDS, seed)
-    fits = list(_fold_fits(binned, labels, fold, range(FOLDS), classes, seed))
+    fits = list(_fold_fits(binned, labels, fold, range(FOLDS), classes, max_iterations(classes), seed))
     iterations = _best_iterations(fits, labels, binned) if fits else MIN_ITERATIONS
     held_out = np.full((len(labels), classes), np.nan)
     for fit, out in fits:
@@ -89,10 +89,13 @@ def fit_boosting(
 def quick_look(
     features: np.ndarray, labels: np.ndarray, groups: np.ndarray | None, classes: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows (M,) that the first fold leaves out, and their logits (M, C). See `fit_boosting`."""
+    """Return rows (M,) that the first fold leaves out, and their logits (M, C), by half of the iterations.
+
+    For the arguments, see `fit_boosting`.
+    """
     _, binned = _bins(features)
     fold = draw_folds(len(labels), groups, FOLDS, seed)
-    fits = list(_fold_fits(binned, labels, fold, range(1), classes, seed))
+    fits = list(_fold_fits(binned, labels, fold, range(1), classes, max_iterations(classes) // 2, seed))
     if not fits:
         return np.arange(0), np.zeros((0, classes))
     (fit, out), *_ = fits
@@ -148,14 +151,19 @@ def _leaves(tree: np.ndarray) -> Iterator[tuple[int, list[tuple[int, int]]]]:
 
 
 def _fold_fits(
-    binned: np.ndarray, labels: np.ndarray, fold: np.ndarray, folds: Iterable[int], classes: int, seed: int
+    binned: np.ndarray,
+    labels: np.ndarray,
+    fold: np.ndarray,
+    folds: Iterable[int],
+    classes: int,
+    iterations: int,
+    seed: int,
 ) -> Iterator[tuple[_Fit, np.ndarray]]:
     """Yield a fit without the rows of each fold, and these rows."""
     for number in folds:
         out = fold == number
         if out.any() and len(np.unique(labels[~out])) > 1:
-            fit = _fit(binned[~out], labels[~out], classes, max_iterations(classes), seed)
-            yield fit, np.flatnonzero(out)
+            yield _fit(binned[~out], labels[~out], classes, iterations, seed), np.flatnonzero(out)
 
 
 def _fit(binned: np.ndarray, labels: np.ndarray, classes: int, iterations: int, seed: int) -> _Fit:
