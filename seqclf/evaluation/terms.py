@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +26,22 @@ class Term(JsonResult):
     text: str
     contribution: float
     rows: int
+
+
+def joint_terms(terms: Iterable[Term]) -> list[Term]:
+    """Return the strongest terms of several paths. Those with the same text are one term, with the sum of all.
+
+    >>> terms = [Term("high last GCS", 0.25, 9), Term("low mean Urine", 0.5, 9), Term("high last GCS", 0.5, 9)]
+    >>> [(term.text, term.contribution) for term in joint_terms(terms)]
+    [('high last GCS', 0.75), ('low mean Urine', 0.5)]
+    """
+    by_text: dict[str, Term] = {}
+    for term in terms:
+        earlier = by_text.get(term.text)
+        sum_of_both = term.contribution + (earlier.contribution if earlier else 0.0)
+        by_text[term.text] = replace(term, contribution=sum_of_both)
+    best = sorted(by_text.values(), key=lambda term: -term.contribution)
+    return [term for term in best[:MAX_TERMS] if term.contribution > 0]
 
 
 def counted_rows(sequences: Ragged) -> np.ndarray:

@@ -125,7 +125,7 @@ def evaluate_and_export(
         mix=None if mix is None else mix.choice,
         refit=refit,
         padding_error=padding_error,
-        terms=decisive_terms(task, dataset),
+        terms=decisive_terms(task, dataset, batches, mix),
     )
     result = _with_baseline_alarm(result, training)
     step = next_step(result.metrics, result.split, result.decision, result.baseline, training)

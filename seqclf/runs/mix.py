@@ -30,7 +30,7 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_share import ShareChoice, choose_share
 from seqclf.evaluation.design_effect import group_codes
-from seqclf.evaluation.terms import MAX_TERMS, Term
+from seqclf.evaluation.terms import Term, joint_terms
 from seqclf.models.network import as_network
 from seqclf.runs.inference import predict_logits
 from seqclf.runs.joint_paths import JointPaths
@@ -44,12 +44,12 @@ from seqclf.wide.boosted_trees import BoostedTrees
 from seqclf.wide.feature_path import padded
 from seqclf.wide.kinds import BUILT_IN, locate_kinds
 from seqclf.wide.mixture import Mixture, WideModel, build_wide
-from seqclf.wide.ngram_terms import strongest_terms
+from seqclf.wide.ngram_terms import terms_of_ngrams
 from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.path import FittedPath, WidePath
-from seqclf.wide.statistic_terms import strongest_statistics
+from seqclf.wide.statistic_terms import terms_of_statistics
 from seqclf.wide.statistics import Statistics
-from seqclf.wide.tree_terms import strongest_tree_terms
+from seqclf.wide.tree_terms import terms_of_trees
 
 FORMAT = 10  # part of the name of the cache file; raise it when the fit of a path changes
 SEED = 0  # seed of the fit, which all runs on one dataset share
@@ -281,12 +281,18 @@ def rung_logits(task: SequenceTask, wide: WideModel, batches: SequenceDataModule
     return {name: _logits(model, task, batches, split) for name, model in rungs.items()}
 
 
-def decisive_terms(task: SequenceTask, dataset: Dataset) -> dict[str, list[Term]]:
-    """Return dict label → features of wide paths that speak for it in the last split, empty without such a path."""
-    if not isinstance(task.model, Mixture):
+def decisive_terms(
+    task: SequenceTask, dataset: Dataset, batches: SequenceDataModule, mix: Mix | None
+) -> dict[str, list[Term]]:
+    """Return dict label → features of wide paths that speak for it in the last split, empty without such a path.
+
+    They are judged in the rows that the wide paths together take for the label.
+    """
+    if mix is None or not isinstance(task.model, Mixture):
         return {}
+    predicted = mix.logits["wide"].argmax(axis=1)
     wide = task.model.wide
-    sequences = list(dataset.splits.values())[-1].sequences
+    sequences = batches.splits[list(dataset.splits)[-1]].sequences
     texts = {
         name: partial(id_texts, encoder, name, np.ndim(sequences.fields[name]))
         for name, encoder in dataset.encoders.items()
@@ -298,15 +304,12 @@ def decisive_terms(task: SequenceTask, dataset: Dataset) -> dict[str, list[Term]
         scale = task.model.share * factor
         with progress.stage("counting what the simple model goes by"):
             if isinstance(path, Ngrams):
-                found.append(strongest_terms(copy.deepcopy(path).cpu(), sequences, texts, scale))
+                found.append(terms_of_ngrams(copy.deepcopy(path).cpu(), sequences, predicted, texts, scale))
             elif isinstance(path, Statistics):
-                found.append(strongest_statistics(copy.deepcopy(path).cpu(), sequences, names, scale))
+                found.append(terms_of_statistics(copy.deepcopy(path).cpu(), sequences, predicted, names, scale))
             elif isinstance(path, BoostedTrees):
-                found.append(strongest_tree_terms(copy.deepcopy(path).cpu(), sequences, names, texts, scale))
-    by_label = {
-        label: sorted(chain(*of_paths), key=lambda term: -term.contribution)[:MAX_TERMS]
-        for label, *of_paths in zip(dataset.classes, *found, strict=True)
-    }
+                found.append(terms_of_trees(copy.deepcopy(path).cpu(), sequences, predicted, names, texts, scale))
+    by_label = {label: joint_terms(chain(*of_paths)) for label, *of_paths in zip(dataset.classes, *found, strict=True)}
     return {label: terms for label, terms in by_label.items() if terms}
 
 

@@ -26,20 +26,23 @@ BEGIN, END, UNKNOWN, NO_PARENT = "<begin>", "<end>", "<unknown>", "<root>"
 Texts = Mapping[str, Callable[[np.ndarray], Sequence[str]]]
 
 
-def strongest_terms(path: Ngrams, sequences: Ragged, texts: Texts, scale: float = 1.0) -> list[list[Term]]:
-    """Return for each class the n-grams that speak most for it in the rows that the path takes for it.
+def terms_of_ngrams(
+    path: Ngrams, sequences: Ragged, predicted: np.ndarray, texts: Texts, scale: float = 1.0
+) -> list[list[Term]]:
+    """Return for each class the n-grams that speak most for it in the rows that are taken for it.
 
     The contribution of an n-gram to a class is what it adds to the logit of the class, minus what it adds to the logits
-    of all classes on average, as a mean over the rows that the path takes for the class. Together with the bias, the
+    of all classes on average, as a mean over the rows that are taken for the class. Together with the bias, the
     contributions of all n-grams are the logits, up to a constant for all classes.
 
     Args:
         path: Fitted path.
-        sequences: Rows that are counted, spread evenly where they have many tokens.
+        sequences: N rows that are counted, spread evenly where they have many tokens.
+        predicted: (N,) class number that each row is taken for.
         texts: Function for each field that is not a number: ids (V,) → texts of the tokens.
         scale: Factor of the logits of the path in the model.
     """
-    added = contributions(path, sequences, scale)
+    added = contributions(path, sequences, predicted, scale)
     name = _names(path, texts)
     result: list[list[Term]] = [[] for _ in range(path.weights.shape[1] - 1)]
     best = np.lexsort((-added.means, added.classes))
@@ -54,7 +57,7 @@ class Contributions(NamedTuple):
     """Contributions of K n-grams to the classes that rows with them are taken for, (K,) each.
 
     `ngrams`: row of `Ngrams.weights`. `classes`: class number. `means`: mean contribution in the rows taken for
-    the class, see `strongest_terms`. `rows`: number of these rows that hold the n-gram.
+    the class, see `terms_of_ngrams`. `rows`: number of these rows that hold the n-gram.
     """
 
     ngrams: np.ndarray
@@ -63,18 +66,17 @@ class Contributions(NamedTuple):
     rows: np.ndarray
 
 
-def contributions(path: Ngrams, sequences: Ragged, scale: float) -> Contributions:
-    """Return the contributions of all n-grams of some sequences. For the arguments, see `strongest_terms`."""
+def contributions(path: Ngrams, sequences: Ragged, predicted: np.ndarray, scale: float) -> Contributions:
+    """Return the contributions of all n-grams of some sequences. For the arguments, see `terms_of_ngrams`."""
     rows = counted_rows(sequences)
     order = rows[np.argsort(sequences.lengths[rows], kind="stable")]
     classes = path.weights.shape[1] - 1
-    taken = np.zeros(classes, np.int64)
+    taken = np.bincount(predicted[rows], minlength=classes)
     parts = []
     with torch.inference_mode():
         for part in batches(sequences.lengths[order]):
-            logits, found, norm = (tensor.numpy() for tensor in path.terms(*padded(sequences, order[part])))
-            parts.append(_count(found, norm, logits.argmax(1), classes))
-            taken += np.bincount(logits.argmax(1), minlength=classes)
+            _, found, norm = (tensor.numpy() for tensor in path.terms(*padded(sequences, order[part])))
+            parts.append(_count(found, norm, predicted[order[part]], classes))
     keys, inverse = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
     sums = np.bincount(inverse, np.concatenate([part.sums for part in parts]))
     seen = np.bincount(inverse, np.concatenate([part.seen for part in parts]))

@@ -11,40 +11,45 @@ import numpy as np
 import torch
 
 from seqclf.data.ragged import Ragged
-from seqclf.evaluation.terms import MAX_TERMS, Term, counted_rows
+from seqclf.evaluation.terms import Term, counted_rows
 from seqclf.wide.feature_path import batches
 from seqclf.wide.pooled_numbers import STATISTICS
 from seqclf.wide.statistics import Statistics
 
 
-def strongest_statistics(
-    path: Statistics, sequences: Ragged, names: Mapping[str, Sequence[str]], scale: float = 1.0
+def terms_of_statistics(
+    path: Statistics,
+    sequences: Ragged,
+    predicted: np.ndarray,
+    names: Mapping[str, Sequence[str]],
+    scale: float = 1.0,
 ) -> list[list[Term]]:
-    """Return for each class the statistics that speak most for it in the rows that the path takes for it.
+    """Return for each class what the statistics add to it in the rows that are taken for it, the most first.
 
     The contribution of a statistic to a class is what it adds to the logit of the class, minus what it adds to the
-    logits of all classes on average, as a mean over the rows that the path takes for the class. It is relative to the
-    mean of the training rows. Together with the bias, the contributions of all statistics are the logits, up to a
+    logits of all classes on average, as a mean over the rows that are taken for the class. It is relative to the mean
+    of the training rows. Together with the bias, the contributions of all statistics are the logits, up to a
     constant for all classes. "high" and "low" tell on which side of the training mean these rows are on average.
 
     Args:
         path: Fitted path.
-        sequences: Rows that are counted, spread evenly where they have many tokens.
+        sequences: N rows that are counted, spread evenly where they have many tokens.
+        predicted: (N,) class number that each row is taken for.
         names: Name of each channel of each number field.
         scale: Factor of the logits of the path in the model.
     """
-    added, position, taken = contributions(path, sequences, scale)
-    return strongest(added, position > 0, taken, statistic_texts(path.names, names))
+    added, position, taken = contributions(path, sequences, predicted, scale)
+    return named_terms(added, position > 0, taken, statistic_texts(path.names, names))
 
 
 def statistic_texts(fields: Iterable[str], names: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the name of each statistic, in the order of `Pooled.columns`. `names`: see `strongest_statistics`."""
+    """Return the name of each statistic, in the order of `Pooled.columns`. `names`: see `terms_of_statistics`."""
     channels = [channel for name in fields for channel in names[name]]
     return [f"{statistic} {channel}" for statistic in STATISTICS for channel in channels] + ["number of tokens"]
 
 
-def strongest(added: np.ndarray, is_high: np.ndarray, taken: np.ndarray, texts: Sequence[str]) -> list[list[Term]]:
-    """Return the features that add most to each class.
+def named_terms(added: np.ndarray, is_high: np.ndarray, taken: np.ndarray, texts: Sequence[str]) -> list[list[Term]]:
+    """Return for each class the features that add anything to it, the most first.
 
     Args:
         added: (C, P) what each of P features adds to each of C classes.
@@ -54,13 +59,15 @@ def strongest(added: np.ndarray, is_high: np.ndarray, taken: np.ndarray, texts: 
     """
     result = []
     for values, high, rows in zip(added, is_high, taken.tolist(), strict=True):
-        best = [at for at in np.argsort(-values, kind="stable")[:MAX_TERMS] if values[at] > 0]
-        result.append([Term(f"{'high' if high[at] else 'low'} {texts[at]}", float(values[at]), rows) for at in best])
+        order = [at for at in np.argsort(-values, kind="stable") if values[at] != 0]
+        result.append([Term(f"{'high' if high[at] else 'low'} {texts[at]}", float(values[at]), rows) for at in order])
     return result
 
 
-def contributions(path: Statistics, sequences: Ragged, scale: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the contributions (C, P) of all P statistics to each class. For the arguments, see `strongest_statistics`.
+def contributions(
+    path: Statistics, sequences: Ragged, predicted: np.ndarray, scale: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the contributions (C, P) of all P statistics to each class. For the arguments, see `terms_of_statistics`.
 
     Also returned are the means (C, P) of the scaled statistics in the rows that are taken for the class, and the
     numbers (C,) of these rows. Without such rows, both are 0.
@@ -68,13 +75,11 @@ def contributions(path: Statistics, sequences: Ragged, scale: float) -> tuple[np
     rows = counted_rows(sequences)
     order = rows[np.argsort(sequences.lengths[rows], kind="stable")]
     classes, statistics = path.weight.shape[1], len(path.center)
-    sums, taken = np.zeros((classes, path.size)), np.zeros(classes, np.int64)
+    sums, taken = np.zeros((classes, path.size)), np.bincount(predicted[rows], minlength=classes)
     with torch.inference_mode():
         for part in batches(sequences.lengths[order]):
             features = path.features(*path.batch(sequences, order[part]))
-            predicted = path.head(features).argmax(1).numpy()
-            np.add.at(sums, predicted, features.numpy())
-            taken += np.bincount(predicted, minlength=classes)
+            np.add.at(sums, predicted[order[part]], features.numpy())
     means = sums / np.maximum(taken, 1)[:, None]
     weight = path.weight.double().numpy()
     centred = np.where(taken[:, None] > 0, means - path.mean.double().numpy(), 0)

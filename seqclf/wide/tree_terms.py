@@ -15,19 +15,20 @@ from seqclf.data.ragged import Ragged
 from seqclf.evaluation.terms import Term, counted_rows
 from seqclf.wide.boosted_trees import BoostedTrees
 from seqclf.wide.feature_path import batches, padded
-from seqclf.wide.statistic_terms import statistic_texts, strongest
+from seqclf.wide.statistic_terms import named_terms, statistic_texts
 
 UNKNOWN = "<unknown>"
 
 
-def strongest_tree_terms(
+def terms_of_trees(
     path: BoostedTrees,
     sequences: Ragged,
+    predicted: np.ndarray,
     names: Mapping[str, Sequence[str]],
     texts: Mapping[str, Callable[[np.ndarray], Sequence[str]]],
     scale: float = 1.0,
 ) -> list[list[Term]]:
-    """Return for each class the statistics and counts that speak most for it in the rows that the path takes for it.
+    """Return for each class what the statistics and counts add to it in the rows that are taken for it, the most first.
 
     The contributions of all features to a class are the mean logit of these rows, relative to the mean logit of all
     rows that are counted, minus the mean over all classes. "high" and "low" tell on which side of the thresholds the
@@ -35,7 +36,8 @@ def strongest_tree_terms(
 
     Args:
         path: Fitted path.
-        sequences: Rows that are counted, spread evenly where they have many tokens.
+        sequences: N rows that are counted, spread evenly where they have many tokens.
+        predicted: (N,) class number that each row is taken for.
         names: Name of each channel of each number field.
         texts: Function for each field that is not a number: ids (V,) → texts.
         scale: Factor of the logits of the path in the model.
@@ -47,27 +49,27 @@ def strongest_tree_terms(
         for name, size in features.counted
         for number, text in enumerate(texts[name](np.arange(size)))
     ]
-    added, taken = contributions(path, sequences, scale)
-    return strongest(added.sum(axis=2), added[:, :, 1] > added[:, :, 0], taken, [*of_numbers, *of_counts])
+    added, taken = contributions(path, sequences, predicted, scale)
+    return named_terms(added.sum(axis=2), added[:, :, 1] > added[:, :, 0], taken, [*of_numbers, *of_counts])
 
 
-def contributions(path: BoostedTrees, sequences: Ragged, scale: float) -> tuple[np.ndarray, np.ndarray]:
+def contributions(
+    path: BoostedTrees, sequences: Ragged, predicted: np.ndarray, scale: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the contributions (C, F, 2) of low and high values of all F features to each class, and the rows (C,).
 
-    The rows are those that are taken for the class. For the arguments, see `strongest_tree_terms`.
+    The rows are those that are taken for the class. For the arguments, see `terms_of_trees`.
     """
     rows = counted_rows(sequences)
     order = rows[np.argsort(sequences.lengths[rows], kind="stable")]
     classes = path.spread.shape[1]
     own = Ragged(sequences.offsets, {name: sequences.fields[name] for name in path.features_of.names})
     at_leaf = np.zeros((classes, *path.values.shape))  # (C, R, L) rows of each class that reach each leaf
-    taken = np.zeros(classes, np.int64)
+    taken = np.bincount(predicted[rows], minlength=classes)
     with torch.inference_mode():
         for part in batches(sequences.lengths[order]):
             features = path.features_of(*padded(own, order[part]))
-            predicted = path.logits(features).argmax(1).numpy()
-            np.add.at(at_leaf, predicted, path.reached(features).transpose(0, 1).numpy())
-            taken += np.bincount(predicted, minlength=classes)
+            np.add.at(at_leaf, predicted[order[part]], path.reached(features).transpose(0, 1).numpy())
     turns = path.path.numpy()[:, :, None] == np.array([1, -1])[None, None, :, None]  # (R, N, 2, L) left and right
     steps = _steps(at_leaf.sum(axis=0), path.values.double().numpy(), turns)
     passed = np.einsum("crl,rntl->crnt", at_leaf, turns) / np.maximum(taken, 1)[:, None, None, None]

@@ -7,7 +7,7 @@ import torch
 from seqclf.data.ragged import Ragged
 from seqclf.evaluation import terms
 from seqclf.wide.feature_path import padded
-from seqclf.wide.ngram_terms import contributions, strongest_terms
+from seqclf.wide.ngram_terms import contributions, terms_of_ngrams
 from seqclf.wide.ngrams import Ngrams
 
 LETTERS = {"name": "letter", "kind": "category", "size": 6}
@@ -46,6 +46,11 @@ def path(request, split):
     return fitted.path if fitted is not None else pytest.skip("numbers alone have no n-grams")
 
 
+def predicted(path, sequences):
+    with torch.inference_mode():
+        return path(*padded(sequences, np.arange(len(sequences)))).argmax(1).numpy()
+
+
 def test_the_rows_of_the_weights_sum_up_to_the_logits(path, split):
     fields, lengths = padded(split.sequences, np.arange(40))
     logits, rows, norm = path.terms(fields, lengths)
@@ -58,7 +63,7 @@ def test_contributions_of_all_ngrams_are_the_mean_logit_of_the_class(path, split
     sequences = split.sequences
     logits = path(*padded(sequences, np.arange(len(sequences)))).double().numpy()
     unbiased = logits - path.bias.double().numpy()
-    added = contributions(path, sequences, scale=2.0)
+    added = contributions(path, sequences, logits.argmax(1), scale=2.0)
     for number in range(2):
         of_class = unbiased[logits.argmax(1) == number]
         expected = 2 * (of_class[:, number] - of_class.mean(1)).mean()
@@ -71,7 +76,7 @@ def test_texts_name_the_tokens_in_order(split):
     path = Ngrams.fit(split._replace(sequences=chosen), fields, 2, 0).path
     rows = [[3, 4, 1], [3, 4, 1], [3, 4, 2]]
     sequences = Ragged(np.array([0, 3, 6, 9]), {"letter": np.concatenate(rows).astype(np.int32)})
-    terms = strongest_terms(path, sequences, TEXTS)
+    terms = terms_of_ngrams(path, sequences, predicted(path, sequences), TEXTS)
     texts = [term.text for of_class in terms for term in of_class]
     allowed = {
         " ".join(words[a:b])
@@ -89,7 +94,7 @@ def test_a_field_is_named_where_there_are_several(split):
     names = ("shop", "letter")
     chosen = Ragged(split.sequences.offsets, {name: split.sequences.fields[name] for name in names})
     path = Ngrams.fit(split._replace(sequences=chosen), [LETTERS, SHOPS], 2, 0).path
-    terms = strongest_terms(path, chosen, TEXTS)
+    terms = terms_of_ngrams(path, chosen, predicted(path, chosen), TEXTS)
     best = terms[0][0].text, terms[1][0].text
     assert all(text.startswith(("letter: ", "letter & shop: ")) for text in best), best
 
@@ -98,7 +103,7 @@ def test_few_tokens_are_counted_of_many(split, monkeypatch):
     monkeypatch.setattr(terms, "MAX_TOKENS", 100)
     chosen = Ragged(split.sequences.offsets, {"letter": split.sequences.fields["letter"]})
     path = Ngrams.fit(split._replace(sequences=chosen), [LETTERS], 2, 0).path
-    found = strongest_terms(path, chosen, TEXTS)
+    found = terms_of_ngrams(path, chosen, predicted(path, chosen), TEXTS)
     assert 0 < max(term.rows for of_class in found for term in of_class) <= 40
 
 
@@ -107,7 +112,8 @@ def test_tokens_with_spaces_stand_apart(split):
     sequences = Ragged(split.sequences.offsets, {"letter": split.sequences.fields["letter"]})
     fitted = Ngrams.fit(split._replace(sequences=sequences), [LETTERS], 2, 0)
     texts = {"letter": lambda ids: [f"message {value} " + 40 * "x" for value in ids]}
-    terms = [term.text for of_class in strongest_terms(fitted.path, sequences, texts) for term in of_class]
+    found = terms_of_ngrams(fitted.path, sequences, predicted(fitted.path, sequences), texts)
+    terms = [term.text for of_class in found for term in of_class]
     longer = [text for text in terms if text.count("message") > 1]
     assert longer
     assert all(text.count(" → ") >= text.count("message") - 1 and "x" * 40 not in text for text in longer)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from seqclf.wide.feature_path import padded
-from seqclf.wide.statistic_terms import contributions, strongest_statistics
+from seqclf.wide.statistic_terms import contributions, terms_of_statistics
 from seqclf.wide.statistics import Statistics
 
 FIELDS = [{"name": "vitals", "kind": "number", "width": 2}, {"name": "gap", "kind": "number", "width": 1}]
@@ -26,11 +26,16 @@ def path(train):
     return Statistics.fit(train, FIELDS, 3, 0).path
 
 
+def predicted(path, train):
+    with torch.inference_mode():
+        return path(*padded(train.sequences, np.arange(len(train.labels)))).argmax(1).numpy()
+
+
 def test_contributions_of_all_statistics_are_the_mean_logit_of_the_class(path, train):
     """Relative to the mean over the classes, and without the bias, for the rows that are taken for the class."""
     with torch.inference_mode():
         logits = path(*padded(train.sequences, np.arange(240))).double().numpy()
-    added, _, taken = contributions(path, train.sequences, scale=2.0)
+    added, _, taken = contributions(path, train.sequences, logits.argmax(1), scale=2.0)
     unbiased = logits - path.bias.double().numpy()
     for number in range(3):
         of_class = unbiased[logits.argmax(1) == number]
@@ -40,12 +45,13 @@ def test_contributions_of_all_statistics_are_the_mean_logit_of_the_class(path, t
 
 
 def test_the_planted_channel_is_named_with_its_side(path, train):
-    high, _, low = (terms[0].text for terms in strongest_statistics(path, train.sequences, NAMES))
+    found = terms_of_statistics(path, train.sequences, predicted(path, train), NAMES)
+    high, _, low = (terms[0].text for terms in found)
     assert high.startswith("high ") and low.startswith("low ")
     assert high.endswith(" pressure") and low.endswith(" pressure")
 
 
 def test_a_class_that_no_row_is_taken_for_has_no_terms(path, train):
     path.bias[1] -= 1e6
-    found = strongest_statistics(path, train.sequences, NAMES)
+    found = terms_of_statistics(path, train.sequences, predicted(path, train), NAMES)
     assert found[0] and found[1] == []

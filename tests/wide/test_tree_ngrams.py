@@ -10,7 +10,7 @@ from seqclf.data.encoding.trees import parse
 from seqclf.data.ragged import Ragged
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.export import example_inputs, export_onnx
-from seqclf.wide.ngram_terms import strongest_terms
+from seqclf.wide.ngram_terms import terms_of_ngrams
 from seqclf.wide.ngrams import Ngrams
 from seqclf.wide.tree_nodes import compacted, placeholder
 
@@ -58,7 +58,7 @@ def test_pairs_decide_where_words_and_their_order_tell_nothing(split_of):
     assert (held_out.argmax(1) == labels).all()
     assert [index.title for index in path.indices] == ["word", "parent > child"]
     texts = {"word": lambda ids: [f"w{value}" for value in ids]}
-    found = {term.text for of_class in strongest_terms(path, sequences, texts) for term in of_class}
+    found = {term.text for of_class in terms_of_ngrams(path, sequences, labels, texts) for term in of_class}
     assert {"parent > child: w3>w2", "parent > child: w5>w2", "parent > child: w5>w4"} <= found
 
 
@@ -69,7 +69,7 @@ def test_the_report_names_the_place_above_a_root(split_of):
     sequences = Ragged(np.arange(0, 401, 2), {"word": words.ravel(), "parents": np.tile([1, -1], 200)})
     path = Ngrams.fit(split_of(sequences, labels), [WORDS, PARENTS], 2, 0).path
     names = {"word": lambda ids: [f"w{value}" for value in ids]}
-    found = [{term.text for term in of_class} for of_class in strongest_terms(path, sequences, names)]
+    found = [{term.text for term in of_class} for of_class in terms_of_ngrams(path, sequences, labels, names)]
     assert "parent > child: <root>>w2" in found[0] and "parent > child: <root>>w3" in found[1]
 
 
