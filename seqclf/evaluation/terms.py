@@ -12,6 +12,7 @@ from seqclf.system.json_result import JsonResult
 
 MAX_TOKENS = 1_000_000  # tokens of the rows that are counted
 MAX_TERMS = 10  # features of a class
+MIN_PART = 0.01  # of the contribution of the strongest feature, below which a feature is not shown
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def joint_terms(terms: Iterable[Term]) -> list[Term]:
         sum_of_both = term.contribution + (earlier.contribution if earlier else 0.0)
         by_text[term.text] = replace(term, contribution=sum_of_both)
     best = sorted(by_text.values(), key=lambda term: -term.contribution)
-    return [term for term in best[:MAX_TERMS] if term.contribution > 0]
+    return [term for term in best[:MAX_TERMS] if term.contribution > max(0, MIN_PART * best[0].contribution)]
 
 
 def counted_rows(sequences: Ragged) -> np.ndarray:
