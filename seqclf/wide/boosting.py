@@ -16,7 +16,7 @@ from seqclf.wide.scales import choose_scales
 
 LEAVES = 8
 LEARNING_RATE = 0.1
-FEATURE_SHARE = 0.3  # features that are tried at a node
+FEATURE_SHARE, MIN_TRIED = 0.3, 20  # features that are tried at a node, and how many at least
 PENALTY = 1.0  # L2 on the values of leaves
 # Trees of all classes together, and iterations, each of which grows a tree for each class; two classes share one.
 MAX_TREES, MIN_ITERATIONS, MAX_ITERATIONS = 900, 30, 150
@@ -174,7 +174,7 @@ def _fit(binned: np.ndarray, labels: np.ndarray, classes: int, iterations: int, 
         max_iter=iterations,
         learning_rate=LEARNING_RATE,
         max_leaf_nodes=LEAVES,
-        max_features=FEATURE_SHARE,
+        max_features=min(1.0, max(FEATURE_SHARE, MIN_TRIED / binned.shape[1])),
         l2_regularization=PENALTY,
         early_stopping=False,
         random_state=seed,

@@ -75,11 +75,18 @@ class NumberPool:
 
     def __call__(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Pooled:
         """Return the statistics of tokens. For the arguments, see `WidePath.forward`."""
+        return self.pooled(*self.values(fields, lengths), lengths)
+
+    def values(self, fields: Mapping[str, Tensor], lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all channels (B, T, D) float32, and (B, T, D) True where there is a token and its value is present."""
         numbers = [fields[name] for name in self.names]
         values = torch.cat(numbers, dim=-1).clamp(-MAX_VALUE, MAX_VALUE)
         is_token = (torch.arange(values.shape[1], device=values.device) < lengths[:, None])[:, :, None]
         present = torch.cat([_present(part, masked) for part, masked in zip(numbers, self.masked, strict=True)], dim=-1)
-        valid = is_token & present
+        return values, is_token & present
+
+    def pooled(self, values: Tensor, valid: Tensor, lengths: Tensor) -> Pooled:
+        """Return the statistics of `values`. See `values`."""
         exact = torch.where(valid, values, 0).double()
         order = valid.long().cumsum(dim=1)
         seen = order[:, -1:]

@@ -15,7 +15,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.evaluation.terms import Term, counted_rows
 from seqclf.wide.boosted_trees import BoostedTrees
 from seqclf.wide.feature_path import batches, padded
-from seqclf.wide.statistic_terms import named_terms, statistic_texts
+from seqclf.wide.statistic_terms import named_terms
 
 UNKNOWN = "<unknown>"
 
@@ -43,14 +43,10 @@ def terms_of_trees(
         scale: Factor of the logits of the path in the model.
     """
     features = path.features_of
-    of_numbers = statistic_texts(features.pool.names, names) if features.pool else ["number of tokens"]
-    of_counts = [
-        f"count of {name} {text if number else UNKNOWN}"
-        for name, size in features.counted
-        for number, text in enumerate(texts[name](np.arange(size)))
-    ]
+    channels = [channel for name in features.pool.names for channel in names[name]]
+    values = {name: [UNKNOWN, *texts[name](np.arange(1, size))] for name, size in features.counted}
     added, taken = contributions(path, sequences, predicted, scale)
-    return named_terms(added.sum(axis=2), added[:, :, 1] > added[:, :, 0], taken, [*of_numbers, *of_counts])
+    return named_terms(added.sum(axis=2), added[:, :, 1] > added[:, :, 0], taken, features.texts(channels, values))
 
 
 def contributions(

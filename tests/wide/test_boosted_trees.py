@@ -8,6 +8,7 @@ from seqclf.wide import boosted_trees, boosting
 from seqclf.wide.boosted_trees import BoostedTrees
 from seqclf.wide.boosting import MAX_BINS, choose_cuts, fit_boosting
 from seqclf.wide.feature_path import padded
+from seqclf.wide.row_features import RowFeatures
 
 FIELDS = [
     {"name": "value", "kind": "number", "width": 2},
@@ -34,17 +35,6 @@ def fitted(train):
 
 def test_features_that_tell_a_class_together_are_found(fitted, train):
     assert (fitted.held_out.argmax(1) == train.labels).mean() > 0.85
-
-
-def test_features_are_statistics_and_counts(train):
-    features = boosted_trees._Features.of(FIELDS)
-    assert features.names == ["value", "other", "token", "bag"]
-    found = features(*padded(train.sequences, np.arange(50))).numpy()
-    assert found.shape == (50, features.size)
-    for row, (start, stop) in enumerate(zip(train.sequences.offsets[:50], train.sequences.offsets[1:51], strict=True)):
-        token, bag = (train.sequences.fields[name][start:stop] for name in ("token", "bag"))
-        expected = [np.bincount(token, minlength=5), np.bincount(bag[bag > 0], minlength=6)]
-        np.testing.assert_array_equal(found[row, -11:], np.concatenate(expected))
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4])
@@ -139,7 +129,7 @@ def test_any_rows_give_finite_logits(rows_of, split_of, logits_of, case):
 
 def test_the_work_is_bounded(train, monkeypatch):
     monkeypatch.setattr(boosted_trees, "MIN_ROWS", 100)
-    size = boosted_trees._Features.of(FIELDS).size
+    size = RowFeatures(FIELDS).size
     monkeypatch.setattr(boosted_trees, "MAX_WORK", 150 * size * 200)
     fitted = BoostedTrees.fit(train, FIELDS, 2, 0)
     assert np.isfinite(fitted.held_out[:, 0]).sum() == 200 and len(fitted.path.notes) == 1 and fitted.logits is None

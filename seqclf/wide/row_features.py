@@ -1,0 +1,195 @@
+"""Features of a row for boosted trees: what its tokens hold, whatever their order. They can be read chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqclf.data.field_spec import FieldSpec
+from seqclf.data.ragged import Ragged
+from seqclf.models.running_state import LOWEST, State
+from seqclf.wide.boosting import choose_cuts
+from seqclf.wide.feature_path import batches, padded
+from seqclf.wide.pooled_numbers import STATISTICS, NumberPool, Pooled
+
+MAX_VALUES = 200  # size of a field whose values are counted; n-grams suit larger vocabularies
+LEVELS = (0.25, 0.5, 0.75)  # quantiles of the training values above which the values of a channel are counted
+MAX_LEVELLED = 200  # channels with such counts
+SAMPLED_TOKENS = 50_000  # tokens that choose the levels
+MAX_JOINT = 256  # pairs of a category value and a channel whose tokens are pooled
+JOINT = ("mean", "highest", "lowest")  # statistics of such a pair, see `RowFeatures.forward`
+
+
+class Total(NamedTuple):
+    """A sum, largest or smallest value over the tokens of a row. `shape`: without the batch axis."""
+
+    name: str
+    shape: tuple[int, ...]
+    initial: float
+    join: Callable[[Tensor, Tensor], Tensor]
+
+
+class RowFeatures(nn.Module):
+    """Features (B, F) of rows.
+
+    - The statistics of all D number channels and the log number of tokens (see `Pooled.columns`).
+    - The share of the values of a channel above each of `LEVELS`, which tells its median where few values are extreme.
+    - The number of tokens with each value of category and bag fields. Fields with many values are not read.
+    - Mean, highest and lowest value of each channel in the tokens with one value of a category, such as the highest
+      amount of a transfer, up to `MAX_JOINT` pairs.
+
+    Args:
+        fields: Specs of the model's inputs.
+    """
+
+    levels: Tensor
+
+    def __init__(self, fields: Iterable[FieldSpec]):
+        super().__init__()
+        self.pool = NumberPool(fields)
+        small = [field for field in fields if field["kind"] in ("category", "bag") and field["size"] <= MAX_VALUES]
+        self.counted = [(field["name"], field["size"]) for field in small]
+        self.joint: list[tuple[str, int]] = []
+        for field in small:
+            pairs = sum(size for _, size in self.joint) + field["size"]
+            if field["kind"] == "category" and 0 < pairs * self.pool.width <= MAX_JOINT:
+                self.joint.append((field["name"], field["size"]))
+        levelled = self.pool.width if self.pool.width <= MAX_LEVELLED else 0
+        self.register_buffer("levels", torch.zeros(levelled, len(LEVELS)))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the fields that are read."""
+        return [*self.pool.names, *(name for name, _ in self.counted)]
+
+    @property
+    def size(self) -> int:
+        """Number of features F."""
+        joint = len(JOINT) * self.pool.width * sum(size for _, size in self.joint)
+        return self.pool.size + self.levels.numel() + sum(size for _, size in self.counted) + joint
+
+    def texts(self, channels: Sequence[str], values: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return the name of each feature.
+
+        `channels`: (D,) names. `values`: dict counted field → name of each of its values.
+        """
+        named = [f"{statistic} {channel}" for statistic in STATISTICS for channel in channels] + ["number of tokens"]
+        levelled = channels if len(self.levels) else []
+        named += [f"share of {channel} above its {level:.0%} quantile" for channel in levelled for level in LEVELS]
+        named += [f"count of {name} {value}" for name, _ in self.counted for value in values[name]]
+        for name, _ in self.joint:
+            pairs = [f"{channel} of {name} {value}" for value in values[name] for channel in channels]
+            named += [f"{statistic} {pair}" for statistic in JOINT for pair in pairs]
+        return named
+
+    def choose_levels(self, sequences: Ragged, rows: np.ndarray, seed: int) -> None:
+        """Set the levels of each channel by values of random rows."""
+        if not len(self.levels):
+            return
+        rows = np.random.default_rng(seed).permutation(rows)
+        few = rows[: max(1, int(np.searchsorted(np.cumsum(sequences.lengths[rows]), SAMPLED_TOKENS)))]
+        few = few[np.argsort(sequences.lengths[few], kind="stable")]
+        read = [self.pool.values(*padded(sequences, few[part])) for part in batches(sequences.lengths[few])]
+        for channel in range(self.pool.width):
+            values = np.concatenate([part[..., channel][valid[..., channel]].numpy() for part, valid in read])
+            cuts = choose_cuts(values) if len(values) else values
+            if len(cuts):
+                wanted = np.quantile(values, LEVELS)
+                nearest = np.abs(cuts[:, None] - wanted).argmin(axis=0)
+                self.levels[channel] = torch.from_numpy(cuts[nearest])
+
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
+        """Return the features (B, F) float32. For the arguments, see `WidePath.forward`.
+
+        The mean of a pair without tokens is 0, its highest value is the lowest float32, and its lowest the highest.
+        """
+        pooled, totals = self._read(fields, lengths)
+        return self._columns(pooled, totals)
+
+    def states(self) -> list[State]:
+        """Return the states that `step` carries."""
+        pooled = self.pool.states() if self.pool.width else [State("tokens", (1,))]
+        return [*pooled, *(State(total.name, total.shape, total.initial) for total in self._totals())]
+
+    def step(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the features (B, F) of the tokens of `states` and of a chunk, and the new states."""
+        specs = self._totals()
+        first = len(states) - len(specs)
+        pooled, added = self._read(fields, lengths)
+        before = [state.double() for state in states[:first]]
+        pooled = Pooled(*before).joined(pooled) if isinstance(pooled, Pooled) else before[0] + pooled
+        totals = [total.join(old.to(new), new) for total, old, new in zip(specs, states[first:], added, strict=True)]
+        kept = [*pooled] if isinstance(pooled, Pooled) else [pooled]
+        return self._columns(pooled, totals), [state.float() for state in [*kept, *totals]]
+
+    def _totals(self) -> list[Total]:
+        width = self.pool.width
+        totals = [Total("above", (width, len(LEVELS)), 0.0, torch.add)] if len(self.levels) else []
+        totals += [Total(f"counts{at}", (size,), 0.0, torch.add) for at, (_, size) in enumerate(self.counted)]
+        for at, (_, size) in enumerate(self.joint):
+            totals.append(Total(f"seen{at}", (size, width), 0.0, torch.add))
+            totals.append(Total(f"sums{at}", (size, width), 0.0, torch.add))
+            totals.append(Total(f"highest{at}", (size, width), LOWEST, torch.maximum))
+            totals.append(Total(f"lowest{at}", (size, width), -LOWEST, torch.minimum))
+        return totals
+
+    def _read(self, fields: Mapping[str, Tensor], lengths: Tensor) -> tuple[Pooled | Tensor, list[Tensor]]:
+        """Return the statistics of tokens, or (B, 1) their number if there are no numbers, and the totals."""
+        if not self.pool.width:
+            return lengths[:, None].double(), self._counts(fields, lengths)
+        values, valid = self.pool.values(fields, lengths)
+        above = []
+        if len(self.levels):
+            is_above = (values[..., None] > self.levels) & valid[..., None]
+            above = [is_above.double().sum(dim=1)]
+        joint = [total for name, size in self.joint for total in _by_value(fields[name], size, values, valid)]
+        return self.pool.pooled(values, valid, lengths), [*above, *self._counts(fields, lengths), *joint]
+
+    def _columns(self, pooled: Pooled | Tensor, totals: Sequence[Tensor]) -> Tensor:
+        """Return the features (B, F) float32 of what `_read` returns."""
+        columns = [pooled.columns() if isinstance(pooled, Pooled) else pooled.clamp(min=1).log()]
+        waiting = iter(totals)
+        if isinstance(pooled, Pooled) and len(self.levels):
+            columns.append((next(waiting) / pooled.seen[:, :, None].clamp(min=1)).flatten(1))
+        columns += [next(waiting) for _ in self.counted]
+        for _ in self.joint:
+            seen, sums, highest, lowest = (next(waiting) for _ in range(4))
+            columns += [part.flatten(1) for part in (sums / seen.clamp(min=1), highest, lowest)]
+        return torch.cat([column.float() for column in columns], dim=1)
+
+    def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Tensor]:
+        """Return the number of tokens with each value, (B, size) float32 for each counted field."""
+        counts = []
+        for name, size in self.counted:
+            ids = fields[name].long()
+            valid = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+            if ids.dim() == 3:  # bags are padded with 0
+                valid = (valid[:, :, None] & (ids > 0)).flatten(1)
+                ids = ids.flatten(1)
+            ids = torch.where(valid, ids, 0)
+            counts.append(torch.zeros(ids.shape[0], size, device=ids.device).scatter_add(1, ids, valid.float()))
+        return counts
+
+
+def _by_value(ids: Tensor, size: int, values: Tensor, valid: Tensor) -> list[Tensor]:
+    """Return number, sum, highest and lowest of the valid values (B, T, D) with each id, (B, size, D) each.
+
+    `ids`: (B, T).
+    """
+    index = torch.where(valid, ids.long()[:, :, None], 0)
+    shape = (ids.shape[0], size, values.shape[2])
+    exact = torch.where(valid, values, 0).double()
+    zeros = torch.zeros(shape, dtype=torch.float64, device=values.device)
+    lowest = torch.full(shape, -LOWEST, device=values.device)
+    return [
+        zeros.scatter_add(1, index, valid.double()),
+        zeros.scatter_add(1, index, exact),
+        (-lowest).scatter_reduce(1, index, torch.where(valid, values, LOWEST), "amax"),
+        lowest.scatter_reduce(1, index, torch.where(valid, values, -LOWEST), "amin"),
+    ]
