@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ MAX_VALUES = 200  # size of a field whose values are counted; n-grams suit large
 LEVELS = (0.25, 0.5, 0.75)  # quantiles of the training values above which the values of a channel are counted
 MAX_LEVELLED = 200  # channels with such counts
 SAMPLED_TOKENS = 50_000  # tokens that choose the levels
+MAX_PAIRS = 500  # pairs of values of a bag field that are counted
 MAX_JOINT = 256  # pairs of a category value and a channel whose tokens are pooled
 JOINT = ("mean", "highest", "lowest")  # statistics of such a pair, see `RowFeatures.forward`
 
@@ -38,7 +40,8 @@ class RowFeatures(nn.Module):
 
     - The statistics of all D number channels and the log number of tokens (see `Pooled.columns`).
     - The share of the values of a channel above each of `LEVELS`, which tells its median where few values are extreme.
-    - The number of tokens with each value of category and bag fields. Fields with many values are not read.
+    - The number of tokens with each value of category and bag fields, and with both values of each pair of a bag field.
+      Fields with many values are not read.
     - Mean, highest and lowest value of each channel in the tokens with one value of a category, such as the highest
       amount of a transfer, up to `MAX_JOINT` pairs.
 
@@ -53,6 +56,8 @@ class RowFeatures(nn.Module):
         self.pool = NumberPool(fields)
         small = [field for field in fields if field["kind"] in ("category", "bag") and field["size"] <= MAX_VALUES]
         self.counted = [(field["name"], field["size"]) for field in small]
+        bags = [(field["name"], field["size"]) for field in small if field["kind"] == "bag"]
+        self.paired = [(name, size) for name, size in bags if _count_pairs(size) <= MAX_PAIRS]
         self.joint: list[tuple[str, int]] = []
         for field in small:
             pairs = sum(size for _, size in self.joint) + field["size"]
@@ -70,7 +75,8 @@ class RowFeatures(nn.Module):
     def size(self) -> int:
         """Number of features F."""
         joint = len(JOINT) * self.pool.width * sum(size for _, size in self.joint)
-        return self.pool.size + self.levels.numel() + sum(size for _, size in self.counted) + joint
+        counts = sum(size for _, size in self.counted) + sum(_count_pairs(size) for _, size in self.paired)
+        return self.pool.size + self.levels.numel() + counts + joint
 
     def texts(self, channels: Sequence[str], values: Mapping[str, Sequence[str]]) -> list[str]:
         """Return the name of each feature.
@@ -81,6 +87,8 @@ class RowFeatures(nn.Module):
         levelled = channels if len(self.levels) else []
         named += [f"share of {channel} above its {level:.0%} quantile" for channel in levelled for level in LEVELS]
         named += [f"count of {name} {value}" for name, _ in self.counted for value in values[name]]
+        for name, _ in self.paired:
+            named += [f"count of {name} {one} with {other}" for one, other in combinations(values[name][1:], 2)]
         for name, _ in self.joint:
             pairs = [f"{channel} of {name} {value}" for value in values[name] for channel in channels]
             named += [f"{statistic} {pair}" for statistic in JOINT for pair in pairs]
@@ -132,6 +140,9 @@ class RowFeatures(nn.Module):
         width = self.pool.width
         totals = [Total("above", (width, len(LEVELS)), 0.0, torch.add)] if len(self.levels) else []
         totals += [Total(f"counts{at}", (size,), 0.0, torch.add) for at, (_, size) in enumerate(self.counted)]
+        totals += [
+            Total(f"pairs{at}", (_count_pairs(size),), 0.0, torch.add) for at, (_, size) in enumerate(self.paired)
+        ]
         for at, (_, size) in enumerate(self.joint):
             totals.append(Total(f"seen{at}", (size, width), 0.0, torch.add))
             totals.append(Total(f"sums{at}", (size, width), 0.0, torch.add))
@@ -157,14 +168,14 @@ class RowFeatures(nn.Module):
         waiting = iter(totals)
         if isinstance(pooled, Pooled) and len(self.levels):
             columns.append((next(waiting) / pooled.seen[:, :, None].clamp(min=1)).flatten(1))
-        columns += [next(waiting) for _ in self.counted]
+        columns += [next(waiting) for _ in (*self.counted, *self.paired)]
         for _ in self.joint:
             seen, sums, highest, lowest = (next(waiting) for _ in range(4))
             columns += [part.flatten(1) for part in (sums / seen.clamp(min=1), highest, lowest)]
         return torch.cat([column.float() for column in columns], dim=1)
 
     def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Tensor]:
-        """Return the number of tokens with each value, (B, size) float32 for each counted field."""
+        """Return the number of tokens with each value, (B, size) float32 for each counted field, and with each pair."""
         counts = []
         for name, size in self.counted:
             ids = fields[name].long()
@@ -174,7 +185,21 @@ class RowFeatures(nn.Module):
                 ids = ids.flatten(1)
             ids = torch.where(valid, ids, 0)
             counts.append(torch.zeros(ids.shape[0], size, device=ids.device).scatter_add(1, ids, valid.float()))
-        return counts
+        return [*counts, *(_pairs(fields[name], size, lengths) for name, size in self.paired)]
+
+
+def _count_pairs(size: int) -> int:
+    """Return the number of pairs of the values of a bag field, without its padding, the id 0."""
+    return (size - 1) * (size - 2) // 2
+
+
+def _pairs(ids: Tensor, size: int, lengths: Tensor) -> Tensor:
+    """Return the number of tokens with both values of each pair of a bag field (B, T, K), (B, P) float32."""
+    is_token = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+    known = torch.where(is_token[:, :, None], ids.long(), 0)
+    holds = torch.zeros(*ids.shape[:2], size, device=ids.device).scatter(2, known, 1.0)[:, :, 1:]
+    first, second = torch.triu_indices(size - 1, size - 1, offset=1, device=ids.device)
+    return torch.bmm(holds.transpose(1, 2), holds).flatten(1)[:, first * (size - 1) + second]
 
 
 def _by_value(ids: Tensor, size: int, values: Tensor, valid: Tensor) -> list[Tensor]:

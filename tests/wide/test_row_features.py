@@ -49,6 +49,13 @@ def test_values_are_counted(read):
         np.testing.assert_array_equal(columns[f"count of bag {text}"], expected)
 
 
+def test_pairs_of_values_of_a_set_are_counted(read):
+    sequences, _, columns = read
+    for (one, first), (other, second) in itertools.combinations(list(enumerate(VALUES["bag"]))[1:], 2):
+        expected = [((ids == one).any(1) & (ids == other).any(1)).sum() for ids in tokens_of(sequences, "bag")]
+        np.testing.assert_array_equal(columns[f"count of bag {first} with {second}"], expected)
+
+
 def test_shares_above_levels_are_those_of_the_values_that_are_present(read):
     sequences, features, columns = read
     amounts = np.sort(sequences.fields["value"][:, 0])
@@ -81,6 +88,8 @@ def test_limits_leave_blocks_out(monkeypatch):
     assert RowFeatures(FIELDS).joint == [("token", 3)]
     monkeypatch.setattr(row_features, "MAX_LEVELLED", 3)
     assert RowFeatures(FIELDS).levels.numel() == 0
+    assert RowFeatures([{**FIELDS[3], "size": 33}]).paired == [("bag", 33)]
+    assert RowFeatures([{**FIELDS[3], "size": 34}]).paired == []
 
 
 @pytest.mark.parametrize("told_by", ["the amount of one kind of token", "a median beside extreme values"])
