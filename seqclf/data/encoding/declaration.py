@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqclf.config.override_text import quoted, shell_word
 from seqclf.data.encoding.encoder import FieldEncoder
@@ -227,8 +228,16 @@ def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, t
     assert kind is not None, "every list is recognized as a category, if as nothing else"
     kind_class = encoder_class(kind)
     assert issubclass(kind_class, ListEncoder)
-    field = Field(_free_name(column, taken), kind, (column,), separator=separator)
+    options = kind_class.inferred_options(_elements(cells)) if is_list(cells.type) else {}
+    field = Field(_free_name(column, taken), kind, (column,), separator=separator, options=options)
     return kind_class.completed(field, cells, events=False)
+
+
+def _elements(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the elements of all lists of a column, those of the inner lists if the lists are nested."""
+    while is_list(cells.type):
+        cells = pc.list_flatten(cells)
+    return cells
 
 
 def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: bool) -> str | None:
