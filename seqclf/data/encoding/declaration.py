@@ -13,7 +13,14 @@ from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class, make_encoder
 from seqclf.data.ragged import is_list
-from seqclf.data.schema.cell_types import has_decimal_commas, is_text, looks_bracketed, looks_like_lists, mean_words
+from seqclf.data.schema.cell_types import (
+    has_decimal_commas,
+    is_text,
+    list_cells,
+    looks_bracketed,
+    looks_like_lists,
+    mean_words,
+)
 from seqclf.data.schema.field_options import text_option
 from seqclf.data.schema.schema import ARROW_TYPES, AS_TEXT, RESERVED_NAMES, Field, Schema, require_columns
 from seqclf.data.schema.truncation import SIDES
@@ -228,13 +235,16 @@ def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, t
     assert kind is not None, "every list is recognized as a category, if as nothing else"
     kind_class = encoder_class(kind)
     assert issubclass(kind_class, ListEncoder)
-    options = kind_class.inferred_options(_elements(cells)) if is_list(cells.type) else {}
+    options = kind_class.inferred_options(_elements(cells, separator))
     field = Field(_free_name(column, taken), kind, (column,), separator=separator, options=options)
     return kind_class.completed(field, cells, events=False)
 
 
-def _elements(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+def _elements(cells: pa.ChunkedArray, separator: str | None) -> pa.ChunkedArray:
     """Return the elements of all lists of a column, those of the inner lists if the lists are nested."""
+    if is_text(cells.type):
+        entries = [entry for row in list_cells(cells, separator) for entry in row]
+        return pa.chunked_array([pa.array([None if entry is None else str(entry) for entry in entries], pa.string())])
     while is_list(cells.type):
         cells = pc.list_flatten(cells)
     return cells

@@ -219,12 +219,20 @@ TIMES = pa.array([[1700000000000, 1700000060000]] * 4, pa.list_(pa.timestamp("ms
         (pa.array(["2024-01-01 2024-01-02"] * 4), " ", "time"),
         (pa.array([["2024-01-01", "none of these"]] * 4), None, "category"),
         (pa.array(["1.5 NA 3"] * 4), " ", "number"),
+        (pa.array([[1.5, None, 3.0]] * 4), None, "number"),
+        (pa.array([[[1.5, 2.0], [None, 3.0]]] * 4), None, "number"),
         (pa.array(["15 NA 3"] * 4), " ", "category"),
     ],
 )
 def test_lists_of_times_and_of_numbers_with_gaps_are_inferred(cells, separator, kind):
     (field,) = schema({"x": cells, "label": ["a", "b"] * 2}, list_separator=separator).fields
     assert field.kind == kind
+    assert field.options == ({"missing": "last"} if kind == "number" else {})
+
+
+def test_lists_without_gaps_have_no_option_for_them():
+    (field,) = schema({"x": pa.array([[1.5, 3.0]] * 4), "label": ["a", "b"] * 2}).fields
+    assert field.options == {}
 
 
 @pytest.mark.parametrize(("cells", "kind"), [(["1.5", "NA", "?"], "number"), (["15", "NA", "3"], "category")])
