@@ -1,4 +1,4 @@
-"""Which of the fitted wide paths a model has, and the scale of each, by training rows that their fits left out."""
+"""Choice of the fitted wide paths that a model has, and of their scales, by training rows that their fits left out."""
 
 from __future__ import annotations
 

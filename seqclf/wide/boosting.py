@@ -1,7 +1,7 @@
 """Gradient boosting on features of rows: small trees whose number left-out rows choose, as arrays of comparisons.
 
-scikit-learn grows the trees on bins of the features. A cut between two bins lies where no training row is near, so
-that the rounding of a feature, which differs between programs, does not decide on which side of it a row falls.
+scikit-learn grows the trees on bins of the features. A cut between two bins lies where no training row is near. So the
+side on which a row falls does not depend on the rounding of a feature, which differs between programs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDS = 5
 MAX_BINS = 64
 MIN_GAP = 1e-6  # distance of two values, relative to them or to most of the values, that a cut needs between them
 CUT_AT = 0.382  # place of a cut in its gap; a mean of values often lies in the middle
-SINGLE_THREAD_ROWS = 5_000  # with fewer rows, several threads are slower than one
+SINGLE_THREAD_ROWS = 5_000  # rows below which several threads are slower than one
 
 
 class Trees(NamedTuple):
@@ -184,7 +184,7 @@ def _fit(binned: np.ndarray, labels: np.ndarray, classes: int, iterations: int, 
     present = model.classes_
     spread = np.zeros((1 if len(present) == 2 else len(present), classes))
     spread[:, present] = [[-0.5, 0.5]] if len(present) == 2 else np.eye(len(present))
-    bias = np.full(classes, -np.log(len(labels) + 1.0))  # of a class without rows; scores lie around 0
+    bias = np.full(classes, -np.log(len(labels) + 1.0))  # logit of a class without rows; scores lie around 0
     bias[present] = 0
     return _Fit(model, spread, bias)
 

@@ -27,7 +27,7 @@ JOINT = ("mean", "highest", "lowest")  # statistics of such a pair, see `RowFeat
 
 
 class Total(NamedTuple):
-    """A sum, largest or smallest value over the tokens of a row. `shape`: without the batch axis."""
+    """A sum, largest or smallest value over the tokens of a row. `shape`: shape without the batch axis."""
 
     name: str
     shape: tuple[int, ...]
@@ -151,19 +151,19 @@ class RowFeatures(nn.Module):
         return totals
 
     def _read(self, fields: Mapping[str, Tensor], lengths: Tensor) -> tuple[Pooled | Tensor, list[Tensor]]:
-        """Return the statistics of tokens, or (B, 1) their number if there are no numbers, and the totals."""
+        """Return the statistics of tokens and the totals. Without number fields, the statistics are the length (B, 1)."""
         if not self.pool.width:
             return lengths[:, None].double(), self._counts(fields, lengths)
         values, valid = self.pool.values(fields, lengths)
         above = []
         if len(self.levels):
             is_above = (values[..., None] > self.levels) & valid[..., None]
-            above = [is_above.double().sum(dim=1)]
+            above = [is_above.float().sum(dim=1)]
         joint = [total for name, size in self.joint for total in _by_value(fields[name], size, values, valid)]
         return self.pool.pooled(values, valid, lengths), [*above, *self._counts(fields, lengths), *joint]
 
     def _columns(self, pooled: Pooled | Tensor, totals: Sequence[Tensor]) -> Tensor:
-        """Return the features (B, F) float32 of what `_read` returns."""
+        """Return the features (B, F) float32. `pooled`, `totals`: results of `_read`."""
         columns = [pooled.columns() if isinstance(pooled, Pooled) else pooled.clamp(min=1).log()]
         waiting = iter(totals)
         if isinstance(pooled, Pooled) and len(self.levels):
