@@ -151,7 +151,7 @@ class RowFeatures(nn.Module):
         return totals
 
     def _read(self, fields: Mapping[str, Tensor], lengths: Tensor) -> tuple[Pooled | Tensor, list[Tensor]]:
-        """Return the statistics of tokens and the totals. Without number fields, the statistics are the length (B, 1)."""
+        """Return the statistics of tokens, which are the length (B, 1) without number fields, and the totals."""
         if not self.pool.width:
             return lengths[:, None].double(), self._counts(fields, lengths)
         values, valid = self.pool.values(fields, lengths)
