@@ -12,7 +12,7 @@ from seqclf.system.json_result import JsonResult
 
 MAX_TOKENS = 1_000_000  # tokens of the rows that are counted
 MAX_TERMS = 10  # features of a class
-MIN_PART = 0.01  # of the contribution of the strongest feature, below which a feature is not shown
+MIN_PART = 0.01  # part of the contribution of the strongest feature that a feature must have to be shown
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def _looks_useful(kind: type[WidePath], joint: JointPaths, train: Split, fields:
 
 
 def _fit(kind: type[WidePath], train: Split, fields: list[FieldSpec], classes: int) -> FittedPath | None:
-    """Fit a path, None if the fields or the rows are no use to it."""
+    """Fit a path, None if it cannot be fitted to the fields or the rows."""
     with progress.stage(f"fitting the wide path ({kind.title})"):
         fitted = kind.fit(train, fields, classes, SEED)
     if fitted is not None and is_foreign(kind.__module__):

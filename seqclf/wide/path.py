@@ -74,7 +74,7 @@ class WidePath(nn.Module):
 
     @classmethod
     def fit(cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int) -> FittedPath | None:
-        """Fit a path to the rows of `train`. Returns None if they are no use to the path.
+        """Fit a path to the rows of `train`. Returns None if the path cannot be fitted to them.
 
         The result depends on the arguments alone.
         """

@@ -11,7 +11,7 @@ from torch import Tensor
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.running_state import LOWEST, State
 
-STATISTICS = ("mean", "deviation of", "lowest", "highest", "first", "last")  # of a channel, see `Pooled.columns`
+STATISTICS = ("mean", "deviation of", "lowest", "highest", "first", "last")  # see `Pooled.columns`
 MAX_VALUE = 1e15  # larger values are clipped, so that no sum of squares overflows
 
 
@@ -48,6 +48,10 @@ class Pooled(NamedTuple):
             torch.where(self.seen > 0, self.first, later.first),
             torch.where(later.seen > 0, later.last, self.last),
         )
+
+    def after(self, states: Sequence[Tensor]) -> Pooled:
+        """Return the statistics of the tokens of `states` (see `NumberPool.states`) and of these tokens."""
+        return Pooled(*(state.double() for state in states)).joined(self)
 
     def columns(self) -> Tensor:
         """Return the statistics of the channels and the log number of tokens (B, 6 D + 1)."""
@@ -110,9 +114,9 @@ class NumberPool:
         shapes = {"tokens": (1,)}
         return [State(name, shapes.get(name, (self.width,)), starts.get(name, 0.0)) for name in Pooled._fields]
 
-    def add_chunk(self, states: Sequence[Tensor], fields: Mapping[str, Tensor], lengths: Tensor) -> Pooled:
-        """Return the statistics of the tokens of `states` and of a chunk."""
-        return Pooled(*(state.double() for state in states)).joined(self(fields, lengths))
+    def texts(self, channels: Sequence[str]) -> list[str]:
+        """Return the name of each statistic, in the order of `Pooled.columns`. `channels`: (D,) names."""
+        return [f"{statistic} {channel}" for statistic in STATISTICS for channel in channels] + ["number of tokens"]
 
 
 def _present(values: Tensor, masked: int) -> Tensor:

@@ -15,7 +15,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.models.running_state import LOWEST, State
 from seqclf.wide.boosting import choose_cuts
 from seqclf.wide.feature_path import batches, padded
-from seqclf.wide.pooled_numbers import STATISTICS, NumberPool, Pooled
+from seqclf.wide.pooled_numbers import NumberPool, Pooled
 
 MAX_VALUES = 200  # size of a field whose values are counted; n-grams suit larger vocabularies
 LEVELS = (0.25, 0.5, 0.75)  # quantiles of the training values above which the values of a channel are counted
@@ -83,7 +83,7 @@ class RowFeatures(nn.Module):
 
         `channels`: (D,) names. `values`: dict counted field → name of each of its values.
         """
-        named = [f"{statistic} {channel}" for statistic in STATISTICS for channel in channels] + ["number of tokens"]
+        named = self.pool.texts(channels)
         levelled = channels if len(self.levels) else []
         named += [f"share of {channel} above its {level:.0%} quantile" for channel in levelled for level in LEVELS]
         named += [f"count of {name} {value}" for name, _ in self.counted for value in values[name]]
@@ -130,8 +130,7 @@ class RowFeatures(nn.Module):
         specs = self._totals()
         first = len(states) - len(specs)
         pooled, added = self._read(fields, lengths)
-        before = [state.double() for state in states[:first]]
-        pooled = Pooled(*before).joined(pooled) if isinstance(pooled, Pooled) else before[0] + pooled
+        pooled = pooled.after(states[:first]) if isinstance(pooled, Pooled) else states[0] + pooled
         totals = [total.join(old.to(new), new) for total, old, new in zip(specs, states[first:], added, strict=True)]
         kept = [*pooled] if isinstance(pooled, Pooled) else [pooled]
         return self._columns(pooled, totals), [state.float() for state in [*kept, *totals]]

@@ -5,7 +5,7 @@ The logit of a class is a sum over the features of a row, and each statistic has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ import torch
 from seqclf.data.ragged import Ragged
 from seqclf.evaluation.terms import Term, counted_rows
 from seqclf.wide.feature_path import batches
-from seqclf.wide.pooled_numbers import STATISTICS
 from seqclf.wide.statistics import Statistics
 
 
@@ -39,13 +38,8 @@ def terms_of_statistics(
         scale: Factor of the logits of the path in the model.
     """
     added, position, taken = contributions(path, sequences, predicted, scale)
-    return named_terms(added, position > 0, taken, statistic_texts(path.names, names))
-
-
-def statistic_texts(fields: Iterable[str], names: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the name of each statistic, in the order of `Pooled.columns`. `names`: see `terms_of_statistics`."""
-    channels = [channel for name in fields for channel in names[name]]
-    return [f"{statistic} {channel}" for statistic in STATISTICS for channel in channels] + ["number of tokens"]
+    channels = [channel for name in path.names for channel in names[name]]
+    return named_terms(added, position > 0, taken, path.pool.texts(channels))
 
 
 def named_terms(added: np.ndarray, is_high: np.ndarray, taken: np.ndarray, texts: Sequence[str]) -> list[list[Term]]:

@@ -78,7 +78,7 @@ class Statistics(FeaturePath):
         self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk of tokens. See `WidePath.step`."""
-        pooled = self.pool.add_chunk(states, fields, lengths)
+        pooled = self.pool(fields, lengths).after(states)
         return self.head(self.compared(pooled.columns())), [state.float() for state in pooled]
 
     @classmethod
