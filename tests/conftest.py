@@ -26,7 +26,12 @@ share_config_files()
 
 
 def pytest_configure() -> None:
-    """Receive Ctrl-C, which programs started in the background of a script ignore, and their children after them."""
+    """Hide GPUs, and receive Ctrl-C.
+
+    Tests compare with the CPU bit for bit, and fork processes that train, which CUDA does not survive. Programs started
+    in the background of a script, and their children, ignore Ctrl-C.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -30,8 +30,12 @@ WITHOUT_TF32 = {"use_tf32": "0"}
 
 
 def has_card() -> bool:
-    """Return True if this machine has a device file of an NVIDIA GPU."""
-    return any(Path("/dev").glob("nvidia[0-9]*"))
+    """Return True if there is a device file of an NVIDIA GPU, and CUDA_VISIBLE_DEVICES does not hide all GPUs."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) and not _cards_are_hidden()
+
+
+def _cards_are_hidden() -> bool:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
 
 
 @cache  # cached, because each call would load the library once more
@@ -56,6 +60,8 @@ def missing_library() -> str | None:
 
 def cuda_obstacle() -> InputError | None:
     """Return an error with the reason why CUDA cannot be used, and the remedy. Return None if no reason is known."""
+    if _cards_are_hidden():
+        return InputError(None, "CUDA_VISIBLE_DEVICES hides every GPU", "unset it, or set device=cpu")
     if not has_card():
         return InputError(None, "no NVIDIA device file, such as /dev/nvidia0, is here", "set device=cpu")
     if PROVIDER not in onnxruntime.get_available_providers():

@@ -6,6 +6,7 @@ The machine of a test has no card: its device file is faked, so that ONNX Runtim
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -19,13 +20,15 @@ from seqclf.bundle.session import CPU, explain_run_errors, open_session
 from seqclf.errors import InputError
 from seqclf.predict import explain_text, predict_text
 
-without_card = pytest.mark.skipif(session.has_card(), reason="the card of this machine may work")
+HAS_CARD = any(Path("/dev").glob("nvidia[0-9]*"))  # of this machine, whose cards the tests hide
+without_card = pytest.mark.skipif(HAS_CARD, reason="the card of this machine may work")
 with_provider = pytest.mark.skipif(
     session.PROVIDER not in onnxruntime.get_available_providers(), reason="ONNX Runtime is built without CUDA"
 )
 INSTALL = '"onnxruntime-gpu[cuda,cudnn]"'
 RUN = """
-import sys
+import os, sys
+del os.environ["CUDA_VISIBLE_DEVICES"]
 from seqclf.bundle import session
 session.has_card = lambda: True
 from seqclf import {command}
@@ -37,6 +40,7 @@ print("TORCH", "torch" in sys.modules, file=sys.stderr)
 @pytest.fixture
 def card(monkeypatch):
     """A machine whose driver has made a device file. `card(library)`: CUDA lacks this library, or None."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(session, "has_card", lambda: True)
 
     def lacks(library):
@@ -121,8 +125,20 @@ def test_cuda_without_a_provider_is_refused(card, model, monkeypatch):
     assert session.PROVIDER in text and INSTALL in text
 
 
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_hidden_cards_are_not_used_and_not_missed(model, monkeypatch, hidden):
+    monkeypatch.setattr(Path, "glob", lambda *_: [Path("/dev/nvidia0")])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert session.has_card()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert "CUDA_VISIBLE_DEVICES" in refusal(model)
+    opened = open_session(model, "auto")
+    assert (opened.provider, opened.no_cuda) == (CPU, None)
+
+
 @without_card
-def test_without_a_card_cuda_is_refused_and_auto_says_nothing(model):
+def test_without_a_card_cuda_is_refused_and_auto_says_nothing(model, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert "/dev/nvidia0" in refusal(model)
     opened = open_session(model, "auto")
     assert (opened.provider, opened.no_cuda) == (CPU, None)
