@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -88,12 +88,14 @@ class Flattening(JsonResult):
     `share`: fraction of flat sequences among the sequences that vary, over all channels. `by_chance`: fraction of flat
     sequences after all values were shuffled across sequences. If the distribution of the values has a heavy tail,
     shuffled sequences are flat too. A separate scale for each sequence does not help data with a heavy tail.
-    `sequences`: number of varying sequences, averaged over the channels.
+    `sequences`: number of varying sequences, averaged over the channels. `of_logarithms`: the share with `log: true`,
+    or None if that was not measured.
     """
 
     share: float
     by_chance: float
     sequences: int
+    of_logarithms: float | None = None
 
     @property
     def is_notable(self) -> bool:
@@ -103,6 +105,12 @@ class Flattening(JsonResult):
         variance = self.share * (1 - self.share) + self.by_chance * (1 - self.by_chance)
         margin = max(FLATTENED_SHARE, STANDARD_ERRORS * (variance / self.sequences) ** 0.5)
         return self.share - self.by_chance >= margin
+
+    @property
+    def remedy(self) -> dict[str, Any]:
+        """Option of the field that ends it. Logarithms keep the level of a sequence as it is."""
+        logarithms_do = self.of_logarithms is not None and self.of_logarithms < FLATTENED_SHARE
+        return {"log": True} if logarithms_do else {"scale": "sequence"}
 
 
 def measure_flattening(scaled: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -> Flattening | None:
@@ -159,8 +167,15 @@ def measure_number(
     spread = {name: measure_spread(values[:, channel], lengths) for channel, name in enumerate(channels)}
     if not encoder.has_one_scale:
         return spread, None
-    scaled = np.asarray(sequences.fields[field.name][:, : len(channels)])
-    return spread, measure_flattening(scaled, np.isfinite(values), lengths)
+    seen = np.isfinite(values)
+    flattening = measure_flattening(np.asarray(sequences.fields[field.name][:, : len(channels)]), seen, lengths)
+    if flattening is not None and flattening.is_notable and not field.options.get("log") and values[seen].min() >= 0:
+        logs = np.ma.masked_array(np.log1p(np.where(seen, values, 0)), ~seen)
+        deviation = np.maximum(logs.std(axis=0), np.finfo(np.float32).tiny)
+        scaled = ((logs - logs.mean(axis=0)) / deviation).filled(0)
+        with_logs = measure_flattening(scaled, seen, lengths)
+        flattening = replace(flattening, of_logarithms=None if with_logs is None else with_logs.share)
+    return spread, flattening
 
 
 @dataclass(frozen=True)

@@ -166,26 +166,32 @@ def scale_advice(
     the fields were inferred.
     """
     flattened = {
-        name: field.flattened.share
+        name: field.flattened
         for name, field in statistics.items()
         if field.flattened is not None and field.flattened.is_notable
     }
     if not flattened:
         return []
-    worst = max(flattened, key=lambda name: flattened[name])
+    worst = max(flattened, key=lambda name: flattened[name].share)
     subject = f"field {worst}" if len(flattened) == 1 else f"{len(flattened)} fields (most: {worst})"
     problem = (
-        f"{subject}: one scale for all flattens {flattened[worst]:.0%} of the sequences, whose shape the noise of "
-        "training (model.number_noise) drowns;"
+        f"{subject}: one scale for all flattens {flattened[worst].share:.0%} of the sequences, whose shape the noise "
+        "of training (model.number_noise) drowns;"
     )
     fields = list(fields)
+    remedies = {name: found.remedy for name, found in flattened.items()}
+    changed = [field for field in fields if field.name in remedies]
     if configured:  # Hydra merges this mapping into the user's mapping of the field, or replaces a kind
-        overrides = [f"++data.fields.{name}={{kind: number, scale: sequence}}" for name in flattened]
+        added = [replace(field, columns=(field.name,), options=remedies[field.name]) for field in changed]
+        overrides = [f"++data.fields.{field.name}={_spec(field)}" for field in added]
     else:
-        scaled = {"scale": "sequence"}
-        changed = [replace(field, options={**field.options, **scaled}) for field in fields if field.name in flattened]
-        overrides = [_override(fields, changed)]
-    return [_line_with(problem, overrides, fields, f"scale: sequence for {_first(flattened)}")]
+        added = [replace(field, options={**field.options, **remedies[field.name]}) for field in changed]
+        overrides = [_override(fields, added)]
+    settings = []
+    for remedy, text in (({"scale": "sequence"}, "scale: sequence"), ({"log": True}, "log: true")):
+        names = [name for name in remedies if remedies[name] == remedy]
+        settings += [f"{text} for {_first(names)}"] if names else []
+    return [_line_with(problem, overrides, fields, " and ".join(settings))]
 
 
 def field_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:

@@ -107,6 +107,29 @@ def test_the_printed_override_works_for_inferred_events(tmp_path):
     }
 
 
+@pytest.mark.parametrize("config", [[], ["data.fields={amount: number, wave: number}"]])
+def test_positive_numbers_with_a_heavy_tail_get_logarithms_which_keep_the_level(tmp_path, config):
+    generator = np.random.default_rng(0)
+    rows = [
+        {
+            "amount": generator.lognormal(9 + generator.normal(), 1.5, length).tolist(),
+            "wave": (10 ** generator.uniform(-2, 2) * generator.normal(size=length)).tolist(),
+            "y": "ab"[row % 2],
+        }
+        for row, length in enumerate(generator.integers(8, 40, 200))
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    typed = ["data=files", f"data.train={tmp_path / 't.parquet'}", "data.label=y", *config]
+    before = survey(*typed)
+    overrides, notable = advised(before)
+    assert notable == ["amount", "wave"]
+    after = survey(*typed, *overrides)
+    assert not [line for line in after.warnings if "one scale for all" in line]
+    described = [field.describe for field in after.fields.values()]
+    assert ["log" in text for text in described] == [True, False], described
+    assert ["scale=sequence" in text for text in described] == [False, True]
+
+
 def test_of_many_fields_the_advice_names_a_few(tmp_path):
     generator = np.random.default_rng(0)
     rows = [
