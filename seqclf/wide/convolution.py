@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ MAX_DEVIATION = 50.0  # standard deviations from a bias up to which an extreme o
 SAMPLED_POSITIONS = 1024  # positions that choose the biases of a dilation
 # Tokens that are convolved at a time. On a CPU, few stay in its cache.
 CHUNK_CPU, CHUNK = 1024, 65_536
+FAST_ELEMENTS = 64
 Lengths = TypeVar("Lengths", np.ndarray, Tensor)
 
 
@@ -68,7 +69,7 @@ def reach(dilation: int) -> int:
 
 
 def skips_edges(taps: Tensor) -> Tensor:
-    """Return a mask (3, O) of the kernels that skip the ends of a row."""
+    """Return a mask (..., O) of the kernels that skip the ends of a row."""
     return taps[..., -2] < 0
 
 
@@ -77,40 +78,92 @@ def chunk(values: Tensor) -> int:
     return CHUNK_CPU if values.device.type == "cpu" else CHUNK
 
 
-def multiply(values: Tensor, flags: Tensor, taps: Tensor, dilation: int) -> tuple[Tensor, Tensor]:
-    """Return what kernels of one dilation find in the positions that they count.
+class Group(NamedTuple):
+    """Kernels of one dilation as `multiply` takes them.
 
-    The first tensor is (B, 3, O) float64, the sum of the outputs clipped to [0, 1]. The second is (B, 3, 84) float32,
-    the largest output of each kernel with its first bias, not clipped, and minus the smallest one of each second kernel
-    (see `signs`).
-
-    `values`: (B, 3, D, T). `flags`: (B, 3, 2, T), 1 at padding, and 1 at padding and at the ends of a row. `taps`:
-    (3, O, 9 D + 3). With few channels, one product of matrices is five times as fast as conv1d.
+    `channels`: indices (D,) of the channels that the kernels read, None for all. `kernels`: (3, 84, 9 D + 2), the last
+    two columns for padding and for the ends of a row. Each second kernel is negated, so that its largest output is
+    minus its smallest one. `biases`: (3, 84, K). `signs`: (84, 1), -1 for a negated kernel. `skips`: (84, 1), True for
+    a kernel that skips the ends of a row.
     """
-    side = reach(dilation)
-    rows, time = len(values), values.shape[-1]
-    padded = functional.pad(values, (side, side)).permute(1, 2, 0, 3)
-    flags = flags.permute(1, 2, 0, 3)
-    # All biases of a kernel share one convolution.
+
+    dilation: int
+    channels: Tensor | None
+    kernels: Tensor
+    biases: Tensor
+    signs: Tensor
+    skips: Tensor
+
+    def extremes(self, largest: Tensor) -> Tensor:
+        """Return the extreme outputs (3, 84, B) with the first bias, from the largest outputs that `multiply` finds."""
+        first = torch.where(self.signs < 0, self.biases[..., :1] - 1, self.biases[..., :1])
+        return largest + first
+
+    def means(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """Return the means (3, 84, K, B) of clipped outputs from their sums over as many positions (84, 1, B)."""
+        means = sums / counts
+        return torch.where(self.signs[..., None] < 0, 1 - means, means)
+
+
+def make_group(dilation: int, channels: Tensor | None, taps: Tensor) -> Group:
+    """Return the kernels of `taps` (3, 84 K, 9 D + 3)."""
     count = taps.shape[1] // len(KERNELS)
-    kernels, biases = taps[:, ::count, :-1], taps[..., -1:].unflatten(1, (-1, count))
-    span = max(1, chunk(values) // rows)
-    sums = torch.zeros(VIEWS, taps.shape[1], rows, dtype=torch.float64, device=values.device)
-    extremes = torch.full((VIEWS, len(KERNELS), rows), -NEVER, device=values.device)
+    sign = signs(len(KERNELS)).to(taps.device)[:, None]
+    kernels, biases = taps[:, ::count], taps[..., -1].unflatten(1, (-1, count))
+    # The clipped sum of an output and a bias is 1 minus the clipped sum of the negated output and 1 - bias.
+    return Group(
+        dilation,
+        channels,
+        torch.cat([kernels[..., :-3] * sign, kernels[..., -3:-1]], dim=2),
+        torch.where(sign < 0, 1 - biases, biases),
+        sign,
+        skips_edges(kernels[0])[:, None],
+    )
+
+
+def time_major(values: Tensor, longest: int) -> Tensor:
+    """Return values (B, ..., T) as (..., T + 2 R, B) with R zeros at each end. R: reach of the longest dilation."""
+    return functional.pad(values.movedim(0, -1), (0, 0, reach(longest), reach(longest)))
+
+
+def multiply(padded: Tensor, flags: Tensor, group: Group) -> tuple[Tensor, Tensor]:
+    """Return what the kernels of a group find in the positions that they count.
+
+    The first tensor is (3, 84, K, B) float64, the sum of the outputs clipped to [0, 1] with each of K biases. The
+    second is (3, 84, B) float32, the largest output of each kernel, neither with a bias nor clipped.
+
+    `padded`: (3, D, T + 2 R, B), see `time_major`. `flags`: (2, T, B), 1 at padding, and 1 at padding and at the ends
+    of a row. The rows are the last axis, so that a shift in time moves long parts of the memory. With few channels, one
+    product of matrices is five times as fast as conv1d.
+    """
+    time, rows = flags.shape[-2:]
+    side = reach(group.dilation)
+    padded = padded.narrow(2, (padded.shape[2] - time) // 2 - side, time + 2 * side)
+    if group.channels is not None:
+        padded = padded.index_select(1, group.channels)
+    span = max(1, chunk(padded) // rows)
+    sums = torch.zeros(*group.biases.shape, rows, dtype=torch.float64, device=padded.device)
+    largest = torch.full((VIEWS, len(KERNELS), rows), -NEVER, device=padded.device)
     for start in range(0, time, span):  # parts of a long row
         stop = min(start + span, time)
-        shifted = [padded[..., at + start : at + stop] for at in range(0, 2 * side + 1, dilation)]
-        windows = torch.cat([*shifted, flags[..., start:stop]], dim=1).flatten(2)
-        outputs = torch.bmm(kernels, windows)
-        inverted, plain = outputs.unflatten(2, (rows, -1)).unflatten(1, (-1, 2)).unbind(2)
-        # Each second kernel leaves out the same positions, at which `NEVER` has to be above all outputs here.
-        excluded = (kernels[0, 0, -2:, None, None] * flags[0, :, :, start:stop]).sum(0)
-        smallest = (inverted - 2 * excluded).amin(-1)
-        extremes = torch.maximum(extremes, torch.stack([-smallest, plain.amax(-1)], dim=2).flatten(1, 2))
-        soft = (outputs[:, :, None] + biases).clamp_(0, 1).flatten(1, 2)
-        sums += soft.unflatten(2, (rows, -1)).sum(-1)
-    extremes += signs(len(KERNELS)).to(values.device)[:, None] * biases[:, :, 0]
-    return sums.permute(2, 0, 1), extremes.permute(2, 0, 1)
+        shifted = [padded[:, :, at + start : at + stop] for at in range(0, 2 * side + 1, group.dilation)]
+        windows = torch.cat([*shifted, flags[:, start:stop].expand(VIEWS, -1, -1, -1)], dim=1).flatten(2)
+        outputs = torch.bmm(group.kernels, windows)
+        largest = torch.maximum(largest, _largest(outputs.unflatten(2, (-1, rows))))
+        # All biases of a kernel share one convolution.
+        soft = (outputs[:, :, None] + group.biases[..., None]).clamp_(0, 1)
+        sums += soft.unflatten(3, (-1, rows)).sum(3)
+    return sums, largest
+
+
+def _largest(values: Tensor) -> Tensor:
+    """(3, O, B) maximum of `values` (3, O, T, B) over T."""
+    time, rows = values.shape[2:]
+    # PyTorch is 20 times as fast where the axes after the reduced one have 64 elements or more.
+    block = 1 if rows == 1 else min(time, -(-FAST_ELEMENTS // rows))
+    blocks = values[:, :, : time - time % block].unflatten(2, (-1, block)).flatten(3)
+    most = blocks.amax(2).unflatten(2, (block, rows)).amax(2)
+    return torch.maximum(most, values[:, :, time - block :].amax(2)) if time % block else most
 
 
 def signs(kernels: int) -> Tensor:

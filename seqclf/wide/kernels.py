@@ -11,6 +11,8 @@ second kernel skips the ends of a row, so that the features also tell something 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any, Self
 
 import numpy as np
@@ -25,15 +27,17 @@ from seqclf.wide.convolution import (
     MAX_CHANNELS,
     SOFTNESS,
     TAPS,
+    Group,
     choose_channels,
     choose_dilations,
     chunk,
     deviation,
     edges,
+    make_group,
     make_taps,
     multiply,
     sample_windows,
-    skips_edges,
+    time_major,
 )
 from seqclf.wide.feature_path import FeaturePath, batches, deviations
 from seqclf.wide.kernel_outputs import KernelOutputs
@@ -96,29 +100,32 @@ class Kernels(FeaturePath):
         rows = max(1, chunk(values) // values.shape[-1])
         parts = list(zip(values.split(rows), lengths.split(rows), strict=True))
         with torch.autocast(values.device.type, enabled=False):
-            return torch.cat(map_parts(self._features, parts))
+            groups = [make_group(*group) for group in self.convolutions()]
+            return torch.cat(map_parts(partial(self._features, groups), parts))
 
-    def _features(self, values: Tensor, lengths: Tensor) -> Tensor:
+    def _features(self, groups: Sequence[Group], values: Tensor, lengths: Tensor) -> Tensor:
         views = make_views(values, lengths)
-        return torch.cat([self._outputs(views, lengths), self.levels(views, lengths)], dim=1)
+        return torch.cat([self._outputs(groups, views, lengths), self.levels(views, lengths)], dim=1)
 
-    def _outputs(self, views: Views, lengths: Tensor) -> Tensor:
+    def _outputs(self, groups: Sequence[Group], views: Views, lengths: Tensor) -> Tensor:
         """(B, F) float64 features of the kernels over the positions that they count.
 
         They are the means of the soft comparison with each bias, then the extreme output of each kernel.
         """
         means, extremes = [], []
-        positions = torch.arange(views.valid.shape[-1], device=lengths.device)
-        for dilation, channels, taps in self.convolutions():
-            edge = edges(lengths, dilation)[:, None]
-            outer = (positions < edge) | (positions >= lengths[:, None] - edge)
-            flags = torch.stack([~views.valid[:, 0], outer], dim=1).float()[:, None].expand(-1, VIEWS, -1, -1)
-            values = views.stacked if channels is None else views.stacked.index_select(2, channels)
-            counts = torch.where(skips_edges(taps), (lengths - 2 * edge[:, 0])[:, None, None], lengths[:, None, None])
-            sums, most = multiply(values, flags, taps, dilation)
-            means.append(sums / counts.double())
-            extremes.append(deviation(most))
-        return torch.cat([torch.cat(part, dim=2).flatten(1) for part in (means, extremes)], dim=1)
+        positions = torch.arange(views.valid.shape[-1], device=lengths.device)[:, None]
+        padded = time_major(views.stacked, max(self.dilations))
+        for dilation, same in groupby(groups, key=lambda group: group.dilation):
+            edge = edges(lengths, dilation)
+            outer = (positions < edge) | (positions >= lengths - edge)
+            flags = torch.stack([positions >= lengths, outer]).float()
+            for group in same:
+                sums, largest = multiply(padded, flags, group)
+                counts = torch.where(group.skips, lengths - 2 * edge, lengths).double()
+                means.append(group.means(sums, counts[:, None]).flatten(1, 2))
+                extremes.append(group.extremes(largest))
+        kernels = [torch.cat(means, dim=1), deviation(torch.cat(extremes, dim=1))]
+        return torch.cat([part.flatten(0, 1) for part in kernels]).T
 
     def levels(self, views: Views, lengths: Tensor) -> Tensor:
         """Return the features (B, F) float64 of the level block."""
