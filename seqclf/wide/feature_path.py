@@ -161,7 +161,9 @@ def padded(sequences: Ragged, rows: np.ndarray) -> tuple[dict[str, Tensor], Tens
 
 def deviations(features: Tensor) -> Tensor:
     """Return the standard deviations (F,) float64 of features (N, F)."""
-    return torch.cat([part.double().std(0, correction=0) for part in features.split(BLOCK, 1)])
+    blocks = (block.double() for block in features.split(BLOCK, 1))
+    # Plain passes are three times as fast as `std`.
+    return torch.cat([(block - block.mean(0)).square_().mean(0).sqrt() for block in blocks])
 
 
 def batches(lengths: np.ndarray) -> Iterator[np.ndarray]:

@@ -85,7 +85,9 @@ def fit_ridge(
     assert best is not None
     _, penalty, scales, held_out = best
     duals = vectors @ (along / (squares + penalty)[:, None])
-    weight = torch.cat([block.T @ duals for block in _blocks(features, mean, scale)]) * scale[:, None] * scales[0]
+    # The product of the centred features and the duals, without a centred copy of the features.
+    products = torch.cat([(duals.T @ block.double()).T for block in features.split(BLOCK, 1)])
+    weight = (products - mean[:, None] * duals.sum(0)) * scale[:, None].square() * scales[0]
     bias = torch.from_numpy(scales[1] * np.log((counts + 1) / (rows + num_classes)) + scales[2] * counts / rows)
     return Ridge(mean, weight, bias, held_out, scales)
 
@@ -93,7 +95,7 @@ def fit_ridge(
 def _blocks(features: Tensor, mean: Tensor, scale: Tensor) -> Iterator[Tensor]:
     """Yield the centred and scaled features, (N, ≤ BLOCK) float64 at a time."""
     for block, middle, factor in zip(features.split(BLOCK, 1), mean.split(BLOCK), scale.split(BLOCK), strict=True):
-        yield (block.double() - middle) * factor
+        yield (block.double() - middle).mul_(factor)
 
 
 def _singular(features: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
