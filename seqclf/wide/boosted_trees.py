@@ -28,15 +28,16 @@ MIN_ROWS = 1_000  # rows that must be left of a larger split, so that the work i
 
 
 class BoostedTrees(WidePath):
-    """Gradient boosting of trees with up to eight leaves, on features that ignore the order of the tokens.
+    """Gradient boosting of trees with up to eight leaves, on features of a row.
 
-    See `RowFeatures` for the features.
+    See `RowFeatures` for the features. Those of the order of the tokens are read where left-out training rows gain.
 
     Args:
         fields: Specs of the model's inputs.
         num_classes: Number of classes C.
         iterations: Number of trees of each class.
         width: Number K of trees of an iteration: 1 for two classes, else the number of classes in the training rows.
+        blocks: Names of the blocks of features of the order of the tokens that are read, see `RowFeatures`.
     """
 
     title = "boosted trees"
@@ -48,9 +49,11 @@ class BoostedTrees(WidePath):
     spread: Tensor
     bias: Tensor
 
-    def __init__(self, fields: Sequence[FieldSpec], num_classes: int, *, iterations: int, width: int):
+    def __init__(
+        self, fields: Sequence[FieldSpec], num_classes: int, *, iterations: int, width: int, blocks: Sequence[str] = ()
+    ):
         super().__init__()
-        self.features_of = RowFeatures(fields)
+        self.features_of = RowFeatures(fields, blocks)
         self.iterations, self.width = iterations, width
         trees = iterations * width
         self.register_buffer("feature", torch.zeros(trees, LEAVES - 1, dtype=torch.int64))
@@ -61,8 +64,9 @@ class BoostedTrees(WidePath):
         self.register_buffer("bias", torch.zeros(num_classes))
 
     def settings(self) -> dict[str, Any]:
-        """Return the numbers of iterations and of trees of each of them."""
-        return {"iterations": self.iterations, "width": self.width}
+        """Return the numbers of iterations and of trees of each of them, and the blocks of features."""
+        blocks = [block.name for block in self.features_of.blocks]
+        return {"iterations": self.iterations, "width": self.width, "blocks": blocks}
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return logits (B, C) float32. See `WidePath.forward`."""
@@ -104,13 +108,13 @@ class BoostedTrees(WidePath):
     @classmethod
     def fit(cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int) -> FittedPath | None:
         """Fit trees to training rows, a sample of them where they are many. See `WidePath.fit`."""
-        drawn = _draw(train, fields, num_classes, seed)
+        drawn = _draw(train, fields, num_classes, seed, MAX_LOOKS)
         if drawn is None:
             return None
         rows, labels, groups, features, reader = drawn
         trees, found = fit_boosting(features, labels, groups, num_classes, seed)
         width = len(trees.spread)
-        path = cls(fields, num_classes, iterations=len(trees.feature) // width, width=width)
+        path = cls(fields, num_classes, iterations=len(trees.feature) // width, width=width, blocks=list(reader.block_sizes))
         path._fill(trees)
         path.features_of.load_state_dict(reader.state_dict())
         held_out = np.full((len(train.labels), num_classes), np.nan)
@@ -125,8 +129,8 @@ class BoostedTrees(WidePath):
     def quick_look(
         cls, train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the logits of the first of the folds, by a twelfth of the work. See `WidePath.quick_look`."""
-        drawn = _draw(train, fields, num_classes, seed)
+        """Return the logits of the first of the folds, by a quarter of the work. See `WidePath.quick_look`."""
+        drawn = _draw(train, fields, num_classes, seed, 1)
         if drawn is None:
             return None
         rows, labels, groups, features, _ = drawn
@@ -148,23 +152,12 @@ class _Drawn(NamedTuple):
     reader: RowFeatures
 
 
-def _draw(train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int) -> _Drawn | None:
-    """Return rows of `train`, all or a sample.
+def _draw(train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int, looks: int) -> _Drawn | None:
+    """Return rows of `train`, all or a sample, with the blocks of features that help. `looks`: see `_choose_blocks`.
 
     Returns None if there can be no trees: with one class or many, or if the work leaves too few rows.
     """
+    order = np.random.default_rng(seed).permutation(len(train.labels))
     reader = RowFeatures(fields)
-    work = reader.size * max_iterations(num_classes) * (1 if num_classes == 2 else num_classes)
-    most = MAX_WORK // work
-    count = len(train.labels)
-    if num_classes > MAX_CLASSES or most < min(count, MIN_ROWS):
-        return None
-    rows = np.sort(np.random.default_rng(seed).permutation(count)[:most])
-    labels = np.asarray(train.labels)[rows]
-    if len(np.unique(labels)) < 2:
-        return None
-    sequences = Ragged(train.sequences.offsets, {name: train.sequences.fields[name] for name in reader.names})
-    with torch.inference_mode():
-        reader.choose_levels(sequences, rows, seed)
-        features = read_rows(reader, sequences, rows, reader.size).numpy()
-    return _Drawn(rows, labels, None if train.groups is None else train.groups[rows], features, reader)
+    blocks = _choose_blocks(_features(train, fields, num_classes, order, seed, list(reader.block_sizes)), num_classes, seed, looks)
+    return _features(train, fields, num_classes, order, seed, blocks)

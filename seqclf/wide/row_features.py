@@ -1,4 +1,4 @@
-"""Features of a row for boosted trees: what its tokens hold, whatever their order. They can be read chunk by chunk."""
+"""Features of a row for boosted trees: what its tokens hold and, in blocks, in which order. Read chunk by chunk."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.models.running_state import LOWEST, State
 from seqclf.wide.boosting import choose_cuts
 from seqclf.wide.feature_path import batches, padded
+from seqclf.wide.order_features import Block, Lags, Places, Tokens, by_value
 from seqclf.wide.pooled_numbers import NumberPool, Pooled
 
 MAX_VALUES = 200  # size of a field whose values are counted; n-grams suit larger vocabularies
@@ -23,6 +24,7 @@ MAX_LEVELLED = 200  # channels with such counts
 SAMPLED_TOKENS = 50_000  # tokens that choose the levels
 MAX_PAIRS = 500  # pairs of values of a bag field that are counted
 MAX_JOINT = 256  # pairs of a category value and a channel whose tokens are pooled
+BLOCKS = ("places", "lags")  # blocks of features of the order of the tokens
 JOINT = ("mean", "highest", "lowest")  # statistics of such a pair, see `RowFeatures.forward`
 
 
@@ -44,14 +46,16 @@ class RowFeatures(nn.Module):
       Fields with many values are not read.
     - Mean, highest and lowest value of each channel in the tokens with one value of a category, such as the highest
       amount of a transfer, up to `MAX_JOINT` pairs.
+    - Features of the order of the tokens: see `Places` and `Lags`.
 
     Args:
         fields: Specs of the model's inputs.
+        blocks: Names of the blocks of features of the order that are read, of `BLOCKS`.
     """
 
     levels: Tensor
 
-    def __init__(self, fields: Iterable[FieldSpec]):
+    def __init__(self, fields: Sequence[FieldSpec], blocks: Sequence[str] = BLOCKS):
         super().__init__()
         self.pool = NumberPool(fields)
         small = [field for field in fields if field["kind"] in ("category", "bag") and field["size"] <= MAX_VALUES]
@@ -65,6 +69,12 @@ class RowFeatures(nn.Module):
                 self.joint.append((field["name"], field["size"]))
         levelled = self.pool.width if self.pool.width <= MAX_LEVELLED else 0
         self.register_buffer("levels", torch.zeros(levelled, len(LEVELS)))
+        categories = [(field["name"], field["size"]) for field in small if field["kind"] == "category"]
+        offered: list[Block] = [
+            Places(self.counted, self.joint, self.pool.width),
+            Lags(categories, self.pool.width),
+        ]
+        self.blocks = [block for block in offered if block.name in blocks and block.states()]
 
     @property
     def names(self) -> list[str]:
@@ -74,6 +84,18 @@ class RowFeatures(nn.Module):
     @property
     def size(self) -> int:
         """Number of features F."""
+        return self.unordered + sum(self.block_sizes.values())
+
+    @property
+    def block_sizes(self) -> dict[str, int]:
+        """Dict block of features of the order → its number of features, in their order."""
+        channels = [""] * self.pool.width
+        values = {name: [""] * size for name, size in self.counted}
+        return {block.name: len(block.texts(channels, values)) for block in self.blocks}
+
+    @property
+    def unordered(self) -> int:
+        """Number of features that ignore the order of the tokens, the first ones."""
         joint = len(JOINT) * self.pool.width * sum(size for _, size in self.joint)
         counts = sum(size for _, size in self.counted) + sum(_count_pairs(size) for _, size in self.paired)
         return self.pool.size + self.levels.numel() + counts + joint
@@ -92,7 +114,7 @@ class RowFeatures(nn.Module):
         for name, _ in self.joint:
             pairs = [f"{channel} of {name} {value}" for value in values[name] for channel in channels]
             named += [f"{statistic} {pair}" for statistic in JOINT for pair in pairs]
-        return named
+        return named + [text for block in self.blocks for text in block.texts(channels, values)]
 
     def choose_levels(self, sequences: Ragged, rows: np.ndarray, seed: int) -> None:
         """Set the levels of each channel by values of random rows."""
@@ -115,25 +137,37 @@ class RowFeatures(nn.Module):
 
         The mean of a pair without tokens is 0, its highest value is the lowest float32, and its lowest the highest.
         """
-        pooled, totals = self._read(fields, lengths)
-        return self._columns(pooled, totals)
+        states = [
+            torch.full((1, *state.shape), state.initial, device=lengths.device).expand(len(lengths), *state.shape)
+            for state in self.states()
+        ]
+        return self.step(fields, lengths, states)[0]
 
     def states(self) -> list[State]:
         """Return the states that `step` carries."""
         pooled = self.pool.states() if self.pool.width else [State("tokens", (1,))]
-        return [*pooled, *(State(total.name, total.shape, total.initial) for total in self._totals())]
+        own = [*pooled, *(State(total.name, total.shape, total.initial) for total in self._totals())]
+        return [*own, *(state for block in self.blocks for state in block.states())]
 
     def step(
         self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the features (B, F) of the tokens of `states` and of a chunk, and the new states."""
-        specs = self._totals()
-        first = len(states) - len(specs)
-        pooled, added = self._read(fields, lengths)
-        pooled = pooled.after(states[:first]) if isinstance(pooled, Pooled) else states[0] + pooled
-        totals = [total.join(old.to(new), new) for total, old, new in zip(specs, states[first:], added, strict=True)]
-        kept = [*pooled] if isinstance(pooled, Pooled) else [pooled]
-        return self._columns(pooled, totals), [state.float() for state in [*kept, *totals]]
+        waiting = iter(states)
+        before = [next(waiting) for _ in (self.pool.states() if self.pool.width else range(1))]
+        values, valid = self.pool.values(fields, lengths) if self.pool.width else (None, None)
+        pooled, added = self._read(fields, lengths, values, valid)
+        pooled = pooled.after(before) if isinstance(pooled, Pooled) else before[0] + pooled
+        totals = [total.join(next(waiting).to(new), new) for total, new in zip(self._totals(), added, strict=True)]
+        kept = [*pooled, *totals] if isinstance(pooled, Pooled) else [pooled, *totals]
+        columns = self._columns(pooled, totals)
+        is_token = torch.arange(fields[self.names[0]].shape[1], device=lengths.device) < lengths[:, None]
+        tokens = Tokens(fields, is_token, lengths, values, valid, pooled)
+        for block in self.blocks:
+            found, new_states = block.step(tokens, [next(waiting) for _ in block.states()])
+            columns += [column.flatten(1) for column in found]
+            kept += new_states
+        return torch.cat([column.float() for column in columns], dim=1), [state.float() for state in kept]
 
     def _totals(self) -> list[Total]:
         width = self.pool.width
@@ -149,11 +183,12 @@ class RowFeatures(nn.Module):
             totals.append(Total(f"lowest{at}", (size, width), -LOWEST, torch.minimum))
         return totals
 
-    def _read(self, fields: Mapping[str, Tensor], lengths: Tensor) -> tuple[Pooled | Tensor, list[Tensor]]:
+    def _read(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, values: Tensor | None, valid: Tensor | None
+    ) -> tuple[Pooled | Tensor, list[Tensor]]:
         """Return the statistics of tokens, which are the length (B, 1) without number fields, and the totals."""
-        if not self.pool.width:
+        if values is None or valid is None:
             return lengths[:, None].double(), self._counts(fields, lengths)
-        values, valid = self.pool.values(fields, lengths)
         above = []
         if len(self.levels):
             is_above = (values[..., None] > self.levels) & valid[..., None]
@@ -161,8 +196,8 @@ class RowFeatures(nn.Module):
         joint = [total for name, size in self.joint for total in _by_value(fields[name], size, values, valid)]
         return self.pool.pooled(values, valid, lengths), [*above, *self._counts(fields, lengths), *joint]
 
-    def _columns(self, pooled: Pooled | Tensor, totals: Sequence[Tensor]) -> Tensor:
-        """Return the features (B, F) float32. `pooled`, `totals`: results of `_read`."""
+    def _columns(self, pooled: Pooled | Tensor, totals: Sequence[Tensor]) -> list[Tensor]:
+        """Return the features (B, ...) that ignore the order. `pooled`, `totals`: results of `_read`."""
         columns = [pooled.columns() if isinstance(pooled, Pooled) else pooled.clamp(min=1).log()]
         waiting = iter(totals)
         if isinstance(pooled, Pooled) and len(self.levels):
@@ -171,19 +206,14 @@ class RowFeatures(nn.Module):
         for _ in self.joint:
             seen, sums, highest, lowest = (next(waiting) for _ in range(4))
             columns += [part.flatten(1) for part in (sums / seen.clamp(min=1), highest, lowest)]
-        return torch.cat([column.float() for column in columns], dim=1)
+        return columns
 
     def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Tensor]:
         """Return the number of tokens with each value, (B, size) float32 for each counted field, and with each pair."""
         counts = []
         for name, size in self.counted:
-            ids = fields[name].long()
-            valid = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
-            if ids.dim() == 3:  # bags are padded with 0
-                valid = (valid[:, :, None] & (ids > 0)).flatten(1)
-                ids = ids.flatten(1)
-            ids = torch.where(valid, ids, 0)
-            counts.append(torch.zeros(ids.shape[0], size, device=ids.device).scatter_add(1, ids, valid.float()))
+            is_token = torch.arange(fields[name].shape[1], device=lengths.device) < lengths[:, None]
+            counts += by_value(fields[name], size, is_token, [is_token.float()])
         return [*counts, *(_pairs(fields[name], size, lengths) for name, size in self.paired)]
 
 
