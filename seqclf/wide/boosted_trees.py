@@ -17,7 +17,7 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 from seqclf.models.running_state import State
-from seqclf.wide.boosting import LEAVES, Trees, fit_boosting, max_iterations, quick_look
+from seqclf.wide.boosting import FOLDS, LEAVES, Trees, fit_boosting, max_iterations, quick_look
 from seqclf.wide.feature_path import read_rows
 from seqclf.wide.path import FittedPath, WidePath
 from seqclf.wide.row_features import RowFeatures
@@ -25,6 +25,7 @@ from seqclf.wide.row_features import RowFeatures
 MAX_CLASSES = 30
 MAX_WORK = 1_000_000_000  # rows * features * trees of a fit; six fits take about half a minute of a core
 MIN_ROWS = 1_000  # rows that must be left of a larger split, so that the work is bounded
+MAX_LOOKS, JUDGED_ROWS = 3, 1_000  # folds that judge a block of features: as many as leave out so many rows
 
 
 class BoostedTrees(WidePath):
@@ -114,7 +115,9 @@ class BoostedTrees(WidePath):
         rows, labels, groups, features, reader = drawn
         trees, found = fit_boosting(features, labels, groups, num_classes, seed)
         width = len(trees.spread)
-        path = cls(fields, num_classes, iterations=len(trees.feature) // width, width=width, blocks=list(reader.block_sizes))
+        path = cls(
+            fields, num_classes, iterations=len(trees.feature) // width, width=width, blocks=list(reader.block_sizes)
+        )
         path._fill(trees)
         path.features_of.load_state_dict(reader.state_dict())
         held_out = np.full((len(train.labels), num_classes), np.nan)
@@ -153,11 +156,62 @@ class _Drawn(NamedTuple):
 
 
 def _draw(train: Split, fields: Sequence[FieldSpec], num_classes: int, seed: int, looks: int) -> _Drawn | None:
-    """Return rows of `train`, all or a sample, with the blocks of features that help. `looks`: see `_choose_blocks`.
+    """Return rows of `train`, all or a sample, and the features to read. For `looks`, see `_choose_blocks`.
 
     Returns None if there can be no trees: with one class or many, or if the work leaves too few rows.
     """
-    order = np.random.default_rng(seed).permutation(len(train.labels))
-    reader = RowFeatures(fields)
-    blocks = _choose_blocks(_features(train, fields, num_classes, order, seed, list(reader.block_sizes)), num_classes, seed, looks)
-    return _features(train, fields, num_classes, order, seed, blocks)
+    offered = _read(train, RowFeatures(fields), num_classes, seed)
+    blocks = _choose_blocks(offered, num_classes, seed, looks) if offered is not None else []
+    if offered is not None and len(blocks) == len(offered.reader.blocks):
+        return offered
+    return _read(train, RowFeatures(fields, blocks), num_classes, seed)
+
+
+def _read(train: Split, reader: RowFeatures, num_classes: int, seed: int) -> _Drawn | None:
+    """Return the features of rows of `train`. The rows of a reader of more features are among those of fewer."""
+    work = reader.size * max_iterations(num_classes) * (1 if num_classes == 2 else num_classes)
+    most = MAX_WORK // work
+    count = len(train.labels)
+    if num_classes > MAX_CLASSES or most < min(count, MIN_ROWS):
+        return None
+    rows = np.sort(np.random.default_rng(seed).permutation(count)[:most])
+    labels = np.asarray(train.labels)[rows]
+    if len(np.unique(labels)) < 2:
+        return None
+    sequences = Ragged(train.sequences.offsets, {name: train.sequences.fields[name] for name in reader.names})
+    with torch.inference_mode():
+        reader.choose_levels(sequences, rows, seed)
+        features = read_rows(reader, sequences, rows, reader.size).numpy()
+    return _Drawn(rows, labels, None if train.groups is None else train.groups[rows], features, reader)
+
+
+def _choose_blocks(drawn: _Drawn, num_classes: int, seed: int, looks: int) -> list[str]:
+    """Return the blocks of features of the order that lower the log loss of left-out rows, by more than one error.
+
+    Features that tell nothing cost small sets accuracy. `looks`: divisions of the rows, in each of which a fold is left
+    out. Fewer are read where fewer leave out `JUDGED_ROWS` rows.
+    """
+    looks = min(looks, max(1, FOLDS * JUDGED_ROWS // len(drawn.rows)))
+    chosen, start = [], drawn.reader.unordered
+    columns = np.arange(start)
+    losses = _losses(drawn, columns, num_classes, seed, looks) if drawn.reader.blocks else np.zeros(0)
+    for name, size in drawn.reader.block_sizes.items():
+        more = np.append(columns, np.arange(start, start + size))
+        start += size
+        found = _losses(drawn, more, num_classes, seed, looks)
+        gain = losses - found
+        if len(gain) and gain.mean() > gain.std() / np.sqrt(len(gain)):
+            chosen.append(name)
+            columns, losses = more, found
+    return chosen
+
+
+def _losses(drawn: _Drawn, columns: np.ndarray, num_classes: int, seed: int, looks: int) -> np.ndarray:
+    """Return the log loss of each row that is left out, by trees on some features."""
+    from scipy.special import logsumexp
+
+    losses = []
+    for number in range(looks):
+        out, logits = quick_look(drawn.features[:, columns], drawn.labels, drawn.groups, num_classes, seed + number)
+        losses.append(logsumexp(logits, axis=1) - logits[np.arange(len(out)), drawn.labels[out]])
+    return np.concatenate(losses)

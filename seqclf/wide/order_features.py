@@ -74,8 +74,12 @@ class Places:
 
     def texts(self, channels: Sequence[str], values: Mapping[str, Sequence[str]]) -> list[str]:
         """Return the name of each feature. See `RowFeatures.texts`."""
-        texts = [f"{what} of {name} {value}" for name, _ in self.counted for what in ("late rather than early count",
-                 "count at the end") for value in values[name]]
+        texts = [
+            f"{what} of {name} {value}"
+            for name, _ in self.counted
+            for what in ("late rather than early count", "count at the end")
+            for value in values[name]
+        ]
         texts += [f"trend of {channel}" for channel in channels if self.rises]
         pairs = [(channel, name, value) for name, _ in self.joint for value in values[name] for channel in channels]
         return texts + [f"sum at the end {channel} of {name} {value}" for channel, name, value in pairs]
@@ -186,7 +190,9 @@ class Lags:
             of_values = [f"{name} {value}" for value in values[name]] if size > 1 else [name]
             texts += [f"count of the same {text} {_before(lag + 1)}" for text in of_values for lag in range(LAGS)]
         changing = channels if self.changes else []
-        return texts + [f"relative change of {channel} from {_before(lag)}" for lag in CHANGE_LAGS for channel in changing]
+        return texts + [
+            f"relative change of {channel} from {_before(lag)}" for lag in CHANGE_LAGS for channel in changing
+        ]
 
     def states(self) -> list[State]:
         """Return the last tokens so far, and the sums over pairs of tokens so far."""

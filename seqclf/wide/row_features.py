@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -138,7 +138,7 @@ class RowFeatures(nn.Module):
         The mean of a pair without tokens is 0, its highest value is the lowest float32, and its lowest the highest.
         """
         states = [
-            torch.full((1, *state.shape), state.initial, device=lengths.device).expand(len(lengths), *state.shape)
+            torch.full((1, *state.shape), state.initial, device=lengths.device).expand(lengths.shape[0], *state.shape)
             for state in self.states()
         ]
         return self.step(fields, lengths, states)[0]

@@ -129,7 +129,7 @@ def test_any_rows_give_finite_logits(rows_of, split_of, logits_of, case):
 
 def test_the_work_is_bounded(train, monkeypatch):
     monkeypatch.setattr(boosted_trees, "MIN_ROWS", 100)
-    size = RowFeatures(FIELDS).size
+    size = RowFeatures(FIELDS, []).size
     monkeypatch.setattr(boosted_trees, "MAX_WORK", 150 * size * 200)
     fitted = BoostedTrees.fit(train, FIELDS, 2, 0)
     assert np.isfinite(fitted.held_out[:, 0]).sum() == 200 and len(fitted.path.notes) == 1 and fitted.logits is None

@@ -8,9 +8,11 @@ import torch
 
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
+from seqclf.wide import boosted_trees
 from seqclf.wide.boosted_trees import BoostedTrees
 from seqclf.wide.mixture import Mixture, WideModel, mixed
 from seqclf.wide.ngrams import Ngrams
+from seqclf.wide.row_features import BLOCKS
 from seqclf.wide.statistics import Statistics
 
 FIELDS = [
@@ -29,9 +31,16 @@ def network():
 
 
 @pytest.fixture(scope="module")
-def wide(rows_of, labels_of, split_of):
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def wide(rows_of, labels_of, split_of, monkeypatch_module):
     sequences = rows_of(np.random.default_rng(0), 100, FIELDS)
     split = split_of(sequences, labels_of(sequences, 3))
+    monkeypatch_module.setattr(boosted_trees, "_choose_blocks", lambda *arguments: list(BLOCKS))
     model = WideModel([kind.fit(split, FIELDS, 3, 0).path for kind in (Ngrams, Statistics, BoostedTrees)], 3)
     model.prior.copy_(torch.tensor([0.1, -0.2, 0.3]))
     return model
