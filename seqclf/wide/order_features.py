@@ -24,15 +24,15 @@ class Tokens(NamedTuple):
     """The tokens of a chunk, with what is known of the row so far.
 
     `ids`: dict counted field → (B, T) or (B, T, K) ids. `is_token`: (B, T) bool. `lengths`: (B,) tokens of the chunk.
-    `values`, `valid`: (B, T, D) channels and where they have a value; None without number fields. `pooled`: statistics
+    `values`, `valid`: (B, T, D) channels and where they have a value; empty without number fields. `pooled`: statistics
     of the row up to the end of the chunk; without number fields, its number of tokens (B, 1).
     """
 
     ids: Mapping[str, Tensor]
     is_token: Tensor
     lengths: Tensor
-    values: Tensor | None
-    valid: Tensor | None
+    values: Tensor
+    valid: Tensor
     pooled: Pooled | Tensor
 
 

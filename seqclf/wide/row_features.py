@@ -155,7 +155,7 @@ class RowFeatures(nn.Module):
         """Return the features (B, F) of the tokens of `states` and of a chunk, and the new states."""
         waiting = iter(states)
         before = [next(waiting) for _ in (self.pool.states() if self.pool.width else range(1))]
-        values, valid = self.pool.values(fields, lengths) if self.pool.width else (None, None)
+        values, valid = self.pool.values(fields, lengths) if self.pool.width else (lengths[:0], lengths[:0])
         pooled, added = self._read(fields, lengths, values, valid)
         pooled = pooled.after(before) if isinstance(pooled, Pooled) else before[0] + pooled
         totals = [total.join(next(waiting).to(new), new) for total, new in zip(self._totals(), added, strict=True)]
@@ -184,10 +184,10 @@ class RowFeatures(nn.Module):
         return totals
 
     def _read(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, values: Tensor | None, valid: Tensor | None
+        self, fields: Mapping[str, Tensor], lengths: Tensor, values: Tensor, valid: Tensor
     ) -> tuple[Pooled | Tensor, list[Tensor]]:
         """Return the statistics of tokens, which are the length (B, 1) without number fields, and the totals."""
-        if values is None or valid is None:
+        if not self.pool.width:
             return lengths[:, None].double(), self._counts(fields, lengths)
         above = []
         if len(self.levels):
