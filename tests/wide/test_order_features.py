@@ -1,6 +1,7 @@
 """Features of the order of tokens: as plain loops compute them, chunk by chunk, in ONNX, and found by trees."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -193,7 +194,7 @@ def test_the_order_is_found_by_its_block_and_not_without(told_by, blocks, split_
     fitted = BoostedTrees.fit(split, fields, 2, 0)
     assert set(blocks) <= set(fitted.path.settings()["blocks"])
     assert (fitted.held_out.argmax(1) == labels).mean() > 0.85
-    monkeypatch.setattr(boosted_trees, "_choose_blocks", lambda *arguments: [])
+    monkeypatch.setattr(boosted_trees, "_choose_blocks", lambda *arguments: SimpleNamespace(blocks=[]))
     before = BoostedTrees.fit(split, fields, 2, 0)
     assert (before.held_out.argmax(1) == labels).mean() < 0.75
 
