@@ -164,7 +164,7 @@ def _line(tokens: Tokens, before: Tensor) -> Line:
 
 
 class Lags:
-    """What holds for two tokens at a distance: repeats of the same value, and changes of a channel.
+    """Pairs of tokens at a distance: repeats of the same value, and changes of a channel.
 
     - Number of tokens whose value of a category field is that of 1, 2, … `LAGS` tokens before, of each value, and of
       all values in one where these would be more than `MAX_REPEATS` features.

@@ -194,8 +194,8 @@ def test_logits_of_the_mixture_are_known_without_a_second_run(parts, monkeypatch
 def test_a_sampled_fit_says_so_from_the_cache_too(parts, monkeypatch, capsys):
     monkeypatch.setattr(sparse_head, "MAX_WORK", 2000)
     dataset, _, _ = parts
-    notes = fit_wide(dataset).paths[0].notes
-    assert len(notes) == 1 and notes == fit_wide(dataset).paths[0].notes
+    notes = fit_wide(dataset, [Ngrams]).paths[0].notes
+    assert len(notes) == 1 and notes == fit_wide(dataset, [Ngrams]).paths[0].notes
     assert "".join(capsys.readouterr()).replace("\n", " ").count(notes[0]) == 2
 
 
