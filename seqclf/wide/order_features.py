@@ -75,14 +75,14 @@ class Places:
     def texts(self, channels: Sequence[str], values: Mapping[str, Sequence[str]]) -> list[str]:
         """Return the name of each feature. See `RowFeatures.texts`."""
         texts = [
-            f"{what} of {name} {value}"
+            text.format(f"{name} {value}")
             for name, _ in self.counted
-            for what in ("late rather than early count", "count at the end")
+            for text in ("drift of {} to the end", "recent count of {}")
             for value in values[name]
         ]
         texts += [f"trend of {channel}" for channel in channels if self.rises]
         pairs = [(channel, name, value) for name, _ in self.joint for value in values[name] for channel in channels]
-        return texts + [f"sum at the end {channel} of {name} {value}" for channel, name, value in pairs]
+        return texts + [f"recent sum of {channel} of {name} {value}" for channel, name, value in pairs]
 
     def states(self) -> list[State]:
         """Return the states: see `step`."""
@@ -188,10 +188,10 @@ class Lags:
         texts = []
         for name, size in self.categories:
             of_values = [f"{name} {value}" for value in values[name]] if size > 1 else [name]
-            texts += [f"count of the same {text} {_before(lag + 1)}" for text in of_values for lag in range(LAGS)]
+            texts += [f"repeats of {text} after {_tokens(lag + 1)}" for text in of_values for lag in range(LAGS)]
         changing = channels if self.changes else []
         return texts + [
-            f"relative change of {channel} from {_before(lag)}" for lag in CHANGE_LAGS for channel in changing
+            f"relative change of {channel} over {_tokens(lag)}" for lag in CHANGE_LAGS for channel in changing
         ]
 
     def states(self) -> list[State]:
@@ -248,8 +248,8 @@ def _last(longer: Tensor, lengths: Tensor) -> Tensor:
     return longer.gather(1, index if longer.dim() == 2 else index[:, :, None].expand(-1, -1, longer.shape[2]))
 
 
-def _before(lag: int) -> str:
-    return f"{lag} token{'s' if lag > 1 else ''} before"
+def _tokens(lag: int) -> str:
+    return f"{lag} token{'s' if lag > 1 else ''}"
 
 
 def by_value(ids: Tensor, size: int, is_token: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:

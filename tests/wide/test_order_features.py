@@ -62,9 +62,9 @@ def test_counts_tell_the_place_of_values(rows, columns):
         for at, text in list(enumerate(VALUES[name]))[1:]:
             has = [(ids.reshape(len(ids), -1) == at).sum(1) for ids in tokens_of(rows, name)]
             drift = [row @ places_of(row) for row in has]
-            np.testing.assert_allclose(columns[f"late rather than early count of {name} {text}"], drift, atol=1e-5)
+            np.testing.assert_allclose(columns[f"drift of {name} {text} to the end"], drift, atol=1e-5)
             recent = [row @ weights_of(row) for row in has]
-            np.testing.assert_allclose(columns[f"count at the end of {name} {text}"], recent, atol=1e-5)
+            np.testing.assert_allclose(columns[f"recent count of {name} {text}"], recent, atol=1e-5)
 
 
 def test_trends_are_those_of_the_values_that_are_present(rows, columns):
@@ -79,18 +79,18 @@ def test_trends_are_those_of_the_values_that_are_present(rows, columns):
 def test_numbers_are_summed_at_the_end_in_the_tokens_with_a_value(rows, columns):
     parts = zip(tokens_of(rows, "token"), tokens_of(rows, "other"), strict=True)
     expected = [((ids == 2) * (row[:, 1] > 0) * row[:, 0]) @ weights_of(row) for ids, row in parts]
-    np.testing.assert_allclose(columns["sum at the end pulse of token call"], expected, atol=1e-5)
+    np.testing.assert_allclose(columns["recent sum of pulse of token call"], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("lag", range(1, LAGS + 1))
 def test_repeats_are_counted_at_each_distance(rows, columns, lag):
-    distance = f"{lag} token{'s' * (lag > 1)} before"
+    distance = f"after {lag} token{'s' * (lag > 1)}"
     same = [(ids[lag:], ids[lag:] == ids[:-lag]) for ids in tokens_of(rows, "token")]
     for at, text in enumerate(VALUES["token"]):
         expected = [(repeats & (ids == at)).sum() for ids, repeats in same]
-        np.testing.assert_array_equal(columns[f"count of the same token {text} {distance}"], expected)
+        np.testing.assert_array_equal(columns[f"repeats of token {text} {distance}"], expected)
     expected = [(ids[lag:] == ids[:-lag]).sum() for ids in tokens_of(rows, "word")]
-    np.testing.assert_array_equal(columns[f"count of the same word {distance}"], expected)
+    np.testing.assert_array_equal(columns[f"repeats of word {distance}"], expected)
 
 
 @pytest.mark.parametrize("lag", CHANGE_LAGS)
@@ -101,7 +101,7 @@ def test_changes_are_those_of_pairs_that_are_present(rows, columns, lag):
         known = values[values[:, 1] > 0, 0].astype(np.float64)
         change = (values[lag:, 0] - values[:-lag, 0])[both].astype(np.float64)
         expected.append(np.sqrt((change**2).mean()) / known.std() if both.any() and len(known) > 1 else 0)
-    found = columns[f"relative change of pulse from {lag} token{'s' * (lag > 1)} before"]
+    found = columns[f"relative change of pulse over {lag} token{'s' * (lag > 1)}"]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     assert np.ptp(found) > 0
 
