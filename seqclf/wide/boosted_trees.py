@@ -69,6 +69,10 @@ class BoostedTrees(WidePath):
         blocks = [block.name for block in self.features_of.blocks]
         return {"iterations": self.iterations, "width": self.width, "blocks": blocks}
 
+    def index_limits(self) -> dict[str, int]:
+        """Return the buffer of the features at the nodes. See `WidePath.index_limits`."""
+        return {"feature": self.features_of.size}
+
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return logits (B, C) float32. See `WidePath.forward`."""
         return self.logits(self.features_of(fields, lengths))

@@ -94,6 +94,10 @@ class Kernels(FeaturePath):
         """Return dilations, biases and proportions."""
         return {"dilations": self.dilations, "biases": self.biases, "proportions": self.proportions}
 
+    def index_limits(self) -> dict[str, int]:
+        """Return the buffers of channels. See `WidePath.index_limits`."""
+        return {f"channels_{group}": self.width for group in range(len(self.dilations)) if self.selects}
+
     def features(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return the features (B, F) float64: first the features of kernels, then the level block."""
         values = self.values(fields)

@@ -51,6 +51,18 @@ class WidePath(nn.Module):
         """Return the plain values that the constructor takes beside `fields` and `num_classes`."""
         return {}
 
+    def index_limits(self) -> dict[str, int]:
+        """Return dict buffer that holds indices → number of the places that it names, which loading checks."""
+        return {}
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        prefix, errors = arguments[1], arguments[-1]  # PyTorch raises the list of errors as one
+        for name, places in self.index_limits().items():
+            buffer = self.get_buffer(name)
+            if buffer.numel() and not 0 <= int(buffer.min()) <= int(buffer.max()) < places:
+                errors.append(f"{prefix}{name} must be indices below {places}")
+
     @classmethod
     def dotted_path(cls) -> str:
         """Return the dotted path of the class, by which a checkpoint and `model.wide` name it."""

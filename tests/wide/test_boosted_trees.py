@@ -96,6 +96,13 @@ def test_fits_are_deterministic_and_held_out_by_groups(train, split_of):
     assert (alone.held_out.argmax(1) == labels).mean() > 0.9
 
 
+@pytest.mark.parametrize("index", [-1, RowFeatures(FIELDS).size])
+def test_a_file_with_an_index_beyond_the_features_is_no_path(fitted, index):
+    state = {**fitted.path.state_dict(), "feature": torch.full_like(fitted.path.feature, index)}
+    with pytest.raises(RuntimeError, match="feature must be indices below"):
+        BoostedTrees(FIELDS, 2, **fitted.path.settings()).load_state_dict(state)
+
+
 def test_cuts_keep_away_from_the_values():
     values = np.random.default_rng(0).choice(np.linspace(-3, 5, 300), 2000).astype(np.float32)
     cuts = choose_cuts(values)

@@ -218,6 +218,14 @@ def test_a_path_is_rebuilt_from_its_settings_and_buffers(fitted, train):
     assert (probabilities(rebuilt, *batch) == probabilities(fitted.path, *batch)).all()
 
 
+def test_a_file_with_an_index_beyond_the_channels_is_no_path():
+    path = Kernels([{"name": "value", "kind": "number", "width": 9}], 2, [1], [5], 3)
+    state = path.state_dict()
+    state["channels_0"] = state["channels_0"] + 9
+    with pytest.raises(RuntimeError, match="channels_0 must be indices below 9"):
+        path.load_state_dict(state)
+
+
 def test_without_a_number_field_there_is_no_path(train):
     assert Kernels.fit(train, FIELDS[:1], CLASSES, 0) is None
 
