@@ -224,14 +224,15 @@ class Lags:
             known = torch.where(tokens.valid, tokens.values, 0)
             longer = torch.cat([old_values.to(known), known], dim=1)
             present = torch.cat([old_present > 0, tokens.valid], dim=1)
-            both = [tokens.valid & present[:, LAGS - lag : -lag] for lag in CHANGE_LAGS]
-            change = [known.double() - longer[:, LAGS - lag : -lag] for lag in CHANGE_LAGS]
-            pairs = old_pairs + torch.stack([where.sum(dim=1) for where in both], dim=1)
-            parts = zip(both, change, strict=True)
-            squares = [torch.where(where, part, 0).square().sum(dim=1) for where, part in parts]
-            total = old_squares + torch.stack(squares, dim=1)
-            kept += [_last(longer, tokens.lengths), _last(present.float(), tokens.lengths), pairs, total]
-            columns.append(_relative(tokens.pooled, (total / pairs.clamp(min=1)).sqrt()))
+            pairs, squares = [], []
+            for lag in CHANGE_LAGS:
+                both = tokens.valid & present[:, LAGS - lag : -lag]
+                change = torch.where(both, known.double() - longer[:, LAGS - lag : -lag], 0)
+                pairs.append(both.sum(dim=1))
+                squares.append(change.square().sum(dim=1))
+            seen, total = old_pairs + torch.stack(pairs, dim=1), old_squares + torch.stack(squares, dim=1)
+            kept += [_last(longer, tokens.lengths), _last(present.float(), tokens.lengths), seen, total]
+            columns.append(_relative(tokens.pooled, (total / seen.clamp(min=1)).sqrt()))
         return columns, kept
 
 
