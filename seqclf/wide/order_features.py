@@ -123,7 +123,10 @@ class Places:
 
 
 class Line(NamedTuple):
-    """Sums of a line through values (B, D) by their time: number, means, and sums of products of the deviations."""
+    """Sums of a line through values (B, D), less the first one, by their time.
+
+    They are the number of values, the means, and sums of products of the deviations.
+    """
 
     seen: Tensor
     time: Tensor
@@ -155,7 +158,9 @@ def _line(tokens: Tokens, before: Tensor) -> Line:
     valid = tokens.valid.double()
     seen = valid.sum(dim=1)
     time = (before + torch.arange(valid.shape[1], device=valid.device)).double()[:, :, None]
-    exact = torch.where(tokens.valid, tokens.values, 0).double()
+    assert isinstance(tokens.pooled, Pooled)
+    # Relative to the first value of the row, the mean is kept in float32 without loss.
+    exact = torch.where(tokens.valid, tokens.values.double() - tokens.pooled.first[:, None], 0)
     middle = (time * valid).sum(dim=1) / seen.clamp(min=1)
     mean = exact.sum(dim=1) / seen.clamp(min=1)
     of_time = (time - middle[:, None]) * valid

@@ -51,7 +51,16 @@ class Pooled(NamedTuple):
 
     def after(self, states: Sequence[Tensor]) -> Pooled:
         """Return the statistics of the tokens of `states` (see `NumberPool.states`) and of these tokens."""
-        return Pooled(*(state.double() for state in states)).joined(self)
+        earlier = Pooled(*(state.double() for state in states))
+        return earlier._replace(mean=earlier.mean + earlier.first).joined(self)
+
+    def kept(self) -> list[Tensor]:
+        """Return the states of the tokens so far, float32.
+
+        The mean is kept as its distance from the first value. That of values around 100,000 would lose 0.01 in each
+        chunk, and the deviation as much.
+        """
+        return [state.float() for state in self._replace(mean=self.mean - self.first)]
 
     def columns(self) -> Tensor:
         """Return the statistics of the channels and the log number of tokens (B, 6 D + 1)."""

@@ -159,7 +159,7 @@ class RowFeatures(nn.Module):
         pooled, added = self._read(fields, lengths, values, valid)
         pooled = pooled.after(before) if isinstance(pooled, Pooled) else before[0] + pooled
         totals = [total.join(next(waiting).to(new), new) for total, new in zip(self._totals(), added, strict=True)]
-        kept = [*pooled, *totals] if isinstance(pooled, Pooled) else [pooled, *totals]
+        kept = [*(pooled.kept() if isinstance(pooled, Pooled) else [pooled]), *totals]
         columns = self._columns(pooled, totals)
         is_token = torch.arange(fields[self.names[0]].shape[1], device=lengths.device) < lengths[:, None]
         tokens = Tokens(fields, is_token, lengths, values, valid, pooled)

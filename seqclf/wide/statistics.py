@@ -79,7 +79,7 @@ class Statistics(FeaturePath):
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk of tokens. See `WidePath.step`."""
         pooled = self.pool(fields, lengths).after(states)
-        return self.head(self.compared(pooled.columns())), [state.float() for state in pooled]
+        return self.head(self.compared(pooled.columns())), pooled.kept()
 
     @classmethod
     def has_use(cls, fields: Sequence[FieldSpec]) -> bool:
