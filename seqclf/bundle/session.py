@@ -31,11 +31,12 @@ WITHOUT_TF32 = {"use_tf32": "0"}
 
 def has_card() -> bool:
     """Return True if there is a device file of an NVIDIA GPU, and CUDA_VISIBLE_DEVICES does not hide all GPUs."""
-    return any(Path("/dev").glob("nvidia[0-9]*")) and not _cards_are_hidden()
+    hides_all = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
+    return bool(_card_files()) and not hides_all
 
 
-def _cards_are_hidden() -> bool:
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
+def _card_files() -> list[Path]:
+    return list(Path("/dev").glob("nvidia[0-9]*"))
 
 
 @cache  # cached, because each call would load the library once more
@@ -60,9 +61,9 @@ def missing_library() -> str | None:
 
 def cuda_obstacle() -> InputError | None:
     """Return an error with the reason why CUDA cannot be used, and the remedy. Return None if no reason is known."""
-    if _cards_are_hidden():
-        return InputError(None, "CUDA_VISIBLE_DEVICES hides every GPU", "unset it, or set device=cpu")
     if not has_card():
+        if _card_files():
+            return InputError(None, "CUDA_VISIBLE_DEVICES hides every GPU", "unset it, or set device=cpu")
         return InputError(None, "no NVIDIA device file, such as /dev/nvidia0, is here", "set device=cpu")
     if PROVIDER not in onnxruntime.get_available_providers():
         remedy = f"pip uninstall onnxruntime, then {INSTALL}, or set device=cpu"

@@ -132,7 +132,8 @@ class Fit(NamedTuple):
 
     def __str__(self) -> str:
         values = f"{self.train.value:.3f} on train, {self.validation.value:.3f} on validation"
-        return f"{metric_title(self.train.metric)} {values}"
+        of_network = " of the network while it trained, with dropout," if self.with_dropout else ""
+        return f"{metric_title(self.train.metric)}{of_network} {values}"
 
 
 @dataclass(frozen=True, kw_only=True)

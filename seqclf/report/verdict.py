@@ -204,7 +204,7 @@ def mix_sentence(mix: ShareChoice) -> str:
     if mix.point(0.0).excess <= mix.point(0.0).error:
         shown = "that the network adds something, and not that this much of the simple model is worse than less"
     return (
-        f"It mixes the network with a {simple}, {1 - mix.share:.1f} to {mix.share:.1f}, because {rows} show {shown} "
+        f"It mixes the network with a {simple}, {1 - mix.share:.1f} to {mix.share:.1f}, because {rows} suggest {shown} "
         f"(validation loss {_loss_text(mix, mix.share)}; {alone})."
     )
 

@@ -51,7 +51,7 @@ from seqclf.wide.statistic_terms import terms_of_statistics
 from seqclf.wide.statistics import Statistics
 from seqclf.wide.tree_terms import terms_of_trees
 
-FORMAT = 12  # part of the name of the cache file; raise it when the fit of a path changes
+FORMAT = 13  # part of the name of the cache file; raise it when the fit of a path changes
 SEED = 0  # seed of the fit, which all runs on one dataset share
 CHECKED_ROWS = 16  # rows whose logits are compared alone and in a batch, for a path of another package
 MAX_ERROR = 1e-3  # largest difference of these logits, relative to the largest of them or 1

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqclf.models.running_state import State
-from seqclf.wide.pooled_numbers import Pooled
+from seqclf.wide.pooled_numbers import NumberPool, Pooled
 
 HALF_LIFE = 2.0  # tokens; the weight of a token halves with as many tokens after it
 LAGS = 8  # largest distance of two tokens that are compared
@@ -56,21 +56,21 @@ class Places:
 
     - Drift of a counted value: the sum over its tokens of their place, from -1 at the start of the row to 1 at its end.
     - Trend of a channel: slope of the line through its values, times the standard deviation of their positions.
-    - Number of tokens with each counted value, and the sum of each channel in the tokens with one value of a category,
-      where the weight of a token halves every `HALF_LIFE` tokens towards the start.
+    - Number of tokens with each counted value, and the sum of each channel that is no mask in the tokens with one value
+      of a category, where the weight of a token halves every `HALF_LIFE` tokens towards the start.
 
     Args:
         counted: Name and size of the fields whose values are counted.
         joint: Name and size of the category fields by whose values channels are summed.
-        width: Number of channels D.
+        pool: Channels of the number fields, D in all.
     """
 
     name = "places"
 
-    def __init__(self, counted: Iterable[tuple[str, int]], joint: Iterable[tuple[str, int]], width: int):
+    def __init__(self, counted: Iterable[tuple[str, int]], joint: Iterable[tuple[str, int]], pool: NumberPool):
         self.counted, self.joint = list(counted), list(joint)
-        self.width = width
-        self.rises = 0 < width <= MAX_RISING
+        self.width, self.measured = pool.width, pool.measured
+        self.rises = 0 < self.width <= MAX_RISING
 
     def texts(self, channels: Sequence[str], values: Mapping[str, Sequence[str]]) -> list[str]:
         """Return the name of each feature. See `RowFeatures.texts`."""
@@ -81,7 +81,8 @@ class Places:
             for value in values[name]
         ]
         texts += [f"trend of {channel}" for channel in channels if self.rises]
-        pairs = [(channel, name, value) for name, _ in self.joint for value in values[name] for channel in channels]
+        measured = [channels[at] for at in self.measured]
+        pairs = [(channel, name, value) for name, _ in self.joint for value in values[name] for channel in measured]
         return texts + [f"recent sum of {channel} of {name} {value}" for channel, name, value in pairs]
 
     def states(self) -> list[State]:
@@ -90,7 +91,9 @@ class Places:
         states = [State(f"places_{kind}{at}", (size,)) for at, (_, size) in enumerate(self.counted) for kind in kinds]
         if self.rises:
             states += [State(f"trend_{name}", (self.width,)) for name in Line._fields]
-        return states + [State(f"sums_at_end{at}", (size, self.width)) for at, (_, size) in enumerate(self.joint)]
+        return states + [
+            State(f"sums_at_end{at}", (size, len(self.measured))) for at, (_, size) in enumerate(self.joint)
+        ]
 
     def step(self, tokens: Tokens, states: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Return the features and the new states. See `Block.step`."""
@@ -114,9 +117,10 @@ class Places:
             kept += line
             columns.append(line.rise())
         for name, size in self.joint:
-            weighted = torch.where(tokens.valid, tokens.values, 0) * weight[:, :, None]
+            weighted = (torch.where(tokens.valid, tokens.values, 0) * weight[:, :, None])[..., self.measured]
             index = torch.where(tokens.is_token, tokens.ids[name].long(), 0)[:, :, None].expand_as(weighted)
-            sums = torch.zeros(weighted.shape[0], size, self.width, device=new.device).scatter_add(1, index, weighted)
+            zeros = torch.zeros(weighted.shape[0], size, len(self.measured), device=new.device)
+            sums = zeros.scatter_add(1, index, weighted)
             kept.append(next(waiting) * faded[:, :, None] + sums)
             columns.append(kept[-1])
         return columns, kept

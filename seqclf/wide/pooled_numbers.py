@@ -84,6 +84,14 @@ class NumberPool:
         self.names = [field["name"] for field in numbers]
         self.masked = [field.get("masked", 0) for field in numbers]
         self.width = sum(field["width"] for field in numbers)
+        starts = [sum(field["width"] for field in numbers[:number]) for number in range(len(numbers))]
+        # Channels that are no mask.
+        self.measured = [
+            start + channel
+            for start, field, masked in zip(starts, numbers, self.masked, strict=True)
+            for channel in range(field["width"])
+            if not masked <= channel < 2 * masked
+        ]
         self.size = len(STATISTICS) * self.width + 1  # statistics of all channels, and the log number of tokens
 
     def __call__(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Pooled:

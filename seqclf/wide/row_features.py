@@ -44,8 +44,8 @@ class RowFeatures(nn.Module):
     - The share of the values of a channel above each of `LEVELS`, which tells its median where few values are extreme.
     - The number of tokens with each value of category and bag fields, and with both values of each pair of a bag field.
       Fields with many values are not read.
-    - Mean, highest and lowest value of each channel in the tokens with one value of a category, such as the highest
-      amount of a transfer, up to `MAX_JOINT` pairs.
+    - Mean, highest and lowest value of each channel that is no mask in the tokens with one value of a category, such as
+      the highest amount of a transfer, up to `MAX_JOINT` pairs.
     - Features of the order of the tokens: see `Places` and `Lags`.
 
     Args:
@@ -65,13 +65,13 @@ class RowFeatures(nn.Module):
         self.joint: list[tuple[str, int]] = []
         for field in small:
             pairs = sum(size for _, size in self.joint) + field["size"]
-            if field["kind"] == "category" and 0 < pairs * self.pool.width <= MAX_JOINT:
+            if field["kind"] == "category" and 0 < pairs * len(self.pool.measured) <= MAX_JOINT:
                 self.joint.append((field["name"], field["size"]))
         levelled = self.pool.width if self.pool.width <= MAX_LEVELLED else 0
         self.register_buffer("levels", torch.zeros(levelled, len(LEVELS)))
         categories = [(field["name"], field["size"]) for field in small if field["kind"] == "category"]
         offered: list[Block] = [
-            Places(self.counted, self.joint, self.pool.width),
+            Places(self.counted, self.joint, self.pool),
             Lags(categories, self.pool.width),
         ]
         self.blocks = [block for block in offered if block.name in blocks and block.states()]
@@ -96,7 +96,7 @@ class RowFeatures(nn.Module):
     @property
     def unordered(self) -> int:
         """Number of features that ignore the order of the tokens, the first ones."""
-        joint = len(JOINT) * self.pool.width * sum(size for _, size in self.joint)
+        joint = len(JOINT) * len(self.pool.measured) * sum(size for _, size in self.joint)
         counts = sum(size for _, size in self.counted) + sum(_count_pairs(size) for _, size in self.paired)
         return self.pool.size + self.levels.numel() + counts + joint
 
@@ -112,7 +112,7 @@ class RowFeatures(nn.Module):
         for name, _ in self.paired:
             named += [f"count of {name} {one} with {other}" for one, other in combinations(values[name][1:], 2)]
         for name, _ in self.joint:
-            pairs = [f"{channel} of {name} {value}" for value in values[name] for channel in channels]
+            pairs = [f"{channels[at]} of {name} {value}" for value in values[name] for at in self.pool.measured]
             named += [f"{statistic} {pair}" for statistic in JOINT for pair in pairs]
         return named + [text for block in self.blocks for text in block.texts(channels, values)]
 
@@ -177,10 +177,11 @@ class RowFeatures(nn.Module):
             Total(f"pairs{at}", (_count_pairs(size),), 0.0, torch.add) for at, (_, size) in enumerate(self.paired)
         ]
         for at, (_, size) in enumerate(self.joint):
-            totals.append(Total(f"seen{at}", (size, width), 0.0, torch.add))
-            totals.append(Total(f"sums{at}", (size, width), 0.0, torch.add))
-            totals.append(Total(f"highest{at}", (size, width), LOWEST, torch.maximum))
-            totals.append(Total(f"lowest{at}", (size, width), -LOWEST, torch.minimum))
+            shape = (size, len(self.pool.measured))
+            totals.append(Total(f"seen{at}", shape, 0.0, torch.add))
+            totals.append(Total(f"sums{at}", shape, 0.0, torch.add))
+            totals.append(Total(f"highest{at}", shape, LOWEST, torch.maximum))
+            totals.append(Total(f"lowest{at}", shape, -LOWEST, torch.minimum))
         return totals
 
     def _read(
@@ -193,7 +194,8 @@ class RowFeatures(nn.Module):
         if len(self.levels):
             is_above = (values[..., None] > self.levels) & valid[..., None]
             above = [is_above.float().sum(dim=1)]
-        joint = [total for name, size in self.joint for total in _by_value(fields[name], size, values, valid)]
+        measured = values[..., self.pool.measured], valid[..., self.pool.measured]
+        joint = [total for name, size in self.joint for total in _by_value(fields[name], size, *measured)]
         return self.pool.pooled(values, valid, lengths), [*above, *self._counts(fields, lengths), *joint]
 
     def _columns(self, pooled: Pooled | Tensor, totals: Sequence[Tensor]) -> list[Tensor]:

@@ -82,9 +82,9 @@ def test_numbers_are_pooled_in_the_tokens_with_a_value(read):
 
 def test_limits_leave_blocks_out(monkeypatch):
     assert RowFeatures([{**FIELDS[2], "size": 1000}, FIELDS[0]]).counted == []
-    monkeypatch.setattr(row_features, "MAX_JOINT", 11)
+    monkeypatch.setattr(row_features, "MAX_JOINT", 8)
     assert RowFeatures(FIELDS).joint == []
-    monkeypatch.setattr(row_features, "MAX_JOINT", 12)
+    monkeypatch.setattr(row_features, "MAX_JOINT", 9)
     assert RowFeatures(FIELDS).joint == [("token", 3)]
     monkeypatch.setattr(row_features, "MAX_LEVELLED", 3)
     assert RowFeatures(FIELDS).levels.numel() == 0

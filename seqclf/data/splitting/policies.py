@@ -237,7 +237,7 @@ def _require_rows_left(before: np.ndarray, remaining: np.ndarray, on_leak: str) 
             raise InputError(
                 f"data.split.on_leak={on_leak}",
                 f"leaves no row for {name}, as all are in {other} split too",
-                "split by data.split.by=distinct, or set data.split.on_leak=warn",
+                "split by data.split.by=group (with data.group) or distinct, or set data.split.on_leak=warn",
             )
 
 

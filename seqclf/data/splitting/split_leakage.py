@@ -13,6 +13,8 @@ import numpy as np
 from seqclf.system.json_result import JsonResult
 
 REMEDY = "data.split.on_leak=drop leaves them out"
+OF_GROUPS = "(data.group)"  # end of a line about groups
+GROUP_REMEDY = f"data.split.by=group keeps each group in one of the splits that are cut here, and {REMEDY}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ class LeakReport(JsonResult):
             ),
             *(
                 f"{_counted(count, f'row of {name} is', f'rows of {name} are')} of a group that an earlier split has "
-                "too (data.group)"
+                f"too {OF_GROUPS}"
                 for name, count in groups
             ),
             *(
@@ -90,7 +92,7 @@ class LeakReport(JsonResult):
         """Return a line of text for each problem: leaks, rows without group, repeated rows, contradicting labels."""
         # The lines are built here so that the survey's JSON, the model card and the terminal show the same text.
         # Dropped rows can no longer leak, so only their number is reported.
-        lines = [] if self.dropped else [f"{line}; {REMEDY}" for line in self.leaks_between_splits()]
+        lines = [] if self.dropped else [f"{line}; {_remedy(line)}" for line in self.leaks_between_splits()]
         if self.without_group:
             rows = _counted(self.without_group, "row has", "rows have")
             lines.append(f"{rows} no value in data.group; each forms a separate group")
@@ -103,6 +105,10 @@ class LeakReport(JsonResult):
                 f"label, in {self.conflicting_rows} rows"
             )
         return lines
+
+
+def _remedy(line: str) -> str:
+    return GROUP_REMEDY if line.endswith(OF_GROUPS) else REMEDY
 
 
 def _counted(count: int, one: str, many: str) -> str:

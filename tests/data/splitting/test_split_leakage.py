@@ -107,6 +107,19 @@ def test_one_row_is_worded_as_one():
     ]
 
 
+def test_rows_of_shared_groups_are_split_by_group():
+    shared = LeakReport(
+        rows=9,
+        distinct=9,
+        seen_before={},
+        ids_seen_before=None,
+        conflicting_sequences=0,
+        conflicting_rows=0,
+        groups_seen_before={"validation": 9},
+    )
+    assert "data.split.by=group" in shared.warnings()[0]
+
+
 def test_dropping_everything_is_refused(options, files, tmp_path):
     same = write(tmp_path / "same.parquet", {"id": ["z"], "x": [[1, 1]], "y": ["p"]})
     with pytest.raises(InputError, match=r"data.split.on_leak=drop: leaves no row for test"):
