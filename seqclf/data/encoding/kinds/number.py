@@ -288,10 +288,12 @@ class NumberEncoder(NumberColumn):
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return the original values of each token as one text.
 
-        For a missing value, the text shows the number that replaced it.
+        A number in parentheses replaces a missing value.
         """
         more = " …" if self.width > DECODED_CHANNELS else ""
-        return [" ".join(token) + more for token in self._texts(fields)[:, :DECODED_CHANNELS].tolist()]
+        texts, is_missing = self._texts(fields), np.isnan(self.original_values(fields))
+        cells = np.where(is_missing, "(" + texts + ")", texts)
+        return [" ".join(token) + more for token in cells[:, :DECODED_CHANNELS].tolist()]
 
     def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
         """Return one column of texts per channel. If the field has a mask, a missing value has an empty text."""

@@ -129,6 +129,13 @@ def test_a_clipped_value_is_decoded_as_beyond_the_limit():
     assert inside[2] == "3" and not any(mark in "".join(inside[1:4]) for mark in "≤≥")
 
 
+def test_a_number_that_replaces_a_missing_value_is_decoded_in_parentheses():
+    encoder = make_encoders([Field("x", "number", ("x",), width=1, options={"missing": "last"})])["x"]
+    batch = pa.record_batch({"x": pa.array([[1.0, None, 3.0]])})
+    encoder.fit(lambda *names: iter([batch]))
+    assert encoder.decode(encoder.encode(batch).arrays) == ["1", "(1)", "3"]
+
+
 @pytest.mark.parametrize("value", [0, -1, True, "5", float("inf")])
 def test_clip_must_be_a_number_above_zero(value):
     with pytest.raises(InputError, match=r"data\.fields\.x\.clip=.*: must be a number above 0"):
