@@ -179,8 +179,8 @@ def _examples(survey: DatasetSurvey) -> Section | None:
         for row in survey.examples
     ]
     text = (
-        "Training rows drawn at random, as the model reads them; ? is a value that is not in the vocabulary, and a number "
-        "in parentheses replaces a missing value."
+        "Training rows drawn at random, as the model reads them; ? is a value that is not in the vocabulary, and a "
+        "number in parentheses replaces a missing value."
     )
     table = Table({"class": "text", "tokens": "number", "row": "text"}, rows, stacked=True)
     return Section("Example rows", [Text(text, soft=True), table]) if rows else None
