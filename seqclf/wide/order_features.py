@@ -17,7 +17,7 @@ CHANGE_LAGS = (1, 2, 4, 8)  # distances of two values whose difference is pooled
 MAX_RISING = 200  # channels with a trend
 MAX_CHANGING = 64  # channels with changes
 MAX_REPEATS = 256  # features of the repeats of the values of one field; fields with more count repeats of all values
-LEAST_DEVIATION = 1e-6  # of the largest value; the changes of a channel that deviates less are 0
+MIN_DEVIATION = 1e-6  # fraction of the largest value; the changes of a channel that deviates less are 0
 
 
 class Tokens(NamedTuple):
@@ -25,7 +25,8 @@ class Tokens(NamedTuple):
 
     `ids`: dict counted field → (B, T) or (B, T, K) ids. `is_token`: (B, T) bool. `lengths`: (B,) tokens of the chunk.
     `values`, `valid`: (B, T, D) channels and where they have a value; empty without number fields. `pooled`: statistics
-    of the row up to the end of the chunk; without number fields, its number of tokens (B, 1).
+    of the row up to the end of the chunk; without number fields, its number of tokens (B, 1). `counts`: dict counted
+    field → number of these tokens with each value (B, size).
     """
 
     ids: Mapping[str, Tensor]
@@ -34,6 +35,7 @@ class Tokens(NamedTuple):
     values: Tensor
     valid: Tensor
     pooled: Pooled | Tensor
+    counts: Mapping[str, Tensor]
 
 
 class Block(Protocol):
@@ -56,8 +58,8 @@ class Places:
 
     - Drift of a counted value: the sum over its tokens of their place, from -1 at the start of the row to 1 at its end.
     - Trend of a channel: slope of the line through its values, times the standard deviation of their positions.
-    - Number of tokens with each counted value, and the sum of each channel that is no mask in the tokens with one value
-      of a category, where the weight of a token halves every `HALF_LIFE` tokens towards the start.
+    - Number of tokens with each counted value, and the sum of each channel that is not a mask in the tokens with one
+      value of a category, where the weight of a token halves every `HALF_LIFE` tokens towards the start.
 
     Args:
         counted: Name and size of the fields whose values are counted.
@@ -87,7 +89,7 @@ class Places:
 
     def states(self) -> list[State]:
         """Return the states: see `step`."""
-        kinds = ("counts", "moments", "at_end")
+        kinds = ("moments", "at_end")
         states = [State(f"places_{kind}{at}", (size,)) for at, (_, size) in enumerate(self.counted) for kind in kinds]
         if self.rises:
             states += [State(f"trend_{name}", (self.width,)) for name in Line._fields]
@@ -105,13 +107,15 @@ class Places:
         faded = 2.0 ** (-new / HALF_LIFE)
         place = torch.where(tokens.is_token, time - (new - 1) / 2, 0)  # relative to the middle of the chunk
         for name, size in self.counted:
-            counts, moments, at_end = (next(waiting) for _ in range(3))
-            added = by_value(tokens.ids[name], size, tokens.is_token, [tokens.is_token.float(), place, weight])
-            # The middle of the row moves on by half of the new tokens; that of the chunk lies by half of the old ones
-            # behind it.
-            moments = moments - counts * new / 2 + added[1] + added[0] * (all_tokens - new) / 2
-            kept += [counts + added[0], moments, at_end * faded + added[2]]
-            columns += [2 * moments / all_tokens.clamp(min=1), kept[-1]]
+            moments, at_end = next(waiting), next(waiting)
+            weights = [tokens.is_token.float(), place, weight]
+            added, places, recent = sums_by_value(tokens.ids[name], size, tokens.is_token, weights)
+            # The middle of the row moves on by half of the new tokens, and that of the chunk lies half of the old ones
+            # behind it: added · (all - new) / 2 - (counts - added) · new / 2.
+            moments = moments + places + (added * all_tokens - tokens.counts[name] * new) / 2
+            at_end = at_end * faded + recent
+            kept += [moments, at_end]
+            columns += [2 * moments / all_tokens.clamp(min=1), at_end]
         if self.rises:
             line = Line(*(next(waiting).double() for _ in Line._fields)).joined(_line(tokens, all_tokens - new))
             kept += line
@@ -120,9 +124,9 @@ class Places:
             weighted = (torch.where(tokens.valid, tokens.values, 0) * weight[:, :, None])[..., self.measured]
             index = torch.where(tokens.is_token, tokens.ids[name].long(), 0)[:, :, None].expand_as(weighted)
             zeros = torch.zeros(weighted.shape[0], size, len(self.measured), device=new.device)
-            sums = zeros.scatter_add(1, index, weighted)
-            kept.append(next(waiting) * faded[:, :, None] + sums)
-            columns.append(kept[-1])
+            sums = next(waiting) * faded[:, :, None] + zeros.scatter_add(1, index, weighted)
+            kept.append(sums)
+            columns.append(sums)
         return columns, kept
 
 
@@ -248,7 +252,7 @@ class Lags:
 def _relative(pooled: Pooled, changes: Tensor) -> Tensor:
     """Return changes (B, L, D) divided by the standard deviations, 0 where these are rounding noise."""
     largest = torch.maximum(pooled.lowest.abs(), pooled.highest.abs())
-    varies = (pooled.seen > 1) & (pooled.deviation > LEAST_DEVIATION * largest)
+    varies = (pooled.seen > 1) & (pooled.deviation > MIN_DEVIATION * largest)
     return torch.where(varies[:, None], changes / torch.where(varies, pooled.deviation, 1)[:, None], 0)
 
 
@@ -262,7 +266,7 @@ def _tokens(lag: int) -> str:
     return f"{lag} token{'s' if lag > 1 else ''}"
 
 
-def by_value(ids: Tensor, size: int, is_token: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+def sums_by_value(ids: Tensor, size: int, is_token: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
     """Return the sums (B, size) of each of the weights (B, T) over the tokens with each id.
 
     `ids`: (B, T), or (B, T, K) of bags, which are padded with 0. `is_token`: (B, T).

@@ -85,7 +85,7 @@ class NumberPool:
         self.masked = [field.get("masked", 0) for field in numbers]
         self.width = sum(field["width"] for field in numbers)
         starts = [sum(field["width"] for field in numbers[:number]) for number in range(len(numbers))]
-        # Channels that are no mask.
+        # Positions of the channels that are not masks.
         self.measured = [
             start + channel
             for start, field, masked in zip(starts, numbers, self.masked, strict=True)

@@ -69,7 +69,7 @@ def fit_ridge(
     totals = outside.sum(1, keepdims=True)
     log_priors = np.log((outside + 1) / (totals + num_classes))
     frequencies = outside / np.maximum(totals, 1)
-    means = torch.from_numpy(2 * frequencies - 1)  # of the targets outside the group
+    means = torch.from_numpy(2 * frequencies - 1)  # mean targets outside the group
     blocks = _group_rows(group)
     best: tuple[float, float, np.ndarray, np.ndarray] | None = None
     scales = np.ones(3)

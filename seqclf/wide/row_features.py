@@ -15,7 +15,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.models.running_state import LOWEST, State
 from seqclf.wide.boosting import choose_cuts
 from seqclf.wide.feature_path import batches, padded
-from seqclf.wide.order_features import Block, Lags, Places, Tokens, by_value
+from seqclf.wide.order_features import Block, Lags, Places, Tokens, sums_by_value
 from seqclf.wide.pooled_numbers import NumberPool, Pooled
 
 MAX_VALUES = 200  # size of a field whose values are counted; n-grams suit larger vocabularies
@@ -44,8 +44,8 @@ class RowFeatures(nn.Module):
     - The share of the values of a channel above each of `LEVELS`, which tells its median where few values are extreme.
     - The number of tokens with each value of category and bag fields, and with both values of each pair of a bag field.
       Fields with many values are not read.
-    - Mean, highest and lowest value of each channel that is no mask in the tokens with one value of a category, such as
-      the highest amount of a transfer, up to `MAX_JOINT` pairs.
+    - Mean, highest and lowest value of each channel that is not a mask in the tokens with one value of a category, such
+      as the highest amount of a transfer, up to `MAX_JOINT` pairs.
     - Features of the order of the tokens: see `Places` and `Lags`.
 
     Args:
@@ -156,13 +156,15 @@ class RowFeatures(nn.Module):
         waiting = iter(states)
         before = [next(waiting) for _ in (self.pool.states() if self.pool.width else range(1))]
         values, valid = self.pool.values(fields, lengths) if self.pool.width else (lengths[:0], lengths[:0])
-        pooled, added = self._read(fields, lengths, values, valid)
+        is_token = torch.arange(fields[self.names[0]].shape[1], device=lengths.device) < lengths[:, None]
+        pooled, added = self._read(fields, lengths, is_token, values, valid)
         pooled = pooled.after(before) if isinstance(pooled, Pooled) else before[0] + pooled
         totals = [total.join(next(waiting).to(new), new) for total, new in zip(self._totals(), added, strict=True)]
         kept = [*(pooled.kept() if isinstance(pooled, Pooled) else [pooled]), *totals]
         columns = self._columns(pooled, totals)
-        is_token = torch.arange(fields[self.names[0]].shape[1], device=lengths.device) < lengths[:, None]
-        tokens = Tokens(fields, is_token, lengths, values, valid, pooled)
+        of_values = totals[1:] if len(self.levels) else totals  # without the total of the levels
+        counts = {name: total for (name, _), total in zip(self.counted, of_values, strict=False)}
+        tokens = Tokens(fields, is_token, lengths, values, valid, pooled, counts)
         for block in self.blocks:
             found, new_states = block.step(tokens, [next(waiting) for _ in block.states()])
             columns += [column.flatten(1) for column in found]
@@ -185,18 +187,18 @@ class RowFeatures(nn.Module):
         return totals
 
     def _read(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, values: Tensor, valid: Tensor
+        self, fields: Mapping[str, Tensor], lengths: Tensor, is_token: Tensor, values: Tensor, valid: Tensor
     ) -> tuple[Pooled | Tensor, list[Tensor]]:
         """Return the statistics of tokens, which are the length (B, 1) without number fields, and the totals."""
         if not self.pool.width:
-            return lengths[:, None].double(), self._counts(fields, lengths)
+            return lengths[:, None].double(), self._counts(fields, is_token)
         above = []
         if len(self.levels):
             is_above = (values[..., None] > self.levels) & valid[..., None]
             above = [is_above.float().sum(dim=1)]
         measured = values[..., self.pool.measured], valid[..., self.pool.measured]
-        joint = [total for name, size in self.joint for total in _by_value(fields[name], size, *measured)]
-        return self.pool.pooled(values, valid, lengths), [*above, *self._counts(fields, lengths), *joint]
+        joint = [total for name, size in self.joint for total in _statistics_by_value(fields[name], size, *measured)]
+        return self.pool.pooled(values, valid, lengths), [*above, *self._counts(fields, is_token), *joint]
 
     def _columns(self, pooled: Pooled | Tensor, totals: Sequence[Tensor]) -> list[Tensor]:
         """Return the features (B, ...) that ignore the order. `pooled`, `totals`: results of `_read`."""
@@ -210,13 +212,12 @@ class RowFeatures(nn.Module):
             columns += [part.flatten(1) for part in (sums / seen.clamp(min=1), highest, lowest)]
         return columns
 
-    def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Tensor]:
+    def _counts(self, fields: Mapping[str, Tensor], is_token: Tensor) -> list[Tensor]:
         """Return the number of tokens with each value, (B, size) float32 for each counted field, and with each pair."""
         counts = []
         for name, size in self.counted:
-            is_token = torch.arange(fields[name].shape[1], device=lengths.device) < lengths[:, None]
-            counts += by_value(fields[name], size, is_token, [is_token.float()])
-        return [*counts, *(_pairs(fields[name], size, lengths) for name, size in self.paired)]
+            counts += sums_by_value(fields[name], size, is_token, [is_token.float()])
+        return [*counts, *(_pairs(fields[name], size, is_token) for name, size in self.paired)]
 
 
 def _count_pairs(size: int) -> int:
@@ -224,16 +225,15 @@ def _count_pairs(size: int) -> int:
     return (size - 1) * (size - 2) // 2
 
 
-def _pairs(ids: Tensor, size: int, lengths: Tensor) -> Tensor:
+def _pairs(ids: Tensor, size: int, is_token: Tensor) -> Tensor:
     """Return the number of tokens with both values of each pair of a bag field (B, T, K), (B, P) float32."""
-    is_token = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
     known = torch.where(is_token[:, :, None], ids.long(), 0)
     holds = torch.zeros(*ids.shape[:2], size, device=ids.device).scatter(2, known, 1.0)[:, :, 1:]
     first, second = torch.triu_indices(size - 1, size - 1, offset=1, device=ids.device)
     return torch.bmm(holds.transpose(1, 2), holds).flatten(1)[:, first * (size - 1) + second]
 
 
-def _by_value(ids: Tensor, size: int, values: Tensor, valid: Tensor) -> list[Tensor]:
+def _statistics_by_value(ids: Tensor, size: int, values: Tensor, valid: Tensor) -> list[Tensor]:
     """Return number, sum, highest and lowest of the valid values (B, T, D) with each id, (B, size, D) each.
 
     `ids`: (B, T).

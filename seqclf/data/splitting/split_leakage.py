@@ -13,7 +13,6 @@ import numpy as np
 from seqclf.system.json_result import JsonResult
 
 REMEDY = "data.split.on_leak=drop leaves them out"
-OF_GROUPS = "(data.group)"  # end of a line about groups
 GROUP_REMEDY = f"data.split.by=group keeps each group in one of the splits that are cut here, and {REMEDY}"
 
 
@@ -62,28 +61,45 @@ class LeakReport(JsonResult):
         A split leaks if an earlier split holds the same sequences, ids or groups, or if the times of both splits
         overlap.
         """
+        return [line for line, _ in self._leaks()]
+
+    def _leaks(self) -> list[tuple[str, str]]:
+        """Return the lines of `leaks_between_splits`, each with the remedy."""
         sequences = [(name, count) for name, count in self.seen_before.items() if count]
         ids = [(name, count) for name, count in (self.ids_seen_before or {}).items() if count]
         groups = [(name, count) for name, count in (self.groups_seen_before or {}).items() if count]
         times = [(name, count) for name, count in (self.reaching_into or {}).items() if count]
         return [
             *(
-                f"{_counted(count, f'row of {name} holds', f'rows of {name} hold')} a sequence that an earlier split "
-                "holds too"
+                (
+                    f"{_counted(count, f'row of {name} holds', f'rows of {name} hold')} a sequence that an earlier "
+                    "split holds too",
+                    REMEDY,
+                )
                 for name, count in sequences
             ),
             *(
-                f"{_counted(count, f'row of {name} has', f'rows of {name} have')} an id that an earlier split has too"
+                (
+                    f"{_counted(count, f'row of {name} has', f'rows of {name} have')} an id that an earlier split has "
+                    "too",
+                    REMEDY,
+                )
                 for name, count in ids
             ),
             *(
-                f"{_counted(count, f'row of {name} is', f'rows of {name} are')} of a group that an earlier split has "
-                f"too {OF_GROUPS}"
+                (
+                    f"{_counted(count, f'row of {name} is', f'rows of {name} are')} of a group that an earlier split "
+                    "has too (data.group)",
+                    GROUP_REMEDY,
+                )
                 for name, count in groups
             ),
             *(
-                f"{_counted(count, 'row of an earlier split ends', 'rows of earlier splits end')} after {name} begins, "
-                "by the times of data.split.column"
+                (
+                    f"{_counted(count, 'row of an earlier split ends', 'rows of earlier splits end')} after {name} "
+                    "begins, by the times of data.split.column",
+                    REMEDY,
+                )
                 for name, count in times
             ),
         ]
@@ -92,7 +108,7 @@ class LeakReport(JsonResult):
         """Return a line of text for each problem: leaks, rows without group, repeated rows, contradicting labels."""
         # The lines are built here so that the survey's JSON, the model card and the terminal show the same text.
         # Dropped rows can no longer leak, so only their number is reported.
-        lines = [] if self.dropped else [f"{line}; {_remedy(line)}" for line in self.leaks_between_splits()]
+        lines = [] if self.dropped else [f"{line}; {remedy}" for line, remedy in self._leaks()]
         if self.without_group:
             rows = _counted(self.without_group, "row has", "rows have")
             lines.append(f"{rows} no value in data.group; each forms a separate group")
@@ -105,10 +121,6 @@ class LeakReport(JsonResult):
                 f"label, in {self.conflicting_rows} rows"
             )
         return lines
-
-
-def _remedy(line: str) -> str:
-    return GROUP_REMEDY if line.endswith(OF_GROUPS) else REMEDY
 
 
 def _counted(count: int, one: str, many: str) -> str:
