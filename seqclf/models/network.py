@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqclf.batching.training_rows import TrainingRows
 from seqclf.errors import InputError
 from seqclf.models.interface import completed
 from seqclf.models.training_loss import Loss, TrainingLoss
@@ -68,6 +69,21 @@ class SequenceNetwork(nn.Module):
         logits = self(fields, lengths, host_lengths).float()
         cost = loss(logits, labels)
         return TrainingLoss(logits, cost, cost)
+
+    def fit_to(self, rows: TrainingRows) -> None:
+        """Set buffers by the training rows, such as scales.
+
+        `SequenceTask` calls the method once, before the first optimizer step: never after loading a checkpoint, on
+        resuming, or after a change of the structure. With several ranks, all get the buffers of the first rank.
+        """
+
+    def frozen_outputs(self, rows: TrainingRows) -> Any:
+        """Return what the network computes of the training rows without trained weights, or None.
+
+        The result has a method `batch(rows, tokens)`. It returns tensors for row positions (B,) and the number of
+        tokens of the padded batch, as a dict that `training_loss` gets in `fields`, beside the fields of the batch.
+        """
+        return None
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
         """Initialize the embedding of a field with pretrained vectors.

@@ -136,6 +136,7 @@ def train(
     config = resolve_length(config, batches)
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
     task = make_task(plain, dataset)
+    plain["model"] = task.hparams["model"]  # with what a network takes from the data
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
     check = FiniteCheck(splits) if config.debug.name == "nan" else None
@@ -273,6 +274,8 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
     logger = open_logger(config["logger"], run, config)
     clear_run_folder(config, dataset, run)
     weights = sum(weight.numel() for weight in task.parameters())
+    if task.model_text:
+        console.print(f"model: {task.model_text}", soft_wrap=True)
     console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {torch.get_num_threads()}")
     for line in length_advice(config["model"], config["batching"]["max_sequences"], dataset):
         console.print(line, soft_wrap=True)

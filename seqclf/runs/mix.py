@@ -39,6 +39,7 @@ from seqclf.system import progress
 from seqclf.system.atomic_files import write_bytes
 from seqclf.system.durations import duration_text
 from seqclf.training.callbacks import write_checkpoint
+from seqclf.training.losses import class_weights_of
 from seqclf.training.module import SequenceTask
 from seqclf.wide.boosted_trees import BoostedTrees
 from seqclf.wide.feature_path import padded
@@ -219,7 +220,7 @@ def mix_wide(dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, 
     With a share of 0 the task keeps its network alone.
     """
     network, wide = task.model, fit.model.to(task.device)
-    weights = _class_weights(task.loss, len(dataset.classes))
+    weights = class_weights_of(task.loss, len(dataset.classes))
     wide.prior.copy_(torch.from_numpy(np.log(weights)))
     last = list(dataset.splits)[-1]
     validation = dataset.splits["validation"]
@@ -270,7 +271,7 @@ def refit_wide(wide: WideModel, rows: Split, dataset: Dataset, task: SequenceTas
     fitted = [_fit(kind, rows, fields, classes) for kind in kinds]
     model = WideModel([found.path for found in fitted if found is not None], classes)
     model.scales.copy_(wide.scales)
-    model.prior.copy_(torch.from_numpy(np.log(_class_weights(task.loss, classes))))
+    model.prior.copy_(torch.from_numpy(np.log(class_weights_of(task.loss, classes))))
     return model.to(task.device).eval()
 
 
@@ -338,18 +339,3 @@ def _logits(network: nn.Module, task: SequenceTask, batches: SequenceDataModule,
             return predict_logits(task, batches.evaluation_loader(split))[1].astype(np.float64)
     finally:
         task.model = trained
-
-
-def _class_weights(loss: nn.Module, classes: int) -> np.ndarray:
-    """Return the weight (C,) of each class in a loss.
-
-    The network learned from the classes as if each were that many times as frequent, and the wide paths must do the
-    same. A weight of 0 is replaced by a millionth of the largest weight, so that its logarithm is finite.
-    """
-    weights = getattr(loss, "weights", None)
-    if weights is None:
-        weights = getattr(loss, "weight", None)  # PyTorch's name
-    if weights is None:
-        return np.ones(classes)
-    values = weights.detach().cpu().double().numpy()
-    return np.maximum(values, 1e-6 * values.max())

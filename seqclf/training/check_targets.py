@@ -24,6 +24,7 @@ from seqclf.config.targets import (
     defaults_of,
     drop_unused,
     is_foreign,
+    locate,
     locate_part,
     locate_subclass,
     package_of,
@@ -129,10 +130,24 @@ def resolve_model(settings: Mapping[str, Any], written: Collection[str] | None =
         settings = _resolve_classifier(network, taken, settings, written)
     else:
         settings = _resolve("model", settings, taken, written, ignored=NOT_OF_MODEL)
+        settings |= _missing(network, {*settings, *OF_MODEL})
     check_values("model", network, settings)
     if issubclass(network, SequenceNetwork):
         check_members(network, settings.get("members", 1))
     return settings
+
+
+def resolve_for_data(settings: Config, dataset: Mapping[str, Any]) -> tuple[Config, str]:
+    """Return the settings of a network that follow from the data, and a text that explains them.
+
+    A network may have the method `for_data(settings, dataset)`, which returns both (see `HeadsClassifier`). Other
+    networks keep their settings, and the text is empty. `dataset`: see `Dataset.description()`.
+    """
+    network: Any = locate(settings["_target_"])
+    if not hasattr(network, "for_data"):
+        return settings, ""
+    resolved, text = network.for_data(settings, dataset)
+    return resolve_model(resolved), text
 
 
 def _resolve_classifier(

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
@@ -183,3 +184,18 @@ class LogitAdjusted(CrossEntropy):
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
         return super().costs(logits + self.priors, labels)
+
+
+def class_weights_of(loss: nn.Module, classes: int) -> np.ndarray:
+    """Return the weight (C,) of each class in a loss.
+
+    A network learns from the classes as if each were that many times as frequent, and what is fitted beside it must do
+    the same. A weight of 0 is replaced by a millionth of the largest weight, so that its logarithm is finite.
+    """
+    weights = getattr(loss, "weights", None)
+    if weights is None:
+        weights = getattr(loss, "weight", None)  # PyTorch's name
+    if weights is None:
+        return np.ones(classes)
+    values = weights.detach().cpu().double().numpy()
+    return np.maximum(values, 1e-6 * values.max())

@@ -17,6 +17,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
+from seqclf.batching.training_rows import TrainingRows
 from seqclf.config.documentation import default_settings
 from seqclf.config.targets import Config, Trust, arguments_of, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
@@ -28,7 +29,7 @@ from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import as_network
 from seqclf.models.structure.change_network import freeze_weights
 from seqclf.system.state_validation import error_context
-from seqclf.training.check_targets import resolve_loss, resolve_model
+from seqclf.training.check_targets import resolve_for_data, resolve_loss, resolve_model
 from seqclf.training.checkpoint import (
     GRADIENTS,
     LOGGED,
@@ -45,7 +46,7 @@ from seqclf.training.checkpoint import (
 )
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.gradient_clipping import clip_norm
-from seqclf.training.losses import build_loss
+from seqclf.training.losses import build_loss, class_weights_of
 from seqclf.training.missing_weights import check_registered
 from seqclf.training.schedule import elapsed_share, schedule_factor
 from seqclf.training.step_memory import StepMemory
@@ -98,7 +99,8 @@ class SequenceTask(pl.LightningModule):
         model, loss, optimizer = (
             _with_defaults(*group) for group in (("model", model), ("loss", loss), ("optimizer", optimizer))
         )
-        model, loss = resolve_model(model), resolve_loss(loss)
+        model, self.model_text = resolve_for_data(resolve_model(model), dataset)
+        loss = resolve_loss(loss)
         monitor = default_settings("monitor") if monitor is None else monitor
         seed = default_settings("seed") if seed is None else seed
         frozen = list(frozen or ())
@@ -122,6 +124,8 @@ class SequenceTask(pl.LightningModule):
         self.batch_shape = (0, 0)  # number of rows and length of the longest row in the last batch
         self.skips_not_finite = False  # True: metrics leave out rows of skipped steps (see NotFiniteSteps)
         self.changes_structure = False  # True: a checkpoint may hold another network structure (see StructureSchedule)
+        self.is_fitted = False  # True: the network has read the training rows (see `SequenceNetwork.fit_to`)
+        self.frozen_outputs: Any = None  # what the network computed of the training rows (see `frozen_outputs`)
         self.gradients: dict[str, Tensor] = {}  # accumulated gradients of a checkpoint between two optimizer steps
         self.logged_values: dict[str, Tensor] = {}  # logged values from a checkpoint, which callbacks may monitor
         # Dict number of optimizer steps → value of the monitored metric, of the last validations. A resumed run may
@@ -144,6 +148,25 @@ class SequenceTask(pl.LightningModule):
     def setup(self, stage: str) -> None:
         if stage == TrainerFn.FITTING:
             self.recent_values = {}  # Lightning loads the values of a checkpoint after `setup`
+
+    def on_fit_start(self) -> None:
+        """Let the network read the training rows, if it was not fitted to them before."""
+        splits = getattr(self.trainer.datamodule, "splits", None)  # type: ignore[attr-defined]
+        if not isinstance(splits, Mapping) or "train" not in splits:
+            return
+        weights = class_weights_of(self.loss, len(self.classes))
+        rows = TrainingRows(splits["train"], self.hparams["dataset"].get("digest", ""), weights, self.device)
+        network = as_network(self.model)
+        if not self.is_fitted:
+            network.fit_to(rows)
+            self.is_fitted = True
+            if self.trainer.world_size > 1:  # rounding may differ between the machines of ranks
+                for buffer in self.model.buffers():
+                    buffer.copy_(self.trainer.strategy.broadcast(buffer))
+        self.frozen_outputs = network.frozen_outputs(rows)
+
+    def on_fit_end(self) -> None:
+        self.frozen_outputs = None
 
     def forward(self, batch: Batch) -> Tensor:
         """Return logits of shape (B, C), or (members, B, C) for an ensemble in training."""
@@ -176,8 +199,12 @@ class SequenceTask(pl.LightningModule):
         self.batch_shape = (len(batch.host_lengths), int(batch.host_lengths.max()))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        fields = batch.fields
+        if self.frozen_outputs is not None:
+            outputs = self.frozen_outputs.batch(batch.ids, next(iter(fields.values())).shape[1])
+            fields = fields | {name: values.to(self.device) for name, values in outputs.items()}
         logits, loss, total = as_network(self.model).training_loss(
-            batch.fields, batch.lengths, batch.host_lengths, batch.labels, self.loss
+            fields, batch.lengths, batch.host_lengths, batch.labels, self.loss
         )
         self.step_loss = loss.detach()
         counts = bool(batch.weight)  # 0 for a rank without rows at this step
@@ -203,6 +230,7 @@ class SequenceTask(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         finish_progress(checkpoint)
+        self.is_fitted = True
         checkpoint["state_dict"] = without_wide(checkpoint["state_dict"])
         if self.global_rank > 0:  # rank 0 continues with the sums over all ranks, other ranks start at 0
             counts = self.train_metrics.state_dict(prefix="train_metrics.")
@@ -424,5 +452,6 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
         except (RuntimeError, TypeError) as error:
             raise InputError(None, f"its weights cannot be loaded ({first_line(error)})") from None
     task.trained_steps = state["global_step"]
+    task.is_fitted = True
     task.is_refitted = REFITTED in state
     return task.eval()

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqclf.models.heads.scales import choose_scales
 from seqclf.wide.folds import draw_folds
-from seqclf.wide.scales import choose_scales
 
 LEAVES = 8
 LEARNING_RATE = 0.1

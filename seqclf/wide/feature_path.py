@@ -14,9 +14,9 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
+from seqclf.models.heads.ridge import BLOCK, fit_ridge, rows_per_group
 from seqclf.wide.parallel_parts import one_thread
 from seqclf.wide.path import FittedPath, WidePath
-from seqclf.wide.ridge import BLOCK, fit_ridge, rows_per_group
 
 MAX_TOKENS = 65_536  # tokens in a batch, padding included; a path may divide a batch among threads
 MAX_FEATURES = 20_000

@@ -10,8 +10,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from seqclf.models.heads.views import VIEWS
 from seqclf.wide.convolution import reach
-from seqclf.wide.views import VIEWS
 
 DOMAIN, VERSION, OPSET = "seqclf", 1, 18
 GROUP_INPUTS = ("kernels", "bias", "first", "skips", "channels")

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from seqclf.models.heads.views import VIEWS, Views
 from seqclf.wide.convolution import KERNELS, NEVER, TAPS, deviation, inner_edges, reach, signs, skips_edges
 from seqclf.wide.kernel_function import DOMAIN, GROUP_INPUTS, VERSION, KernelFunction
-from seqclf.wide.views import VIEWS, Views
 
 
 class KernelOutputs(nn.Module):

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
+from seqclf.models.heads.views import VIEWS, Views, differences, level_statistics, make_views
 from seqclf.wide import feature_path
 from seqclf.wide.convolution import (
     KERNELS,
@@ -42,7 +43,6 @@ from seqclf.wide.convolution import (
 from seqclf.wide.feature_path import FeaturePath, batches, deviations
 from seqclf.wide.kernel_outputs import KernelOutputs
 from seqclf.wide.parallel_parts import map_parts
-from seqclf.wide.views import VIEWS, Views, differences, level_statistics, make_views
 
 MAX_BIASES = 60  # biases of a kernel in a view, over all dilations: 5,040 features
 MIN_BIASES = 5

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from seqclf.models.heads.pooled_numbers import NumberPool, Pooled
 from seqclf.models.running_state import State
-from seqclf.wide.pooled_numbers import NumberPool, Pooled
 
 HALF_LIFE = 2.0  # tokens; the weight of a token halves with as many tokens after it
 LAGS = 8  # largest distance of two tokens that are compared

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
+from seqclf.models.heads.pooled_numbers import NumberPool, Pooled
 from seqclf.models.running_state import LOWEST, State
 from seqclf.wide.boosting import choose_cuts
 from seqclf.wide.feature_path import batches, padded
 from seqclf.wide.order_features import Block, Lags, Places, Tokens, sums_by_value
-from seqclf.wide.pooled_numbers import NumberPool, Pooled
 
 MAX_VALUES = 200  # size of a field whose values are counted; n-grams suit larger vocabularies
 LEVELS = (0.25, 0.5, 0.75)  # quantiles of the training values above which the values of a channel are counted

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqclf.models.heads.scales import choose_scales
 from seqclf.wide.folds import draw_folds
-from seqclf.wide.scales import choose_scales
 
 SVM_COSTS = (0.05, 0.3, 2.0)
 LOGISTIC_COSTS = (3.0, 30.0)  # for two classes alone: a multinomial fit takes 30 times as long and gains a hundredth

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
+from seqclf.models.heads.pooled_numbers import NumberPool
 from seqclf.models.running_state import State
 from seqclf.wide.feature_path import MAX_CELLS, MAX_FEATURES, MAX_SIDE, FeaturePath
-from seqclf.wide.pooled_numbers import NumberPool
 
 MAX_STEPS = 7  # quantiles that a statistic is compared with
 STEP_WIDTH = 0.5  # width of a soft comparison, in deviations of the statistic over training rows

@@ -15,6 +15,7 @@ from seqclf.config.options import parse_options
 from seqclf.config.targets import build, locate
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.options import RUN_SETTINGS
+from seqclf.training.check_targets import resolve_for_data
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
 
@@ -63,14 +64,17 @@ def test_every_command_has_a_module_a_config_and_help(command):
 def test_every_model_builds_from_its_config(option):
     config = composed("train", f"model={option}", *NAMED_FIELDS.get(option, []))["model"]
     parents = {"name": "parents", "kind": "parents", "node_classes": []}
-    model = build_classifier(config, [*FIELDS, VITALS, parents], num_classes=3)
-    classes = {part for module in (model, model.encoder) for part in type(module).__mro__}
+    fields = [*FIELDS, VITALS, parents]
+    dataset = {"fields": fields, "rows": {"train": 100}, "sequences": {"order": 0.5, "median": 40, "longest": 60}}
+    model = build_classifier(resolve_for_data(config, dataset)[0], fields, num_classes=3)
+    modules = (model, model.encoder) if hasattr(model, "encoder") else (model,)
+    classes = {part for module in modules for part in type(module).__mro__}
     ours = [part for part in classes if part.__module__.startswith("seqclf.") and "__init__" in vars(part)]
     parameters = [inspect.signature(part).parameters for part in ours]
     added = {"fields", "field_specs", "num_classes", "input_size", "encoder_arguments", "arguments"}
     # A tree has one output and no numbers, so that its class sets these.
     fixed = {"pooling", "number_noise"} if option == "tree_lstm" else set()
-    assert set().union(*parameters) - added - fixed - set(config["encoder"]) == set(config) - {
+    assert set().union(*parameters) - added - fixed - set(config.get("encoder", ())) == set(config) - {
         *("_target_", *RUN_SETTINGS)
     }, "each argument has its default in conf/ and nowhere else"
 

@@ -159,7 +159,7 @@ CASES = [
     ("train", ["model=transformer", "model.cell=gru"], "model.cell", "no cell, so remove it (model=lstm has cell)"),
     ("train", ["experiment=sst", "path=x", "model.layers=2"], "model.layers", "so remove it (model=lstm has layers)"),
     ("train", ["model=tree_lstm", "model.pooling=max"], "model.pooling", "so remove it (model=lstm has pooling)"),
-    ("train", ["model.heads=8"], "model.heads", "write model=transformer model.heads=8"),
+    ("train", ["model.expansion=8"], "model.expansion", "write model=transformer model.expansion=8"),
     ("train", ["model.residual_layers=1"], "model.residual_layers=1", "the first layer cannot be residual"),
     ("train", ["structure={epoch: 3, layers: 2}"], "structure", "write 'structure=[{epoch: 3, layers: 2}]'"),
     ("train", ["+structure.epoch=3"], "structure.epoch", "write 'structure=[{epoch: 3}]'"),

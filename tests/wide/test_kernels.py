@@ -13,11 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from seqclf.batching.collate import pad
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
+from seqclf.models.heads.views import make_views
 from seqclf.models.onnx.export import export_onnx
 from seqclf.wide import convolution, feature_path, kernels
 from seqclf.wide.convolution import KERNELS, choose_dilations
 from seqclf.wide.kernels import Kernels
-from seqclf.wide.views import make_views
 
 FIELDS = [
     {"name": "token", "kind": "category", "size": 12},

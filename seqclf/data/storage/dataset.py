@@ -19,6 +19,7 @@ from seqclf.data.reading.sources import ReaderOptions, is_sql_file
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.checksums import DamagedError, verify
+from seqclf.data.storage.sequence_summary import SequenceSummary, summarize_sequences
 from seqclf.data.storage.store import Split, SplitCounts, open_split
 from seqclf.errors import InputError
 from seqclf.system import progress
@@ -42,7 +43,8 @@ class DatasetDescription(TypedDict):
 
     A checkpoint or bundle stores the description to encode new data in the same way. `fields`: specs of the inputs of
     the model. `encoders`: dict field → state of the field's encoder. `class_counts`: list with the number of training
-    rows of each class. `rows`: dict split → number of rows.
+    rows of each class. `rows`: dict split → number of rows. `sequences`: what a network may adapt to (see
+    `summarize_sequences`).
     """
 
     schema: JsonObject
@@ -54,6 +56,7 @@ class DatasetDescription(TypedDict):
     digest: str
     reader: ReaderOptions
     rows: dict[str, int]
+    sequences: SequenceSummary
 
 
 @dataclass(frozen=True)
@@ -81,16 +84,18 @@ class Dataset:
     positive_is_guessed: bool = False
 
     def description(self) -> DatasetDescription:
+        fields = input_specs(self.encoders, self.classes)
         return {
             "schema": self.schema.to_dict(),
             "classes": self.classes,
             "positive": self.positive,
-            "fields": input_specs(self.encoders, self.classes),
+            "fields": fields,
             "encoders": {name: encoder.state() for name, encoder in self.encoders.items()},
             "class_counts": np.bincount(self.splits["train"].labels, minlength=len(self.classes)).tolist(),
             "digest": self.digest,
             "reader": self.reader,
             "rows": {name: len(split.sequences) for name, split in self.splits.items()},
+            "sequences": summarize_sequences(self.splits["train"].sequences, fields),
         }
 
     def vectors(self) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from seqclf.wide.ridge import PENALTIES, fit_ridge, rows_per_group
+from seqclf.models.heads.ridge import PENALTIES, fit_ridge, rows_per_group
 
 
 def draw(rows, width, classes, seed=0):
@@ -99,7 +99,7 @@ def test_groups_of_one_row_are_rows():
 @pytest.mark.parametrize("sizes", [[1] * 50, [7, 7, 7], [5000, 5000], [1, 2, 3, 100, 20_000], [100_000]])
 @pytest.mark.parametrize("features", [50, 4000])
 def test_work_on_groups_is_bounded(sizes, features, monkeypatch):
-    monkeypatch.setattr("seqclf.wide.ridge.MAX_GROUP_WORK", 1_000_000_000)
+    monkeypatch.setattr("seqclf.models.heads.ridge.MAX_GROUP_WORK", 1_000_000_000)
     sizes = np.array(sizes)
 
     def work(most):

@@ -1,4 +1,4 @@
-"""Views of the channels of a sequence that the wide path reads: z-scored rows, their differences, clipped values."""
+"""Views of the channels of a sequence of numbers: z-scored rows, their differences, clipped values."""
 
 from __future__ import annotations
 

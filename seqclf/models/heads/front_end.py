@@ -1,0 +1,232 @@
+"""Frozen front end: the fields of a batch → windows of tokens, means of kernels and statistics of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from seqclf.batching.training_rows import RowBatch, TrainingRows
+from seqclf.data.field_spec import FieldSpec
+from seqclf.models.heads.kernel_bank import PART_TOKENS, KernelBank
+from seqclf.models.heads.pooled_numbers import NumberPool
+from seqclf.models.heads.views import make_views
+from seqclf.models.pooling import token_mask
+
+MAX_VALUE = 20.0  # values and statistics are clipped to this
+MAX_SCALED_WINDOW, MAX_SCALED_STATISTIC = 8.0, 5.0  # deviations at which scaled outputs are clipped
+MIN_WINDOW_DEVIATION, MIN_STATISTIC_DEVIATION = 0.02, 0.01
+MAX_COUNTED = 64  # largest vocabulary whose ids are counted
+BANK_ROWS, BANK_TOKENS = 64, 20_000  # sample of training rows that sets the biases of the kernels
+SCALE_ROWS, SCALE_TOKENS = 256, 100_000  # sample of training rows that sets the scales of windows
+Linear = Callable[[Tensor, int], Tensor]  # scaled windows (B, N, K') and their first channel → (B, N, P)
+
+
+class Reading(NamedTuple):
+    """Outputs of the front end for a batch of B sequences, scaled by the training rows.
+
+    `lengths`: (B,) number of windows of each sequence. `windows`: (B, N, K) outputs in windows, or if the caller gave a
+    linear function of them, its values (B, N, P). `means`: (B, M) means of the kernels over all tokens.
+    `statistics`: (B, S) statistics and counts. `is_projected`: True if `windows` are values of a linear function.
+    """
+
+    lengths: Tensor
+    windows: Tensor
+    means: Tensor
+    statistics: Tensor
+    is_projected: bool = False
+
+
+class FrontEnd(nn.Module):
+    """Reads sequences by random kernels and statistics, which training does not change.
+
+    Args:
+        fields: Specs of the model's inputs.
+        window: Number of tokens of a window, over which kernels and numbers are averaged.
+        dilations: Dilations of the kernels over all number fields; an empty list for no kernels.
+        biases: Number of biases of each kernel.
+        seed: Seed of the kernels.
+
+    >>> fields = [{"name": "speed", "kind": "number", "width": 2}]
+    >>> front = FrontEnd(fields, window=4, dilations=[1, 2], biases=2, seed=0)
+    >>> reading = front({"speed": torch.randn(3, 10, 2)}, torch.tensor([10, 7, 1]))
+    >>> reading.windows.shape, reading.means.shape, reading.lengths.tolist()
+    (torch.Size([3, 3, 506]), torch.Size([3, 1008]), [3, 2, 1])
+    """
+
+    window_mean: Tensor
+    window_scale: Tensor
+    statistic_mean: Tensor
+    statistic_scale: Tensor
+
+    def __init__(self, fields: Sequence[FieldSpec], window: int, dilations: Sequence[int], biases: int, seed: int):
+        super().__init__()
+        self.window = window
+        self.names = [field["name"] for field in fields if field["kind"] == "number"]
+        self.pool = NumberPool(fields)
+        self.counted = [
+            (field["name"], field["size"], field["kind"])
+            for field in fields
+            if field["kind"] in ("category", "bag") and field["size"] <= MAX_COUNTED
+        ]
+        width = self.pool.width
+        self.bank = KernelBank(width, dilations, biases, seed) if dilations and width else None
+        self.window_size = (self.bank.window_size if self.bank else 0) + width  # K, channels of a window
+        self.mean_size = self.bank.size if self.bank else 0  # M
+        pooled = self.pool.size if width else 0
+        self.statistic_size = pooled + 3 * sum(size for _, size, _ in self.counted)  # S
+        self.register_buffer("window_mean", torch.zeros(self.window_size))
+        self.register_buffer("window_scale", torch.ones(self.window_size))
+        self.register_buffer("statistic_mean", torch.zeros(self.statistic_size))
+        self.register_buffer("statistic_scale", torch.ones(self.statistic_size))
+
+    @torch.no_grad()
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, linear: Linear | None = None) -> Reading:
+        """Return the reading of a batch.
+
+        Args:
+            fields: dict field → (B, T, …). Padding may have any value.
+            lengths: (B,) int64.
+            linear: A linear function of the windows. With it, the windows of one group of kernels exist at a time, so
+                that a long sequence takes little memory.
+        """
+        tokens = next(iter(fields.values()))
+        with torch.autocast(tokens.device.type, enabled=False):
+            statistics = self.scaled_statistics(self.statistics(fields, lengths))
+            counts = (lengths + (self.window - 1)) // self.window
+            windows, means = self._windows(fields, lengths, linear)
+        return Reading(counts, windows, means, statistics, is_projected=linear is not None)
+
+    def _windows(self, fields: Mapping[str, Tensor], lengths: Tensor, linear: Linear | None) -> tuple[Tensor, Tensor]:
+        time = next(iter(fields.values())).shape[1]
+        if not self.names:
+            none = lengths[:, None].float()[:, :0]
+            return none[:, None].expand(-1, (time + self.window - 1) // self.window, -1), none
+        values = torch.cat([fields[name] for name in self.names], dim=-1).transpose(1, 2)  # (B, D, T)
+        if torch.onnx.is_in_onnx_export():
+            return self._part(values, lengths, linear)
+        # Parts of a batch stay in the cache of a CPU.
+        rows = max(1, PART_TOKENS // time) if values.device.type == "cpu" else len(values)
+        parts = [self._part(*part, linear) for part in zip(values.split(rows), lengths.split(rows), strict=True)]
+        windows, means = zip(*parts, strict=True)
+        return torch.cat(windows), torch.cat(means)
+
+    def _part(self, values: Tensor, lengths: Tensor, linear: Linear | None) -> tuple[Tensor, Tensor]:
+        """Return the windows (B, N, K), or the values of `linear`, and the means (B, M) of `values` (B, D, T)."""
+        mask = token_mask(lengths, values.shape[2])
+        counts = self._pooled(mask[:, None].float())[:, 0, :, None]  # (B, N, 1) tokens of each window
+        raw = torch.where(mask[:, None], values, 0.0).clamp(-MAX_VALUE, MAX_VALUE)
+        blocks, means, first = [], [], 0
+        total: Tensor | None = None
+
+        def add(window_sums: Tensor) -> None:
+            nonlocal first, total
+            block = window_sums / counts.clamp(min=1)
+            size = block.shape[2]
+            block = self.scaled_windows(block, first)
+            if linear is None:
+                blocks.append(block)
+            else:
+                part = linear(block, first)
+                total = part if total is None else total + part
+            first += size
+
+        if self.bank is not None:
+            views = make_views(values, lengths).stacked
+            # Sums in double precision do not depend on the padding, not even in their last bit.
+            exact = torch.float32 if torch.onnx.is_in_onnx_export() else torch.float64
+            for hits in self.bank.hits(views, mask):
+                means.append(torch.stack([part.sum(-1, dtype=exact) for part in hits], dim=1))  # (252, biases, B)
+                add(self._pooled(hits[0]).permute(1, 2, 0))
+        add(self._pooled(raw).transpose(1, 2))
+        of_kernels = (torch.cat(means).flatten(0, 1).T / lengths[:, None]).float() if means else raw[:, 0, :0]
+        return torch.cat(blocks, dim=2) if total is None else total, of_kernels
+
+    def _pooled(self, values: Tensor) -> Tensor:
+        """Return the sums over the tokens of each window: (…, T) → (…, N)."""
+        if self.window == 1:
+            return values
+        padded = functional.pad(values, (0, self.window - 1))
+        return functional.avg_pool1d(padded, self.window) * self.window
+
+    def scaled_windows(self, windows: Tensor, first: int) -> Tensor:
+        """Return scaled windows (B, N, K') of the channels from `first` on."""
+        part = slice(first, first + windows.shape[2])
+        scaled = (windows - self.window_mean[part]) * self.window_scale[part]
+        return scaled.clamp(-MAX_SCALED_WINDOW, MAX_SCALED_WINDOW)
+
+    def statistics(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
+        """Return the statistics (B, S), not scaled.
+
+        They are mean, log deviation, lowest, highest, first and last value of each number channel without missing
+        values, the log number of tokens, and for each id of a small vocabulary its proportion of the tokens, its log
+        count and its presence.
+        """
+        parts = []
+        if self.names:
+            columns = self.pool(fields, lengths).columns()
+            width = self.pool.width
+            deviation = (columns[:, width : 2 * width] + 1e-2).log()
+            columns = torch.cat([columns[:, :width], deviation, columns[:, 2 * width :]], dim=1)
+            parts.append(columns.clamp(-MAX_VALUE, MAX_VALUE).float())
+        for name, size, kind in self.counted:
+            ids = fields[name]
+            inside = token_mask(lengths, ids.shape[1])
+            hot = ids[..., None] == torch.arange(size, device=ids.device)
+            if kind == "bag":  # (B, T, K, size); 0 stands for no value
+                hot = hot.any(dim=2)
+            total = (hot & inside[..., None]).sum(dim=1).float()
+            parts += [total / lengths[:, None], total.log1p(), total.clamp(max=1)]
+        return torch.cat(parts, dim=1) if parts else lengths[:, None].float()[:, :0]
+
+    def scaled_statistics(self, statistics: Tensor) -> Tensor:
+        """Return scaled statistics (B, S)."""
+        scaled = (statistics - self.statistic_mean) * self.statistic_scale
+        return scaled.clamp(-MAX_SCALED_STATISTIC, MAX_SCALED_STATISTIC)
+
+    def fit(self, rows: TrainingRows, seed: int) -> None:
+        """Set the biases of the kernels and the scales of all outputs by training rows."""
+        if self.bank is not None:
+            sampled = [self._views(batch) for batch in self._sample(rows, BANK_ROWS, BANK_TOKENS, seed)]
+            time = max(views.shape[3] for views, _ in sampled)
+            views = torch.cat([functional.pad(views, (0, time - views.shape[3])) for views, _ in sampled])
+            mask = torch.cat([functional.pad(mask, (0, time - mask.shape[1])) for _, mask in sampled])
+            self.bank.fit(views, mask)
+        if self.window_size:
+            self._fit_windows(rows, seed)
+        if self.statistic_size:
+            statistics = torch.cat([self.statistics(batch.fields, batch.lengths) for batch in rows.batches()])
+            self.statistic_mean.copy_(statistics.mean(0))
+            deviation = statistics.std(0, unbiased=False)
+            self.statistic_scale.copy_(1 / (deviation + MIN_STATISTIC_DEVIATION))
+
+    def _fit_windows(self, rows: TrainingRows, seed: int) -> None:
+        # With a scale of 0.1, no window is clipped while the scales are not known.
+        self.window_mean.zero_()
+        self.window_scale.fill_(0.1)
+        total = squares = torch.zeros((), dtype=torch.float64)
+        count = 0
+        for batch in self._sample(rows, SCALE_ROWS, SCALE_TOKENS, seed + 1):
+            reading = self(batch.fields, batch.lengths)
+            windows = reading.windows[token_mask(reading.lengths, reading.windows.shape[1])].double() * 10
+            total, squares = total + windows.sum(0), squares + windows.square().sum(0)
+            count += len(windows)
+        mean = total / count
+        deviation = (squares / count - mean.square()).clamp(min=0).sqrt()
+        self.window_mean.copy_(mean)
+        self.window_scale.copy_(1 / (deviation + MIN_WINDOW_DEVIATION))
+
+    def _sample(self, rows: TrainingRows, count: int, tokens: int, seed: int) -> Iterator[RowBatch]:
+        return rows.batches(rows.sample(count, tokens, seed))
+
+    def _views(self, batch: RowBatch) -> tuple[Tensor, Tensor]:
+        values = torch.cat([batch.fields[name] for name in self.names], dim=-1).transpose(1, 2)
+        return make_views(values, batch.lengths).stacked, token_mask(batch.lengths, values.shape[2])
+
+    def same_as(self, other: FrontEnd) -> bool:
+        """Return True if another front end has the same buffers."""
+        mine, others = self.state_dict(), other.state_dict()
+        return all(torch.equal(mine[name], others[name]) for name in mine)

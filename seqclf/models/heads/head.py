@@ -1,0 +1,74 @@
+"""Base class of heads. A head maps what the front end read in a sequence to logits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqclf.batching.training_rows import TrainingRows
+from seqclf.data.field_spec import FieldSpec
+from seqclf.models.heads.front_end import FrontEnd, Reading
+
+
+class Head(nn.Module):
+    """Base class of heads: fields and their reading by the front end → logits (B, C).
+
+    The constructor gets `front` (the front end, whose sizes it may read), `fields` (specs of the model's inputs),
+    `num_classes`, and those settings of the model config that it takes by name. A head without parameters is not
+    trained: its method `fit` sets its buffers. The logits of a sequence must depend only on the tokens of the sequence.
+
+    >>> class Levels(Head):
+    ...     def __init__(self, front, fields, num_classes):
+    ...         super().__init__(front, fields, num_classes)
+    ...         self.linear = nn.Linear(front.statistic_size, num_classes)
+    ...
+    ...     def forward(self, fields, lengths, host_lengths, reading):
+    ...         return self.linear(reading.statistics)
+    """
+
+    reads_windows: ClassVar[bool] = False  # True if `forward` reads `Reading.windows`
+    reads_means: ClassVar[bool] = False  # True if `forward` reads `Reading.means`
+
+    def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
+        super().__init__()
+
+    def forward(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
+    ) -> Tensor:
+        """Return logits (B, C).
+
+        Args:
+            fields: dict field → (B, T, …), see `SequenceNetwork.forward`. In training, number fields may be missing.
+            lengths: (B,) int64 numbers of tokens.
+            host_lengths: The lengths as a NumPy array, None during the export.
+            reading: What the front end read in the batch.
+        """
+        raise NotImplementedError
+
+    def fit(self, rows: TrainingRows, means: Tensor, statistics: Tensor) -> None:
+        """Set the buffers of the head by training rows. Called once, before the first optimizer step.
+
+        Args:
+            rows: The N training rows.
+            means: (N, M) float32 means of the kernels; (N, 0) if no head that is fitted reads them.
+            statistics: (N, S) float32 scaled statistics.
+        """
+
+    def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
+        """Initialize the embedding of a field with pretrained `vectors` (size, D). Returns False without such one."""
+        return False
+
+    @property
+    def is_trained(self) -> bool:
+        """True if the head has weights that an optimizer changes."""
+        return any(True for _ in self.parameters())
+
+
+def masked_columns(weight: Tensor, share: float) -> Tensor:
+    """Return `weight` (P, K) with a random fraction `share` of its columns set to zero: inputs that a batch misses."""
+    keep = torch.rand(weight.shape[1], device=weight.device) >= share
+    return weight * keep

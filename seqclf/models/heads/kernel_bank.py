@@ -1,0 +1,135 @@
+"""Frozen bank of random convolution kernels over the views of number channels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from seqclf.models.heads.views import VIEWS
+
+TAPS = 9
+KERNELS = np.array(  # (84, 9): three taps of 2 and six of -1, so that a constant gives 0
+    [[2.0 if tap in chosen else -1.0 for tap in range(TAPS)] for chosen in itertools.combinations(range(TAPS), 3)],
+    dtype=np.float32,
+)
+OUTPUTS = VIEWS * len(KERNELS)  # outputs of the kernels of one dilation
+MAX_CHANNELS = 9  # channels that one kernel reads at most
+MAX_GROUP_CHANNELS = 32  # channels that the kernels of one dilation read at most; bounds the work for many channels
+SOFTNESS = 0.1  # width of the ramp at a bias, in standard deviations of the outputs
+MIN_DEVIATION = 0.01  # smallest standard deviation of a kernel's outputs; smaller ones are rounding noise
+SAMPLED_POSITIONS = 2048  # positions whose outputs choose the biases
+PART_TOKENS = 2048  # tokens that are convolved at a time, so that the outputs stay in the cache of a CPU
+
+
+def choose_dilations(length: int, count: int) -> list[int]:
+    """Return up to `count` dilations, exponentially spaced from 1 to kernels that span `length` tokens.
+
+    >>> choose_dilations(100, 4), choose_dilations(5, 4)
+    ([1, 2, 5, 12], [1])
+    """
+    largest = max(1.0, (length - 1) / (TAPS - 1))
+    return sorted({int(2**exponent + 1e-9) for exponent in np.linspace(0, np.log2(largest), count)})
+
+
+class KernelBank(nn.Module):
+    """The 84 kernels of MiniRocket (Dempster et al. 2021), dilated, over random subsets of channels.
+
+    A feature is the mean of `clip(10 (output - bias) / deviation + 1/2, 0, 1)` over some tokens, a soft form of the
+    proportion of outputs above a bias. A hard comparison would jump with the rounding of sums, and logits would depend
+    on the other rows of the batch.
+
+    The taps are drawn by the constructor. `fit` sets the biases and deviations by outputs for training rows.
+
+    Args:
+        channels: Number of channels D.
+        dilations: Distance between the taps of each group of kernels, in tokens.
+        biases: Number of biases of each kernel.
+        seed: Seed of the channels of each kernel and of the quantiles that become biases.
+
+    >>> bank = KernelBank(channels=2, dilations=[1, 4], biases=2, seed=0)
+    >>> bank.size, bank.window_size
+    (1008, 504)
+    """
+
+    taps: Tensor
+    shifts: Tensor
+    channels: Tensor
+
+    def __init__(self, channels: int, dilations: Sequence[int], biases: int, seed: int):
+        super().__init__()
+        self.dilations = list(dilations)
+        self.biases = biases
+        random = np.random.default_rng(seed)
+        read = min(channels, MAX_GROUP_CHANNELS)
+        self.selects = read < channels
+        # Groups take the channels in turn, so that each channel is read if the groups have places for all.
+        order = np.concatenate([random.permutation(channels) for _ in range(len(dilations))])
+        chosen = np.stack([np.sort(order[group * read : (group + 1) * read]) for group in range(len(dilations))])
+        self.register_buffer("channels", torch.from_numpy(chosen))
+        shape = (len(dilations), VIEWS, len(KERNELS))
+        # Kernels of few channels are as likely as kernels of many.
+        sizes = (2 ** random.uniform(0, np.log2(min(read, MAX_CHANNELS) + 1), shape)).astype(int)
+        reads = random.random((*shape, read)).argsort(-1) < sizes[..., None]
+        taps = (KERNELS[:, :, None] * reads[..., None, :]).reshape(*shape, TAPS * read)
+        self.register_buffer("taps", torch.from_numpy(taps))  # (G, 3, 84, 9 D')
+        self.register_buffer("shifts", torch.zeros(*shape, biases))
+        # Quantiles of the outputs that become biases: a sequence of low discrepancy, as in MiniRocket.
+        golden = (5**0.5 - 1) / 2
+        self.quantiles = (random.random() + np.arange(math.prod(shape) * biases) * golden) % 1
+
+    @property
+    def size(self) -> int:
+        """Number of features: one for each bias of each kernel."""
+        return self.shifts.numel()
+
+    @property
+    def window_size(self) -> int:
+        """Number of features of a window: those of the first bias of each kernel."""
+        return self.shifts[..., 0].numel()
+
+    @torch.no_grad()
+    def fit(self, views: Tensor, mask: Tensor) -> None:
+        """Set the biases to quantiles of the outputs for training rows, and the slopes by their deviation.
+
+        Args:
+            views: (B, 3, D, T), 0 at padding (see `make_views`).
+            mask: (B, T) True for tokens.
+        """
+        inside = torch.nonzero(mask.flatten())[:, 0]
+        generator = torch.Generator().manual_seed(0)
+        inside = inside[torch.randperm(len(inside), generator=generator)[:SAMPLED_POSITIONS].to(inside.device)]
+        picks = torch.from_numpy((self.quantiles * len(inside)).astype(np.int64)).reshape(self.shifts.shape)
+        for group, dilation in enumerate(self.dilations):
+            outputs = torch.bmm(self.taps[group], self._unfold(views, group, dilation)[:, :, inside])
+            slopes = 1 / (SOFTNESS * outputs.std(2, keepdim=True, unbiased=False).clamp(min=MIN_DEVIATION))
+            at = outputs.sort(2).values.gather(2, picks[group].to(outputs.device))
+            self.taps[group] *= slopes
+            self.shifts[group] = 0.5 - slopes * at
+
+    def _unfold(self, views: Tensor, group: int, dilation: int) -> Tensor:
+        """Return the inputs (3, 9 D', B T) of the kernels of a group, with zeros beyond the ends of a row."""
+        if self.selects:
+            views = views.index_select(2, self.channels[group])
+        time = views.shape[3]
+        reach = dilation * (TAPS // 2)
+        padded = functional.pad(views, (reach, reach))
+        parts = [padded[..., tap * dilation : tap * dilation + time] for tap in range(TAPS)]
+        return torch.stack(parts, 2).permute(1, 2, 3, 0, 4).flatten(3).flatten(1, 2)
+
+    def hits(self, views: Tensor, mask: Tensor) -> Iterator[list[Tensor]]:
+        """Yield for each group the soft hits (252, B, T) of each bias, 0 at padding. See `fit` for the arguments."""
+        batch, time = views.shape[0], views.shape[3]
+        inside = mask.float()
+        for group, dilation in enumerate(self.dilations):
+            outputs = torch.bmm(self.taps[group], self._unfold(views, group, dilation))
+            shifts = self.shifts[group]
+            yield [
+                (outputs + shifts[..., bias : bias + 1]).clamp(0, 1).reshape(OUTPUTS, batch, time) * inside
+                for bias in range(self.biases)
+            ]

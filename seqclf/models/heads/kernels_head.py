@@ -1,0 +1,85 @@
+"""Kernels head: ridge regression on means of kernels and on statistics, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from seqclf.batching.training_rows import TrainingRows
+from seqclf.data.field_spec import FieldSpec
+from seqclf.models.heads.front_end import FrontEnd, Reading
+from seqclf.models.heads.head import Head
+from seqclf.models.heads.ridge import fit_ridge
+
+MIN_DEVIATION = 0.01  # added to the deviation of a mean; bounds the factor of a feature that hardly varies
+MAX_SCALED = 5.0  # deviations at which a scaled mean is clipped
+FEATURE_DROPOUT = 0.5  # of a head that is trained by gradients
+
+
+class KernelsHead(Head):
+    """Linear function of the means of the kernels and of the statistics: (B, M + S) → logits (B, C).
+
+    With `closed_form`, the weights are buffers that `fit` sets by ridge regression. Leave-one-out logits choose the
+    penalty and calibrate the logits (see `fit_ridge`), and rows of one group are left out together. Without, an
+    optimizer trains the weights: for many rows the regression takes too long.
+
+    Args:
+        front: Front end, whose means and statistics the head reads.
+        fields: Specs of the model's inputs.
+        num_classes: Number of classes C.
+        closed_form: True for ridge regression, False for weights that an optimizer trains.
+    """
+
+    reads_means = True
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int, *, closed_form: bool):
+        super().__init__(front, fields, num_classes)
+        self.closed_form = closed_form
+        size = front.mean_size + front.statistic_size
+        self.register_buffer("center", torch.zeros(front.mean_size))
+        self.register_buffer("scale", torch.ones(front.mean_size))
+        weight, bias = torch.zeros(num_classes, size), torch.zeros(num_classes)
+        if closed_form:
+            self.register_buffer("weight", weight)
+            self.register_buffer("bias", bias)
+        else:
+            self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+        self.held_out: np.ndarray | None = None  # (N, C) logits of the training rows, each by the fit to other rows
+
+    def features(self, means: Tensor, statistics: Tensor) -> Tensor:
+        """Return the inputs (B, M + S) of the linear function."""
+        scaled = ((means - self.center) * self.scale).clamp(-MAX_SCALED, MAX_SCALED)
+        return torch.cat([scaled, statistics], dim=1)
+
+    def forward(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
+    ) -> Tensor:
+        """Return logits (B, C). See `Head.forward`."""
+        features = self.features(reading.means, reading.statistics)
+        if self.training and not self.closed_form:
+            features = functional.dropout(features, FEATURE_DROPOUT)
+        return functional.linear(features, self.weight, self.bias)
+
+    @torch.no_grad()
+    def fit(self, rows: TrainingRows, means: Tensor, statistics: Tensor) -> None:
+        """Set the scales of the features, and in closed form the weights. See `Head.fit`."""
+        if means.shape[1]:
+            self.center.copy_(means.mean(0))
+            self.scale.copy_(1 / (means.std(0, unbiased=False) + MIN_DEVIATION))
+        if not self.closed_form:
+            return
+        features = self.features(means, statistics).cpu()
+        unit = torch.ones(features.shape[1], dtype=torch.float64)
+        ridge = fit_ridge(features, unit, rows.labels, len(self.bias), rows.split.groups)
+        # The bias joins the centre of the features in float64.
+        prior = torch.from_numpy(np.log(np.maximum(rows.class_weights, 1e-6 * rows.class_weights.max())))
+        self.weight.copy_(ridge.weight.T)
+        self.bias.copy_(ridge.bias - ridge.mean @ ridge.weight + prior)
+        self.held_out = ridge.held_out + prior.numpy()

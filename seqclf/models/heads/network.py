@@ -1,0 +1,229 @@
+"""Network of `model=auto`: a frozen front end, and heads whose logits are added with one weight each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqclf.batching.training_rows import TrainingRows
+from seqclf.config.argument_types import checks_values
+from seqclf.config.options import Count, NonNegative, Seed, ZeroOrMore
+from seqclf.config.targets import arguments_of, locate_subclass
+from seqclf.data.field_spec import FieldSpec
+from seqclf.errors import InputError
+from seqclf.models.heads.front_end import FrontEnd, Reading
+from seqclf.models.heads.frozen_outputs import MEANS, STATISTICS, WINDOWS, FrozenOutputs
+from seqclf.models.heads.head import Head
+from seqclf.models.heads.kernels_head import KernelsHead
+from seqclf.models.heads.ngrams_head import NgramsHead
+from seqclf.models.heads.recurrent_head import RecurrentHead
+from seqclf.models.heads.resolve import AUTO, resolve_settings
+from seqclf.models.heads.statistics_head import StatisticsHead
+from seqclf.models.network import SequenceNetwork
+from seqclf.models.options import CellName, DropoutShare
+from seqclf.models.training_loss import Loss, TrainingLoss
+
+HEADS: dict[str, type[Head]] = {
+    "recurrent": RecurrentHead,
+    "kernels": KernelsHead,
+    "statistics": StatisticsHead,
+    "ngrams": NgramsHead,
+}
+FITTED_MEANS = 4000  # rows that set the scales of the means, if the kernels head is not fitted in closed form
+Auto = Literal["auto"]
+Heads = Auto | Annotated[list[str | dict[str, Any]], Field(min_length=1)]
+
+
+class HeadsClassifier(SequenceNetwork):
+    """A frozen front end, and heads that read its outputs. The logits are a weighted sum of the logits of the heads.
+
+    Each head learns from a loss of its own. The weights of the heads are set after the training, by validation rows;
+    before, all are equal. Settings that are "auto" follow from the data (see `resolve_settings`), and a network is
+    built only after they are resolved.
+
+    Args:
+        fields: Specs of the model's inputs.
+        num_classes: Number of classes C.
+        heads: List of heads: recurrent, kernels, statistics, ngrams, or `{_target_: CLASS}` for a `Head` of your own.
+        window: Number of tokens over which the recurrent head's inputs are averaged.
+        dilations: Distances between the taps of the random kernels, in tokens; an empty list for no kernels.
+        biases: Number of features of each kernel.
+        kernel_seed: Seed of the kernels.
+        closed_form: True to fit the kernels head by ridge regression, False to train it.
+        cache: False to compute the outputs of the front end anew for each training batch; "auto" to keep them in files.
+        label_smoothing: Part of each head's loss that spreads evenly over the classes.
+        embedding_size: See `RecurrentHead`, as for all further arguments.
+
+    >>> fields = [{"name": "speed", "kind": "number", "width": 2}]
+    >>> network = HeadsClassifier(
+    ...     fields, 3, heads=["recurrent", "kernels"], window=2, dilations=[1], closed_form=True,
+    ...     embedding_size=8, hidden_size=8, convolution=0, dropout=0.4, feature_dropout=0.25,
+    ... ).eval()
+    >>> network({"speed": torch.randn(4, 10, 2)}, torch.tensor([10, 7, 3, 1]), None).shape
+    torch.Size([4, 3])
+    """
+
+    weights: Tensor
+
+    @checks_values("model")
+    def __init__(
+        self,
+        fields: Sequence[FieldSpec],
+        num_classes: int,
+        *,
+        heads: Heads = AUTO,
+        window: Auto | Count = AUTO,
+        dilations: Auto | list[Count] = AUTO,
+        biases: Count = 2,
+        kernel_seed: Seed = 0,
+        closed_form: Auto | bool = AUTO,
+        cache: Auto | bool = AUTO,
+        embedding_size: Auto | Count = AUTO,
+        hidden_size: Auto | Count = AUTO,
+        cell: CellName = "lstm",
+        layers: Count = 1,
+        bidirectional: bool = True,
+        convolution: Auto | ZeroOrMore = AUTO,
+        dropout: Auto | DropoutShare = AUTO,
+        feature_dropout: Auto | DropoutShare = AUTO,
+        token_dropout: DropoutShare = 0.1,
+        number_noise: NonNegative = 0.2,
+        label_smoothing: DropoutShare = 0.1,
+    ):
+        super().__init__()
+        settings = {name: value for name, value in locals().items() if name in arguments_of(type(self)).names}
+        unresolved = [name for name, value in settings.items() if value == AUTO and name != "cache"]
+        if unresolved:
+            raise InputError(f"model.{unresolved[0]}=auto", "needs the data", "give a number or a list")
+        self.fields, self.cache, self.label_smoothing = list(fields), cache, label_smoothing
+        self.kernel_seed = kernel_seed
+        self.front = FrontEnd(fields, window, dilations, biases, kernel_seed)  # type: ignore[arg-type]
+        self.names, built = [], []
+        for entry in heads:
+            name, head = _build_head(entry, settings, self.front, fields, num_classes)
+            self.names.append(name)
+            built.append(head)
+        self.heads = nn.ModuleList(built)
+        if not any(head.is_trained for head in built):
+            raise InputError("model.heads", "has no head that is trained", "add recurrent")
+        self.register_buffer("weights", torch.full((len(built),), 1 / len(built)))
+
+    @classmethod
+    def for_data(cls, settings: Mapping[str, Any], dataset: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        """Return the settings with values in place of "auto", and a text that explains them.
+
+        `dataset`: see `Dataset.description()`.
+        """
+        return resolve_settings(settings, dataset)
+
+    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
+        """Initialize the embedding of a field with pretrained vectors (see `SequenceNetwork.load_vectors`)."""
+        loaded = [head.load_vectors(name, vectors) for head in self.heads]  # type: ignore[operator]
+        if not any(loaded):
+            super().load_vectors(name, vectors)
+
+    def fit_to(self, rows: TrainingRows) -> None:
+        """Set all that training does not change, by training rows (see `SequenceNetwork.fit_to`)."""
+        self.front.fit(rows, self.kernel_seed)
+        outputs = self.frozen_outputs(rows)
+        if outputs is not None:
+            means, statistics = (
+                torch.from_numpy(np.array(outputs.arrays[name], np.float32)) for name in (MEANS, STATISTICS)
+            )
+        else:
+            means, statistics = self._means_and_statistics(rows)
+        for head in self.heads:
+            head.fit(rows, means, statistics)  # type: ignore[operator]
+
+    def _means_and_statistics(self, rows: TrainingRows) -> tuple[Tensor, Tensor]:
+        """Return means (N, M), rounded as in `FrozenOutputs`, and statistics (N, S), of sampled rows if N is large."""
+        closed = any(getattr(head, "closed_form", False) for head in self.heads)
+        chosen = np.arange(len(rows)) if closed else np.sort(rows.sample(FITTED_MEANS, 2**62, self.kernel_seed))
+        means = torch.zeros(len(chosen), self.front.mean_size if self._reads("reads_means") else 0)
+        statistics = torch.zeros(len(chosen), self.front.statistic_size)
+        for batch in rows.batches(chosen):
+            reading = self.front(batch.fields, batch.lengths)
+            at = torch.from_numpy(np.searchsorted(chosen, batch.rows))
+            means[at] = reading.means[:, : means.shape[1]].half().float().cpu()
+            statistics[at] = reading.statistics.cpu()
+        return means, statistics
+
+    def frozen_outputs(self, rows: TrainingRows) -> FrozenOutputs | None:
+        """Return the outputs of the front end for the training rows, None to compute them for each batch."""
+        if self.cache is False or not self.front.mean_size:
+            return None
+        reads = {name: self._reads(name) for name in ("reads_windows", "reads_means")}
+        outputs = FrozenOutputs(self.front, rows, **reads)
+        return outputs if outputs.open_or_compute(self.front, rows) else None
+
+    def _reads(self, name: str) -> bool:
+        return any(getattr(head, name) for head in self.heads)
+
+    def read(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Reading:
+        """Return what the front end reads in a batch. `fields` may hold outputs of `FrozenOutputs`."""
+        if not self.training:
+            readers = [head for head in self.heads if head.reads_windows]
+            is_one = len(readers) == 1 and isinstance(readers[0], RecurrentHead)
+            return self.front(fields, lengths, readers[0].of_windows if is_one else None)
+        if WINDOWS in fields:
+            counts = (lengths + (self.front.window - 1)) // self.front.window
+            return Reading(counts, fields[WINDOWS].float(), fields[MEANS].float(), fields[STATISTICS])
+        reading = self.front(fields, lengths)
+        # Rounded as in `FrozenOutputs`, so that the same weights are trained with and without its files.
+        return reading._replace(windows=reading.windows.half().float(), means=reading.means.half().float())
+
+    def head_logits(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> list[Tensor]:
+        """Return the logits (B, C) of each head."""
+        reading = self.read(fields, lengths)
+        return [head(fields, lengths, host_lengths, reading) for head in self.heads]
+
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
+        """Return logits (B, C). See `SequenceNetwork.forward`."""
+        return self.added(self.head_logits(fields, lengths, host_lengths))
+
+    def added(self, logits: Sequence[Tensor]) -> Tensor:
+        """Return the weighted sum (B, C) of the logits of the heads."""
+        parts = [part.float() * self.weights[index] for index, part in enumerate(logits)]
+        return torch.stack(parts).sum(dim=0)
+
+    def training_loss(
+        self,
+        fields: Mapping[str, Tensor],
+        lengths: Tensor,
+        host_lengths: np.ndarray | None,
+        labels: Tensor,
+        loss: Loss,
+    ) -> TrainingLoss:
+        """Return the weighted sum of the logits, its loss, and the sum of the losses of all heads that are trained."""
+        logits = [part.float() for part in self.head_logits(fields, lengths, host_lengths)]
+        share = self.label_smoothing
+        total = torch.zeros((), device=labels.device)
+        for head, part in zip(self.heads, logits, strict=True):
+            if head.is_trained:
+                even = -part.log_softmax(dim=-1).mean()
+                total = total + (1 - share) * loss(part, labels) + share * even
+        added = self.added([part.detach() for part in logits])
+        return TrainingLoss(added, loss(added, labels), total)
+
+
+def _build_head(
+    entry: Any, settings: Mapping[str, Any], front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int
+) -> tuple[str, Head]:
+    """Build the head of an entry of `model.heads`. The settings that its constructor names are passed on."""
+    if isinstance(entry, str):
+        if entry not in HEADS:
+            raise InputError(f"model.heads=[{entry}]", f"must be some of {', '.join(HEADS)}, or have a _target_")
+        kind, own, name = HEADS[entry], {}, entry
+    else:
+        kind = locate_subclass(entry.get("_target_"), Head, "model.heads._target_")
+        own, name = {key: value for key, value in entry.items() if key != "_target_"}, kind.__name__
+    taken = arguments_of(kind).names
+    passed = {key: value for key, value in settings.items() if key in taken and key not in ("fields", "num_classes")}
+    return name, kind(front, fields, num_classes, **{**passed, **own})

@@ -1,0 +1,150 @@
+"""Recurrent head: an LSTM over windows of kernel outputs, numbers and embedded ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from seqclf.data.field_spec import FieldSpec
+from seqclf.models.embedding import FieldEmbedding
+from seqclf.models.heads.front_end import FrontEnd, Reading
+from seqclf.models.heads.head import Head, masked_columns
+from seqclf.models.heads.masked_norm import MaskedNorm
+from seqclf.models.pooling import Pooling, token_mask
+from seqclf.models.recurrent import Recurrent
+
+KERNEL_DROPOUT = 0.1  # fraction of the input channels that a training batch does not see
+
+
+class RecurrentHead(Head):
+    """Windows and embedded ids → linear layer → batch normalization → recurrent layers → mean and max → logits.
+
+    Args:
+        front: Front end, whose windows (B, N, K) the head reads.
+        fields: Specs of the model's inputs. The ids of categories and sets are embedded.
+        num_classes: Number of classes C.
+        embedding_size: Size of the vector of an id.
+        hidden_size: Size of the linear layer, and number of units of each recurrent layer and direction.
+        cell: "lstm", "gru" or "rnn".
+        layers: Number of recurrent layers.
+        bidirectional: True for a second direction in each layer.
+        convolution: Number of windows that a residual convolution before the recurrent layers reads; 0 for none.
+        dropout: Dropout probability of the pooled vector.
+        feature_dropout: Dropout probability of the features of each window.
+        token_dropout: Probability that training replaces an id by the unknown id.
+        number_noise: Standard deviation of the noise that training adds to scaled numbers, if windows are tokens.
+    """
+
+    reads_windows = True
+
+    noise: Tensor
+
+    def __init__(
+        self,
+        front: FrontEnd,
+        fields: Sequence[FieldSpec],
+        num_classes: int,
+        *,
+        embedding_size: int,
+        hidden_size: int,
+        cell: str,
+        layers: int,
+        bidirectional: bool,
+        convolution: int,
+        dropout: float,
+        feature_dropout: float,
+        token_dropout: float,
+        number_noise: float,
+    ):
+        super().__init__(front, fields, num_classes)
+        self.window, self.inputs = front.window, front.window_size
+        with_ids = [field for field in fields if field["kind"] in ("category", "bag")]
+        self.embedding = (
+            FieldEmbedding(with_ids, embedding_size=embedding_size, token_dropout=token_dropout, number_noise=0.0)
+            if with_ids
+            else None
+        )
+        embedded = self.embedding.size if self.embedding is not None else 0
+        self.project = nn.Linear(self.inputs + embedded, hidden_size)
+        self.norm = MaskedNorm(hidden_size)
+        self.convolution = nn.Conv1d(hidden_size, hidden_size, convolution, bias=False) if convolution else None
+        self.convolution_norm = MaskedNorm(hidden_size) if convolution else None
+        self.recurrent = Recurrent(
+            hidden_size,
+            cell=cell,
+            hidden_size=hidden_size,
+            layers=layers,
+            bidirectional=bidirectional,
+            dropout=feature_dropout,
+        )
+        self.pooling = Pooling("mean+max", hidden_size + self.recurrent.size, self.recurrent.backward_size)
+        self.pooled_norm = MaskedNorm(self.pooling.size)
+        self.output = nn.Linear(self.pooling.size, num_classes)
+        self.dropout, self.feature_dropout = nn.Dropout(dropout), nn.Dropout(feature_dropout)
+        # Masks, sines and other channels that are not standardized get no noise.
+        numbers = [field for field in fields if field["kind"] == "number"]
+        scaled = [flag for field in numbers for flag in field.get("scaled", [True] * field["width"])]
+        noise = torch.zeros(self.inputs)
+        if front.window == 1 and scaled:
+            noise[-len(scaled) :] = number_noise * torch.tensor(scaled, dtype=torch.float32)
+        self.register_buffer("noise", noise, persistent=False)
+        self.has_noise = bool(front.window == 1 and number_noise and any(scaled))
+
+    def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
+        if self.embedding is None or name not in self.embedding.names:
+            return False
+        self.embedding.load_vectors(name, vectors)
+        return True
+
+    def of_windows(self, windows: Tensor, first: int) -> Tensor:
+        """Return the part (B, N, P) of the linear layer that reads the channels of `windows` (B, N, K')."""
+        return functional.linear(windows, self.project.weight[:, first : first + windows.shape[2]])
+
+    def forward(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
+    ) -> Tensor:
+        """Return logits (B, C). See `Head.forward`."""
+        values = self._projected(fields, lengths, reading)
+        lengths = reading.lengths
+        host_lengths = None if host_lengths is None else (host_lengths + self.window - 1) // self.window
+        inside = token_mask(lengths, values.shape[1])[..., None]
+        mask = inside.to(values.dtype)
+        # Padding may be NaN, so it is replaced and not multiplied by 0.
+        values = self.norm(torch.where(inside, values, 0.0), mask).relu() * mask
+        if self.convolution is not None and self.convolution_norm is not None:
+            margin = self.convolution.kernel_size[0] // 2
+            padded = functional.pad(self.feature_dropout(values).transpose(1, 2), (margin, margin))
+            found = self.convolution(padded).transpose(1, 2)
+            values = (values + self.convolution_norm(found, mask).relu()) * mask
+        outputs, lengths, _ = self.recurrent(self.feature_dropout(values), lengths, host_lengths)
+        pooled = self.pooling(torch.cat([values, outputs], dim=-1), lengths)
+        return self.output(self.dropout(self.pooled_norm(pooled)))
+
+    def _projected(self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading) -> Tensor:
+        """Return the values (B, N, P) of the linear layer."""
+        weight = masked_columns(self.project.weight, KERNEL_DROPOUT) if self.training else self.project.weight
+        total: Tensor | None = None
+        if self.inputs:
+            windows = reading.windows
+            if self.training and self.has_noise:
+                windows = windows + self.noise * torch.randn_like(windows)
+            total = windows if reading.is_projected else functional.linear(windows, weight[:, : self.inputs])
+        if self.embedding is not None:
+            vectors = self.embedding(fields)
+            if self.window > 1:
+                inside = token_mask(lengths, vectors.shape[1])[..., None]
+                vectors = self._window_means(torch.where(inside, vectors, 0.0), inside.to(vectors.dtype))
+            of_ids = functional.linear(vectors, weight[:, self.inputs :])
+            total = of_ids if total is None else total + of_ids
+        assert total is not None
+        return total + self.project.bias
+
+    def _window_means(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """Return the means (B, N, D) of the vectors (B, T, D) of the tokens of each window."""
+        both = torch.cat([vectors, mask], dim=-1).transpose(1, 2)
+        pooled = functional.avg_pool1d(functional.pad(both, (0, self.window - 1)), self.window).transpose(1, 2)
+        return pooled[..., :-1] / pooled[..., -1:].clamp(min=1e-6)

@@ -1,0 +1,80 @@
+"""Rules of `model=auto`: the settings of a network that follow from the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from seqclf.documents.formatting import enumeration
+from seqclf.models.heads.kernel_bank import OUTPUTS, choose_dilations
+
+AUTO: Literal["auto"] = "auto"
+MIN_ORDER = 0.05  # autocorrelation above which numbers have an order; shuffled tokens have about .015
+WINDOWS = 32  # windows of a sequence of median length, as many steps as a recurrent layer learns well
+DILATIONS = 12
+MAX_COUNTED = 64  # see `front_end.MAX_COUNTED`
+WORDS = 1000  # size of a vocabulary from which on ids are taken for words
+# Words need larger vectors and more dropout than letters or events.
+OF_EVENTS = {"embedding_size": 64, "hidden_size": 64, "feature_dropout": 0.25, "dropout": 0.4}
+OF_WORDS = {"embedding_size": 256, "hidden_size": 128, "feature_dropout": 0.4, "dropout": 0.5}
+# Rows or features up to which ridge regression is solved in closed form, and cells of its matrix.
+MAX_SIDE, MAX_CELLS = 6000, 250_000_000
+
+
+def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return settings of `HeadsClassifier` with values in place of "auto", and a text that explains them.
+
+    `dataset`: see `Dataset.description()`. Values that are not "auto" stay.
+    """
+    fields, sequences = dataset["fields"], dataset["sequences"]
+    numbers = [field for field in fields if field["kind"] == "number"]
+    vocabularies = [field["size"] for field in fields if field["kind"] in ("category", "bag")]
+    order, median = sequences["order"], sequences["median"]
+    has_masks = any(field.get("masked") for field in numbers)
+    has_order = bool(numbers) and not has_masks and order is not None and order > MIN_ORDER
+    chosen: dict[str, Any] = {
+        "dilations": choose_dilations(median, DILATIONS) if has_order else [],
+        "window": max(1, round(median / WINDOWS)) if has_order else 1,
+        "convolution": 0 if numbers else 3,
+        **(OF_WORDS if max(vocabularies, default=0) > WORDS else OF_EVENTS),
+    }
+    found = {name: chosen.get(name, value) if value == AUTO else value for name, value in settings.items()}
+    if found["heads"] == AUTO:
+        has_statistics = bool(numbers) or any(size <= MAX_COUNTED for size in vocabularies)
+        found["heads"] = ["recurrent"]
+        if has_statistics:
+            found["heads"] += ["kernels"] if found["dilations"] else ["kernels", "statistics"]
+        if any(field["kind"] == "category" for field in fields) and not numbers:
+            found["heads"] += ["ngrams"]
+    if found["closed_form"] == AUTO:
+        features = len(found["dilations"]) * OUTPUTS * found["biases"] + _statistics(fields)
+        rows = dataset["rows"]["train"]
+        found["closed_form"] = min(rows, features) <= MAX_SIDE and rows * features <= MAX_CELLS
+    found["cache"] = settings["cache"]
+    return found, _explanation(found, numbers, vocabularies, order, median, has_masks)
+
+
+def _statistics(fields: Any) -> int:
+    """Return the number of statistics of a sequence (see `FrontEnd.statistics`)."""
+    width = sum(field["width"] for field in fields if field["kind"] == "number")
+    counted = [
+        field["size"] for field in fields if field["kind"] in ("category", "bag") and field["size"] <= MAX_COUNTED
+    ]
+    return (6 * width + 1 if width else 0) + 3 * sum(counted)
+
+
+def _explanation(
+    found: Mapping[str, Any], numbers: list[Any], vocabularies: list[int], order: float | None, median: int, masks: bool
+) -> str:
+    kinds = []
+    if numbers:
+        what = "with missing values" if masks else f"with order (autocorrelation {order:.2f})"
+        kinds.append(
+            f"numbers {what if masks or found['dilations'] else f'without order (autocorrelation {order:.2f})'}"
+        )
+    if vocabularies:
+        kinds.append(f"{max(vocabularies):,} {'words' if max(vocabularies) > WORDS else 'ids'}")
+    names = [entry if isinstance(entry, str) else entry["_target_"] for entry in found["heads"]]
+    tokens = "1 token" if found["window"] == 1 else f"{found['window']} tokens"
+    windows = f"kernel windows of {tokens}, " if found["dilations"] else ""
+    return f"{enumeration(kinds)}, median {median:,} tokens: {windows}heads {' + '.join(names)}"

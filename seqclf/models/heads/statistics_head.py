@@ -1,0 +1,61 @@
+"""Statistics head: a small perceptron on binned statistics and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqclf.batching.training_rows import TrainingRows
+from seqclf.data.field_spec import FieldSpec
+from seqclf.models.heads.front_end import FrontEnd, Reading
+from seqclf.models.heads.head import Head
+
+BINS = 8
+HIDDEN_SIZE = 64
+NOISE = 0.3  # standard deviation of the noise in training, in deviations of a statistic
+DROPOUT = 0.5
+MIN_WIDTH = 0.05  # smallest width of a bin, in deviations of a statistic
+
+
+class StatisticsHead(Head):
+    """Perceptron on statistics, each with its position in quantile bins: (B, S) → logits (B, C).
+
+    The position in a bin rises from -1/2 to 1/2 (piecewise linear encoding, Gorishniy et al. 2022).
+
+    Args:
+        front: Front end, whose statistics the head reads.
+        fields: Specs of the model's inputs.
+        num_classes: Number of classes C.
+    """
+
+    edges: Tensor
+
+    def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
+        super().__init__(front, fields, num_classes)
+        self.register_buffer("edges", torch.zeros(front.statistic_size, BINS + 1))
+        self.hidden = nn.Linear(front.statistic_size * (BINS + 1), HIDDEN_SIZE)
+        self.dropout = nn.Dropout(DROPOUT)
+        self.output = nn.Linear(HIDDEN_SIZE, num_classes)
+
+    def encoded(self, statistics: Tensor) -> Tensor:
+        """Return the statistics and their positions in the bins (B, S (BINS + 1))."""
+        low, high = self.edges[:, :-1], self.edges[:, 1:]
+        ramps = ((statistics[..., None] - low) / (high - low).clamp(min=MIN_WIDTH)).clamp(0, 1) - 0.5
+        return torch.cat([statistics, ramps.flatten(1)], dim=1)
+
+    def forward(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
+    ) -> Tensor:
+        """Return logits (B, C). See `Head.forward`."""
+        statistics = reading.statistics
+        if self.training:
+            statistics = statistics + NOISE * torch.randn_like(statistics)
+        return self.output(self.dropout(self.hidden(self.encoded(statistics)).relu()))
+
+    def fit(self, rows: TrainingRows, means: Tensor, statistics: Tensor) -> None:
+        """Set the edges of the bins to quantiles of the training rows. See `Head.fit`."""
+        at = np.linspace(0, 1, BINS + 1)
+        self.edges.copy_(torch.from_numpy(np.quantile(statistics.cpu().numpy(), at, axis=0).T))

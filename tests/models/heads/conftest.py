@@ -1,0 +1,79 @@
+"""Small data of each kind, and networks of heads that are fitted to it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from seqclf.batching.training_rows import TrainingRows
+from seqclf.data.ragged import Ragged
+from seqclf.data.storage.store import Split
+from seqclf.models.heads.network import HeadsClassifier
+
+NUMBER: dict[str, Any] = {"name": "value", "kind": "number", "width": 3}
+CATEGORY: dict[str, Any] = {"name": "token", "kind": "category", "size": 12}
+BAG: dict[str, Any] = {"name": "tags", "kind": "bag", "size": 9, "combine": "mean"}
+MASKED: dict[str, Any] = {
+    "name": "vital",
+    "kind": "number",
+    "width": 4,
+    "masked": 2,
+    "scaled": [True, True, False, False],
+}
+PLAIN = {
+    "heads": ["recurrent", "kernels"], "window": 1, "dilations": [1, 2], "closed_form": True, "embedding_size": 6,
+    "hidden_size": 8, "convolution": 0, "dropout": 0.4, "feature_dropout": 0.25,
+}  # fmt: skip
+ROWS = 40
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+def random_split(fields: list[dict[str, Any]], rows: int = ROWS, longest: int = 30, seed: int = 0) -> Split:
+    """Rows of smooth numbers and random ids, with three classes."""
+    random = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(random.integers(1, longest + 1, rows))])
+    arrays: dict[str, np.ndarray] = {}
+    for field in fields:
+        tokens = int(offsets[-1])
+        if field["kind"] == "number":
+            arrays[field["name"]] = np.cumsum(random.normal(size=(tokens, field["width"])), 0).astype(np.float32) / 3
+            if masked := field.get("masked"):
+                arrays[field["name"]][:, masked : 2 * masked] = random.random((tokens, masked)) < 0.6
+        elif field["kind"] == "bag":
+            arrays[field["name"]] = random.integers(0, field["size"], (tokens, 3)).astype(np.int32)
+        else:
+            arrays[field["name"]] = random.integers(0, field["size"], tokens).astype(np.int32)
+    labels = np.arange(rows) % 3
+    return Split(Ragged(offsets, arrays), labels, pa.array(map(str, range(rows))), np.arange(rows) + 1)
+
+
+def training_rows(split: Split) -> TrainingRows:
+    return TrainingRows(split, "digest", np.ones(3))
+
+
+@pytest.fixture(scope="session")
+def fitted() -> Callable[..., HeadsClassifier]:
+    """`fitted(fields, window=2, …)` returns a network in evaluation mode that is fitted to random rows."""
+
+    def make(fields: list[dict[str, Any]], **options: Any) -> HeadsClassifier:
+        torch.manual_seed(1)
+        network = HeadsClassifier(fields, 3, **{**PLAIN, **options})
+        network.fit_to(training_rows(random_split(fields)))
+        with torch.no_grad():
+            for weight in network.parameters():
+                weight.add_(0.2 * torch.randn_like(weight))
+            network.weights.copy_(torch.rand(len(network.weights)))
+        return network.eval()
+
+    return make

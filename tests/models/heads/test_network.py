@@ -1,0 +1,137 @@
+"""Fit, files and training of a network of heads."""
+
+import numpy as np
+import pytest
+import torch
+from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, training_rows
+from sklearn.linear_model import Ridge
+
+from seqclf.data.storage.store import SplitWriter, open_split
+from seqclf.errors import InputError
+from seqclf.models.heads.head import Head
+from seqclf.models.heads.network import HeadsClassifier
+
+
+def stored(split, folder):
+    with SplitWriter(folder) as writer:
+        writer.append(split.sequences, split.labels, split.ids, split.row_numbers)
+    return open_split(folder)
+
+
+def test_two_fits_to_the_same_rows_are_equal_to_the_bit():
+    fields = [NUMBER]
+    states = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        network = HeadsClassifier(fields, 3, **PLAIN)
+        network.fit_to(training_rows(random_split(fields)))
+        states.append(network.state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("fields", [[NUMBER], [NUMBER, CATEGORY]])
+def test_training_with_files_equals_training_without_them_to_the_bit(tmp_path, fields):
+    """A machine with less memory must train the same weights."""
+    split = stored(random_split(fields), tmp_path / "train")
+    gradients = []
+    for cache in ("auto", False):
+        torch.manual_seed(0)
+        network = HeadsClassifier(fields, 3, **{**PLAIN, "window": 2, "cache": cache})
+        rows = training_rows(split)
+        network.fit_to(rows)
+        outputs = network.frozen_outputs(rows)
+        assert (outputs is not None) == (cache == "auto")
+        network.train()
+        for batch in rows.batches(max_tokens=200):
+            inputs = dict(batch.fields)
+            if outputs is not None:
+                inputs |= outputs.batch(batch.rows, next(iter(batch.fields.values())).shape[1])
+            labels = torch.from_numpy(split.labels[batch.rows])
+            torch.manual_seed(5)
+            loss = torch.nn.functional.cross_entropy
+            network.training_loss(inputs, batch.lengths, batch.lengths.numpy(), labels, loss).total.backward()
+        gradients.append(
+            {name: weight.grad for name, weight in network.named_parameters()} | dict(network.named_buffers())
+        )
+    assert [name for name in gradients[0] if not torch.equal(gradients[0][name], gradients[1][name])] == []
+
+
+def test_files_are_shared_by_networks_of_other_weights_and_not_by_other_kernels(tmp_path):
+    split = stored(random_split([NUMBER]), tmp_path / "train")
+    rows = training_rows(split)
+    for seed, options in ((0, {}), (1, {}), (2, {"hidden_size": 12}), (3, {"kernel_seed": 4})):
+        torch.manual_seed(seed)
+        network = HeadsClassifier([NUMBER], 3, **{**PLAIN, **options})
+        network.fit_to(rows)
+    assert len(list((tmp_path / "train").glob("outputs-*"))) == 2
+
+
+def test_the_kernels_head_is_the_ridge_regression_of_scikit_learn(fitted):
+    network = HeadsClassifier([NUMBER], 3, **PLAIN)
+    split = random_split([NUMBER], rows=60)
+    rows = training_rows(split._replace(labels=np.digitize(split.sequences.lengths, [10, 20])))
+    network.fit_to(rows)
+    head, features = network.heads[1], []
+    order = []
+    for batch in rows.batches():
+        reading = network.front(batch.fields, batch.lengths)
+        features.append(head.features(reading.means.half().float(), reading.statistics))
+        order.append(batch.rows)
+    x, labels = torch.cat(features).double().numpy(), rows.labels[np.concatenate(order)]
+    found = x @ head.weight.double().numpy().T + head.bias.double().numpy()
+    targets = 2.0 * np.eye(3)[labels] - 1
+    # Up to a factor and a shift, some penalty gives the same scores.
+    fits = [Ridge(alpha=alpha).fit(x, targets).predict(x) for alpha in np.logspace(-3, 6, 200)]
+    fit = max(fits, key=lambda scores: np.corrcoef(scores[:, 0], found[:, 0])[0, 1])
+    assert np.corrcoef(fit[:, 0], found[:, 0])[0, 1] > 0.9999
+
+
+def test_a_head_of_ones_own_is_one_class():
+    network = HeadsClassifier(
+        [NUMBER], 3, **{**PLAIN, "heads": ["recurrent", {"_target_": f"{__name__}.Levels", "factor": 2.0}]}
+    )
+    network.fit_to(training_rows(random_split([NUMBER])))
+    assert network.names == ["recurrent", "Levels"] and network.heads[1].factor == 2.0
+
+
+class Levels(Head):
+    def __init__(self, front, fields, num_classes, *, factor):
+        super().__init__(front, fields, num_classes)
+        self.linear, self.factor = torch.nn.Linear(front.statistic_size, num_classes), factor
+
+    def forward(self, fields, lengths, host_lengths, reading):
+        return self.linear(reading.statistics) * self.factor
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"heads": ["recurent"]}, r"model\.heads=\[recurent\]"),
+        ({"heads": ["kernels"]}, r"model\.heads: .*trained"),
+        ({"window": "auto"}, r"model\.window=auto: needs the data"),
+        ({"dilations": [0]}, r"model\.dilations"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_one_line(options, text):
+    with pytest.raises(InputError, match=text):
+        HeadsClassifier([NUMBER], 3, **{**PLAIN, **options})
+
+
+def test_each_head_learns_from_its_own_loss():
+    """The gradient of one head does not depend on the others."""
+    fields = [CATEGORY]
+    options = {**PLAIN, "dilations": [], "closed_form": False}
+    rows = training_rows(random_split(fields))
+    (batch,) = rows.batches(max_tokens=10**6)
+    labels = torch.from_numpy(rows.labels[batch.rows])
+    gradients = {}
+    for heads in (["statistics"], ["statistics", "ngrams", "recurrent"]):
+        torch.manual_seed(0)
+        network = HeadsClassifier(fields, 3, **{**options, "heads": heads, "label_smoothing": 0.0}).train()
+        network.heads.eval()  # no dropout
+        network.fit_to(rows)
+        torch.manual_seed(1)
+        loss = torch.nn.functional.cross_entropy
+        network.training_loss(batch.fields, batch.lengths, batch.lengths.numpy(), labels, loss).total.backward()
+        gradients[len(heads)] = network.heads[0].hidden.weight.grad
+    torch.testing.assert_close(gradients[1], gradients[3])
