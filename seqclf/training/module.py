@@ -8,10 +8,12 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
@@ -34,6 +36,7 @@ from seqclf.training.checkpoint import (
     LOGGED,
     RECENT,
     REFITTED,
+    TRAINED,
     check_size,
     check_trusted,
     check_weights,
@@ -41,6 +44,7 @@ from seqclf.training.checkpoint import (
     load_gradients,
     read_checkpoint,
     save_gradients,
+    take_trained,
     without_wide,
 )
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
@@ -49,6 +53,7 @@ from seqclf.training.losses import build_loss
 from seqclf.training.missing_weights import check_registered
 from seqclf.training.schedule import elapsed_share, schedule_factor
 from seqclf.training.step_memory import StepMemory
+from seqclf.training.weight_average import WeightAverage
 from seqclf.wide.mixture import mixed
 
 # Name of the logged value for the best checkpoint and early stopping. The value is smoothed (see `smoothed_choice`).
@@ -110,6 +115,9 @@ class SequenceTask(pl.LightningModule):
         self.monitor = monitor
         self.optimizer = optimizer
         self.seed = seed
+        # Running mean of the weights, in a fit with `optimizer.average`. After the fit, the network holds the means.
+        self.average: WeightAverage | None = None
+        self.loaded_means: dict[str, Tensor] = {}  # means of a checkpoint, until the fit starts
         self.trained_steps = 0  # number of optimizer steps of the checkpoint that the task was loaded from
         self.is_refitted = False  # True: its checkpoint was trained on validation rows too (refit=true)
         self.scheduled_steps: float | None = None  # steps of the learning rate schedule; None: all steps of the trainer
@@ -143,7 +151,43 @@ class SequenceTask(pl.LightningModule):
 
     def setup(self, stage: str) -> None:
         if stage == TrainerFn.FITTING:
-            self.recent_values = {}  # Lightning loads the values of a checkpoint after `setup`
+            self._refuse_other_averages()
+            # Lightning loads the values of a checkpoint after `setup`.
+            self.recent_values, self.average, self.loaded_means = {}, None, {}
+
+    def _refuse_other_averages(self) -> None:
+        for callback in self.trainer.callbacks if self.optimizer.get("average") else ():  # type: ignore[attr-defined]
+            if isinstance(callback, (WeightAveraging, StochasticWeightAveraging)):
+                problem = f"{type(callback).__name__} averages weights that are averaged already"
+                raise InputError("trainer.callbacks", problem, "remove it, or set optimizer.average=null")
+
+    def on_fit_start(self) -> None:
+        means, self.loaded_means = self.loaded_means, {}
+        if (decay := self.optimizer.get("average")) is not None:
+            self.average = WeightAverage(self.model, decay, means)
+
+    def on_fit_end(self) -> None:
+        self._hold_means(True)
+
+    def on_validation_start(self) -> None:
+        if self.trainer.state.fn == TrainerFn.FITTING:
+            self._hold_means(True)
+
+    def on_validation_end(self) -> None:
+        if self.trainer.state.fn == TrainerFn.FITTING:
+            self._hold_means(False)
+
+    def _hold_means(self, held: bool) -> None:
+        """Put the averaged weights into the network (`held`), or the trained weights."""
+        if self.average is not None and self.average.in_network != held:
+            self.average.swap(self.model)
+
+    def optimizer_step(self, *arguments: Any, **options: Any) -> None:
+        super().optimizer_step(*arguments, **options)
+        # Callbacks that write checkpoints run later, so that a checkpoint holds the means of its step.
+        if self.average is not None:
+            ranks = partial(self.trainer.strategy.reduce, reduce_op="mean") if self.trainer.world_size > 1 else None
+            self.average.update(self.model, self.global_step + 1, ranks)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return logits of shape (B, C), or (members, B, C) for an ensemble in training."""
@@ -191,6 +235,8 @@ class SequenceTask(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._sum_counts(checkpoint["state_dict"])
+        if self.average is not None:
+            checkpoint[TRAINED] = self.average.separate(checkpoint["state_dict"], "model.")
         save_gradients(checkpoint, self, self.trainer)
         checkpoint[LOGGED] = {name: value.detach().clone() for name, value in self.trainer.callback_metrics.items()}
         checkpoint[RECENT] = dict(self.recent_values)
@@ -207,6 +253,8 @@ class SequenceTask(pl.LightningModule):
         if self.global_rank > 0:  # rank 0 continues with the sums over all ranks, other ranks start at 0
             counts = self.train_metrics.state_dict(prefix="train_metrics.")
             checkpoint["state_dict"] |= {name: torch.zeros_like(count) for name, count in counts.items()}
+        if self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING:
+            self.loaded_means = take_trained(checkpoint, "model.", self.optimizer.get("average") is not None)
         if self.changes_structure:
             self._take_structure(checkpoint["hyper_parameters"])
         self.gradients = checkpoint.get(GRADIENTS, {})
@@ -370,6 +418,7 @@ class SequenceTask(pl.LightningModule):
         if not fused or "fused" not in taken.names:
             settings.pop("fused", None)
         schedule = settings.pop("schedule")
+        settings.pop("average", None)
         groups: list[dict[str, Any]] = [
             {"params": [weight for weight in self.model.parameters() if weight.ndim > 1]},
             {"params": [weight for weight in self.model.parameters() if weight.ndim <= 1]},

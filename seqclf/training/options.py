@@ -189,6 +189,7 @@ class OptimizerArguments(TypedDict, total=False):
     lr: Required[Positive]
     weight_decay: NonNegative
     fused: bool
+    average: Annotated[float, Field(gt=0, lt=1)] | None
     schedule: Required[ScheduleOptions]
 
 
