@@ -37,7 +37,7 @@ SHAPE = {
         "model": {**TARGET, "members": SIZE},
         "loss": TARGET,
         "optimizer": TARGET,
-        "monitor": str,
+        "monitor": (str, None),
         "seed": int,
     },
     "state_dict": Each(Where(Tensor, lambda value: value.layout == torch.strided, "a dense tensor")),

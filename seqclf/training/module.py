@@ -76,10 +76,11 @@ class SequenceTask(pl.LightningModule):
     """Lightning module that trains a sequence classifier.
 
     `dataset`: description of the dataset (`Dataset.description()`). `model`, `loss`, `optimizer`: `_target_` dicts.
-    `monitor`: validation metric that chooses the best epoch. `frozen`: names of the weights of the network that are not
-    trained. Omitted arguments get the default values from conf/. All arguments are plain values and are saved in the
-    checkpoint. A checkpoint can therefore be loaded with `weights_only=True`, without Hydra and without the data. The
-    module works in any Trainer::
+    `monitor`: validation metric that chooses the best epoch, None for the last step. `frozen`: names of the weights of
+    the network that are not trained. Omitted arguments get the default values from conf/. All arguments are plain
+    values and are saved in the checkpoint. A checkpoint can therefore be loaded with `weights_only=True`, without Hydra
+    and without the data. With `optimizer.average`, validations, checkpoints and the fitted model have averaged weights.
+    The module works in any Trainer::
 
         dataset = seqclf.load_data("train.parquet", label="label")
         task = seqclf.SequenceTask(dataset.description(), model=seqclf.load_config(["model=gru"])["model"])
@@ -104,12 +105,11 @@ class SequenceTask(pl.LightningModule):
             _with_defaults(*group) for group in (("model", model), ("loss", loss), ("optimizer", optimizer))
         )
         model, loss = resolve_model(model), resolve_loss(loss)
-        monitor = default_settings("monitor") if monitor is None else monitor
         seed = default_settings("seed") if seed is None else seed
         frozen = list(frozen or ())
         # `save_hyperparameters` reads locals, so a checkpoint stores the resolved defaults.
         self.save_hyperparameters(logger=False)
-        if monitor not in EPOCH_METRICS:
+        if monitor not in (None, *EPOCH_METRICS):
             raise InputError(f"monitor={monitor}", f"must be one of {', '.join(EPOCH_METRICS)}")
         self.classes: list[str] = dataset["classes"]
         self.monitor = monitor
@@ -348,15 +348,16 @@ class SequenceTask(pl.LightningModule):
             self.evaluation_metrics.reset()
             return
         scores = self._finish_epoch("validation", self.evaluation_metrics)
-        self.log(MONITORED, self._smoothed(scores), logger=False)
+        if self.monitor is not None:
+            self.log(MONITORED, self._smoothed(scores, self.monitor), logger=False)
 
-    def _smoothed(self, scores: Mapping[str, float]) -> float:
-        """Return the mean of the monitored metric over the last validations (see `smoothed_choice`).
+    def _smoothed(self, scores: Mapping[str, float], monitor: str) -> float:
+        """Return the mean of the metric `monitor` over the last validations (see `smoothed_choice`).
 
         An undefined metric counts as 0 and enters no mean: a mean of the others would count as its own.
         """
-        value = epoch_value(scores, self.monitor)
-        if self.monitor not in scores or not math.isfinite(value):
+        value = epoch_value(scores, monitor)
+        if monitor not in scores or not math.isfinite(value):
             return value
         values = {**self.recent_values, self.global_step: value}
         self.recent_values = dict(list(values.items())[-MAX_WINDOW:])
