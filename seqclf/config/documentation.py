@@ -208,8 +208,8 @@ def default_settings(name: str) -> Any:
     This function is for programs that do not compose a config. Hydra is not needed, because the files of default
     choices contain no references to other files or keys. Each call returns a new copy.
 
-    >>> default_settings("monitor"), default_settings("model")["cell"]
-    ('recall', 'lstm')
+    >>> default_settings("seed"), default_settings("model")["cell"]
+    (0, 'lstm')
     """
     file = read_file(CONF / "train.yaml")
     choice = f"{name}/{file.groups[name]}.yaml" if name in file.groups else None

@@ -159,7 +159,7 @@ def _score_baseline(dataset: Dataset) -> ScoredBaseline:
         {name: _predictions(by_split[last].astype(precision)) for name, by_split in fitted.items()},
     )
     scores = BaselineScores(model="", models=models)
-    best = scores.best_model(deciding_metric(monitor=""))
+    best = scores.best_model(deciding_metric(monitor=None))
     return ScoredBaseline(replace(scores, model=best), rows)
 
 

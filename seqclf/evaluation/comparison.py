@@ -111,10 +111,10 @@ class MetricComparison(JsonResult):
         return not self.is_worse and not self.can_be_shown and min(self.model, self.baseline) >= NEARLY_PERFECT
 
 
-def deciding_metric(monitor: str) -> str:
+def deciding_metric(monitor: str | None) -> str:
     """Return the name of the metric that decides between two models.
 
-    `monitor`: validation metric that selected the best epoch.
+    `monitor`: validation metric that selected the best epoch, None for the last step.
     """
     return monitor if monitor == "accuracy" else "average_precision"
 
@@ -124,7 +124,7 @@ def compare_models(
     model: RowPredictions,
     baseline: RowPredictions,
     positive: int | None = None,
-    monitor: str = "recall",
+    monitor: str | None = None,
     group: np.ndarray | None = None,
     seed: int = 0,
 ) -> list[MetricComparison]:

@@ -25,7 +25,8 @@ from seqclf.evaluation.ladder import NETWORK, WIDE, Rung
 from seqclf.evaluation.metrics import ConfusionMetrics, metric_title
 from seqclf.evaluation.results import SplitMetrics
 
-MIN_EPOCHS = 30  # default number of epochs in conf/trainer/default.yaml
+MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto (conf/trainer/default.yaml)
+ADVISED_EPOCHS = 30  # smallest number of epochs that is advised after a training that was too short
 LAST_EPOCHS = 0.9  # a best epoch in the last tenth of the training may mean that the training ended too early
 MAX_SHORT_STEPS = 3000  # optimizer steps; a longer training of at least `MIN_EPOCHS` is not called too short
 MIN_FIT_ERROR = 0.1  # an error of less on the training rows is not called underfitting
@@ -321,7 +322,7 @@ def _capacity(facts: Facts) -> Iterator[str]:
     """Yield untried overrides for a network that does not fit its training rows."""
     model, optimizer = facts.block("model"), facts.block("optimizer")
     if facts.is_short:
-        yield f"trainer.max_epochs={max(MIN_EPOCHS, 2 * (facts.block('trainer').get('max_epochs') or 0))}"
+        yield f"trainer.max_epochs={max(ADVISED_EPOCHS, 2 * (facts.block('trainer').get('max_epochs') or 0))}"
     is_recurrent = _target(model) == "SequenceClassifier" and _target(model.get("encoder") or {}) == "Recurrent"
     if is_recurrent and facts.signal_length >= LONG_SIGNAL:
         yield "model=conv_lstm"

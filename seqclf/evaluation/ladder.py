@@ -46,13 +46,13 @@ class JudgedRows(NamedTuple):
     """The N rows on which models are compared.
 
     `labels`: (N,) class numbers. `positive`: the positive label, None without one. `monitor`: the metric that chose the
-    epoch. `group`: (N,) codes of the groups of the rows, None where each row stands alone.
+    epoch, None for the last step. `group`: (N,) codes of the groups of the rows, None where each row stands alone.
     """
 
     labels: np.ndarray
     classes: list[str]
     positive: str | None
-    monitor: str
+    monitor: str | None
     group: np.ndarray | None = None
 
     def compare(self, model: RowPredictions, baseline: RowPredictions) -> list[MetricComparison]:

@@ -74,8 +74,8 @@ class SplitMetrics(ClassificationMetrics):
 
     `groups`: scores by group, None for independent rows. `length_decline`: range of the longest sequences with a
     significantly lower recall than shorter sequences, None without such a decline. `targets`: results of the decision's
-    targets, None without targets. `used_for`: choices (epoch, threshold, temperature) that were made with the rows of
-    the split, so that its metrics are too optimistic.
+    targets, None without targets. `used_for`: choices, such as epoch and threshold, that were made with the rows of the
+    split, so that its metrics are too optimistic.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {

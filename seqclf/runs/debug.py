@@ -110,9 +110,9 @@ def _overfit(
     config: TrainConfig, options: OverfitOptions, dataset: Dataset, batches: SequenceDataModule, run: Path
 ) -> OverfitResult:
     plain = config.model_dump()
-    task = make_task(
-        {**plain, **{part: without_regularisation(plain[part]) for part in ("model", "loss", "optimizer")}}, dataset
-    )
+    parts = {part: without_regularisation(plain[part]) for part in ("model", "loss", "optimizer")}
+    parts["optimizer"]["average"] = None  # the mean learns the batch later than the weights
+    task = make_task({**plain, **parts}, dataset)
     losses = LossCurve()
     trainer = _open(plain, dataset, run, losses, options.steps)
     record = overfit(trainer, task, batches, losses, options.goal, options.steps)

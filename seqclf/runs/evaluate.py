@@ -88,7 +88,7 @@ def evaluate_and_export(
     temperature = fit_temperature(held_out.logits, held_out.labels)
     no_baseline = _no_baseline(config, dataset)
     decisions = {**dict.fromkeys(evaluation.outputs, evaluation.decision), **before.decisions}
-    metrics = _metrics(config, dataset, evaluation, decisions, len(history), halts=halting is not None)
+    metrics = _metrics(config, dataset, evaluation, decisions, _choices(config, len(history), mix, halting is not None))
     others = mixed_contenders(config, mix) | ({} if shuffled is None else {SHUFFLED: shuffled})
     compared = compare_with_simpler(
         *(config, dataset, evaluation, metrics[evaluation.split], others, mix), with_baseline=no_baseline is None
@@ -240,12 +240,10 @@ def _metrics(
     dataset: Dataset,
     evaluation: Evaluation,
     decisions: Mapping[str, Decision],
-    epochs: int,
-    halts: bool,
+    choices: list[str],
 ) -> dict[str, SplitMetrics]:
-    """Return the metrics of every split."""
-    used = _used_for(config.decision, evaluation.decision.rule, epochs)
-    used_for = {"validation": [*used, *(["halting threshold"] if halts else [])]}
+    """Return the metrics of every split. `choices`: choices that validation made beside those of the decision."""
+    used_for = {"validation": [*choices, *_used_for(config.decision, evaluation.decision.rule)]}
     outputs = evaluation.outputs
     return {
         split: evaluate_split(
@@ -275,9 +273,19 @@ def _outputs(rows: Split, logits: np.ndarray) -> SplitOutputs:
     return SplitOutputs(logits, rows.labels, lengths, lengths > rows.sequences.lengths, rows.groups, rows.group_names)
 
 
-def _used_for(options: DecisionOptions, rule: str, epochs: int) -> list[str]:
-    """Return the choices (epoch, threshold, temperature) that validation rows made about the model."""
-    used = ["epoch"] if epochs > 1 else []
+def _choices(config: TrainConfig, epochs: int, mix: Mix | None, halts: bool) -> list[str]:
+    """Return the choices that validation rows made about the model, beside those of the decision."""
+    made = {
+        "epoch": config.monitor is not None and epochs > 1,
+        "share of the wide path": mix is not None,
+        "halting threshold": halts,
+    }
+    return [choice for choice, is_made in made.items() if is_made]
+
+
+def _used_for(options: DecisionOptions, rule: str) -> list[str]:
+    """Return the choices of the decision (threshold, temperature) that validation rows made."""
+    used = []
     if not uses_holdout(options, rule):
         used += ["threshold"] if rule != "argmax" else []
         used += ["temperature"] if options.calibrate else []

@@ -121,7 +121,7 @@ def train(
     *,
     prints_verdict: bool = True,
 ) -> TrainResult | FastDevRunResult | None:
-    """Train a model, evaluate its best epoch on every split, and export it.
+    """Train a model, evaluate its last step or best epoch (`monitor`) on every split, and export it.
 
     Writes all files of the run into the folder `run`. Call this function inside `process_settings`. Returns None on
     ranks other than 0. `data_warnings`: warnings of the survey, which the report shows with warnings about the network.

@@ -13,11 +13,12 @@ from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
 from seqclf.training.check_targets import build_callbacks
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import EpochRecord, EpochRow, show_epoch
+from seqclf.training.module import MONITORED
 from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.options import TrainConfig
 from seqclf.training.structure_schedule import StructureSchedule
 
-ShowEpoch = Callable[[EpochRow, str, tuple[str, float | None] | None], None]  # arguments: see `show_epoch`
+ShowEpoch = Callable[[EpochRow, str | None, tuple[str, float | None] | None], None]  # arguments: see `show_epoch`
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Hooks:
         folder = run / "checkpoints"
         resumed = None if config.checkpoint is None else Path(config.checkpoint)
         record = EpochRecord(run / "metrics.csv", show)
-        best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed)
+        monitored = None if config.monitor is None else MONITORED
+        best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed, monitored)
         stopping = [] if config.patience is None else [early_stopping(config.patience)]
         added = build_callbacks(config.trainer.get("callbacks"))
         watching = [] if check is None else [check]

@@ -109,7 +109,7 @@ def _wide_title(mix: Mix) -> str:
 
 
 def _baseline_metrics(
-    scores: BaselineScores, chosen: str, split: str, monitor: str, comparison: list[MetricComparison]
+    scores: BaselineScores, chosen: str, split: str, monitor: str | None, comparison: list[MetricComparison]
 ) -> BaselineMetrics:
     """Return the metrics of the chosen order-blind model on the last split, with the trained model compared with it."""
     metric = deciding_metric(monitor)

@@ -1,8 +1,9 @@
 """Refit (refit=true): the chosen model of a run, trained anew on train and validation together.
 
-Validation rows can choose a model or train it, but not both at once. The first training chooses: the number of epochs,
-the share of the wide paths, and a threshold that no held-out rows set. The second training repeats it with the rows of
-validation too. Its model is judged on test and exported. A network without a share is not trained again.
+Validation rows can choose a model or train it, but not both at once. The first training chooses: the share of the wide
+paths, a threshold that no held-out rows set, and with `monitor` the number of epochs. The second training repeats it
+with the rows of validation too. Its model is judged on test and exported. A network without a share is not trained
+again.
 """
 
 from __future__ import annotations

@@ -98,11 +98,12 @@ BEFORE_REFIT = "before_refit.ckpt"  # best checkpoint of the training with valid
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """Callback that saves the checkpoint of the best epoch.
+    """Callback that saves the checkpoint of the best epoch, or without a `monitor` of the last step.
 
-    If a run is resumed in another folder, the callback copies the best checkpoint to that folder. `resumed`: the
-    checkpoint file that the run resumes from. The folder of this checkpoint may have been moved since the checkpoint
-    was written.
+    Without a `monitor`, each validation replaces the checkpoint, so that a killed run has one, and so does the end of
+    the training. If a run is resumed in another folder, the callback copies the best checkpoint to that folder.
+    `resumed`: the checkpoint file that the run resumes from. The folder of this checkpoint may have been moved since
+    the checkpoint was written.
     """
 
     def __init__(self, resumed: Path | None, **options: Any):
@@ -117,13 +118,20 @@ class BestCheckpoint(ModelCheckpoint):
                 best = self.resumed.parent.resolve() / name  # type: ignore[union-attr]
                 break
         if state_dict["best_model_path"] and not best.is_file():
-            warnings.warn(f"{best}: is missing; the best epoch is chosen among those to come", stacklevel=2)
+            if self.monitor is not None:
+                warnings.warn(f"{best}: is missing; the best epoch is chosen among those to come", stacklevel=2)
             return
         if best.is_file() and (state_dict["best_model_path"] != target or best.name == BEFORE_REFIT):
             _copy(best, Path(target))
             paths = {"dirpath": self.dirpath, "best_model_path": target, "kth_best_model_path": target}
-            state_dict = {**state_dict, **paths, "best_k_models": {target: state_dict["best_model_score"]}}
+            scores = {} if self.monitor is None else {target: state_dict["best_model_score"]}
+            state_dict = {**state_dict, **paths, "best_k_models": scores}
         super().load_state_dict(state_dict)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # A limit may end the training inside an epoch, or there may be no validation.
+        if self.monitor is None and not self._should_skip_saving_checkpoint(trainer):
+            self._save_topk_checkpoint(trainer, {})
 
 
 class LastCheckpoint(ModelCheckpoint):
@@ -148,16 +156,19 @@ def _copy(source: Path, target: Path) -> None:
         source.unlink()  # a later best checkpoint must not be replaced by this one
 
 
-def checkpoints(folder: Path, every: int | None = None, resumed: Path | None = None) -> list[ModelCheckpoint]:
+def checkpoints(
+    folder: Path, every: int | None = None, resumed: Path | None = None, monitor: str | None = MONITORED
+) -> list[ModelCheckpoint]:
     """Return callbacks that write `best.ckpt` after the best validation and `last.ckpt` after each epoch.
 
     `every`: number of optimizer steps between additional writes of `last.ckpt`, None for no additional writes.
-    `resumed`: the checkpoint file that the run resumes from.
+    `resumed`: the checkpoint file that the run resumes from. `monitor`: name of the logged value that chooses the best
+    validation, None for the last step in place of it.
     """
     common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
     # Save `best.ckpt` at the end of a validation, so that the file holds the validated weights.
     best = BestCheckpoint(
-        resumed, filename="best", monitor=MONITORED, mode="max", save_on_train_epoch_end=False, **common
+        resumed, filename="best", monitor=monitor, mode="max", save_on_train_epoch_end=False, **common
     )
     # `last.ckpt` has its own callback, because Lightning's `save_last` saves only when the best checkpoint is saved
     # too.

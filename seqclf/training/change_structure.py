@@ -9,10 +9,12 @@ import torch
 
 from seqclf.config.targets import Config
 from seqclf.errors import InputError
+from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.carry_optimizer import carry_optimizer
 from seqclf.models.structure.change_network import change_network, frozen_weights, require_memory, set_trainable
 from seqclf.models.structure.options import ModelChange, changed_config, read_change
 from seqclf.training.module import SequenceTask
+from seqclf.training.weight_average import WeightAverage, averaged_names
 
 
 class StructureChange(NamedTuple):
@@ -67,6 +69,7 @@ def apply_change(
     changes = change.of_model()
     config = changed_config(model, changes, key) if changes else model
     states = {name: weight.requires_grad for name, weight in before.items()}
+    means: Any = _network_of_means(task) if changes else None
     try:
         _set_frozen(task.model, change, key)
         preserves = True
@@ -80,6 +83,8 @@ def apply_change(
                 raise error.within(key) from None
             if not any(weight.requires_grad for weight in changed.network.parameters()):
                 raise InputError(key, *NOTHING_LEARNS)
+            if means is not None:  # the same seed, so that both networks get the same new weights
+                means = change_network(means, config, fields, classes, seed).network
             if optimizer is not None:
                 carry_optimizer(optimizer, before, changed.network, changed.axes)
             task.model, preserves = changed.network, changed.preserves
@@ -91,11 +96,32 @@ def apply_change(
         raise
     task.hparams["model"] = config
     task.hparams["frozen"] = frozen_weights(task.model)
+    if task.average is not None:
+        _carry_means(task.average, task.model, means)
     for weight in task.model.parameters():
         weight.grad = None
     return StructureChange(
         describe_change(model, change), preserves, sum(weight.numel() for weight in task.model.parameters())
     )
+
+
+def _network_of_means(task: SequenceTask) -> Any:
+    """Return a copy of the network of a task with averaged weights, None for a task that averages none."""
+    if task.average is None:
+        return None
+    dataset, weight = task.hparams["dataset"], next(task.model.parameters())
+    # A deep copy would also copy the hooks of a debugger.
+    with torch.random.fork_rng(devices=[]):
+        network = build_classifier(task.hparams["model"], dataset["fields"], len(dataset["classes"]))
+    network.to(weight).load_state_dict(task.model.state_dict() | task.average.values)
+    return network
+
+
+def _carry_means(average: WeightAverage, network: Any, means: Any) -> None:
+    """Continue the means of a changed network. `means`: changed network of the means, None for an unchanged shape."""
+    names = {*average.values, *averaged_names(network)}
+    changed = average.values if means is None else means.state_dict()
+    average.renew(network, {name: tensor for name, tensor in changed.items() if name in names})
 
 
 NOTHING_LEARNS = ("leaves no weight that learns", "freeze fewer modules")

@@ -80,7 +80,8 @@ OF_ENCODER = ("input_size",)  # arguments that every encoder gets from its class
 OFFERED_TO_ENCODER = ("field_specs",)  # arguments that an encoder gets from its classifier if it takes them
 OF_PART = (*OF_ENCODER, "hidden_size", *OFFERED_TO_ENCODER)  # arguments that a part of an encoder gets from the encoder
 NOT_OF_MODEL = ("_target_", *RUN_SETTINGS)  # `members` is the number of networks of an ensemble, see `build_classifier`
-NOT_OF_OPTIMIZER = ("_target_", "schedule", "weight_decay")  # `make_optimizer` sets weight decay per parameter group
+# `make_optimizer` sets weight decay per parameter group.
+NOT_OF_OPTIMIZER = ("_target_", "schedule", "average", "weight_decay")
 
 
 def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfig:

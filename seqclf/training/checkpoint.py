@@ -37,7 +37,7 @@ SHAPE = {
         "model": {**TARGET, "members": SIZE},
         "loss": TARGET,
         "optimizer": TARGET,
-        "monitor": str,
+        "monitor": (str, None),
         "seed": int,
     },
     "state_dict": Each(Where(Tensor, lambda value: value.layout == torch.strided, "a dense tensor")),
@@ -184,6 +184,7 @@ def _sizes(tensor: Tensor) -> str:
 REFITTED = "refitted"  # key of a checkpoint that was trained on validation rows too
 GRADIENTS = "accumulated_gradients"
 LOGGED = "logged_values"
+TRAINED = "trained_weights"  # key of the weights that the optimizer trains, beside their means in `state_dict`
 RECENT = "recent_monitor_values"  # key of the last values of the monitored metric, dict step → value
 
 
@@ -220,6 +221,19 @@ def _lacks_completion(counts: dict[str, int]) -> bool:
 def _complete(progress: dict[str, Any]) -> None:
     for counts in (progress["total"], progress["current"]):
         counts |= dict.fromkeys(counts, counts["processed"])
+
+
+def take_trained(checkpoint: dict[str, Any], prefix: str, is_averaged: bool) -> dict[str, Tensor]:
+    """Put the trained weights into the `state_dict` of a checkpoint. Return their means by name, without `prefix`.
+
+    Raises InputError for a checkpoint without them, if the training averages weights (`is_averaged`).
+    """
+    trained, weights = checkpoint.get(TRAINED, {}), checkpoint["state_dict"]
+    if is_averaged and TRAINED not in checkpoint:
+        raise InputError("checkpoint", f"has no {TRAINED} to go on with", "train anew, or set optimizer.average=null")
+    means = {name.removeprefix(prefix): weights[name] for name in trained}
+    checkpoint["state_dict"] = {**weights, **trained}
+    return means
 
 
 def save_gradients(checkpoint: dict[str, Any], model: nn.Module, trainer: pl.Trainer) -> None:

@@ -30,6 +30,7 @@ from seqclf.training.module import named_scores
 # Short notes on an epoch: alarms, trends, and whether the epoch is the best so far.
 
 TREND = 3  # number of consecutive epochs that make a trend
+OVERFITTING = "overfitting: validation loss rises while training loss falls"
 NOTICEABLE = 0.001  # minimum change of a loss from one epoch of a trend to the next
 
 
@@ -37,19 +38,21 @@ def epoch_note(
     row: Mapping[str, Any],
     earlier: Sequence[Mapping[str, Any]],
     alarm: str | None,
-    monitor: str,
+    monitor: str | None,
     window: int = 1,
 ) -> str:
     """Return a short note on one epoch. `row`: the row of this epoch in metrics.csv.
 
     `earlier`: the rows of the earlier epochs. `alarm`: text of the most serious alarm about the validation scores of
-    this epoch, or None. `monitor`: name of the validation metric that chooses the best epoch.
+    this epoch, or None. `monitor`: name of the validation metric that chooses the best epoch, None for the last step.
     `window`: number of validations whose mean chooses (see `smoothed_choice`).
     """
     if "validation/recall" not in row:
         return "not validated"
     if alarm is not None:
         return alarm  # a class that is never predicted matters more than any trend
+    if monitor is None:
+        return OVERFITTING if _overfits([*(epoch for epoch in earlier if "validation/loss" in epoch), row]) else ""
     name, sign = metric_title(monitor), -1 if monitor == "loss" else 1
     validated = [epoch for epoch in (*earlier, row) if epoch.get(f"validation/{monitor}") not in (None, "")]
     if not validated or validated[-1] is not row:
@@ -67,9 +70,8 @@ def epoch_note(
         return f"best {name} so far in the mean of {window} validations"
     if is_chosen:
         return f"as good as the best {name}, at a lower loss"  # `epoch_value` also selects this epoch as the best
-    recent = [*past, row][-TREND - 1 :]
-    if len(recent) > TREND and _rises(recent, "validation/loss", 1) and _rises(recent, "train/loss", -1):
-        return "overfitting: validation loss rises while training loss falls"
+    if _overfits(validated):
+        return OVERFITTING
     # `age`: number of epochs since the best mean was first reached, from which patience counts, too. A later epoch with
     # the same mean does not reset the count. With few validation rows, equal values are common, and every plateau would
     # otherwise be reported as "for 1 epoch".
@@ -78,6 +80,12 @@ def epoch_note(
     age = len(earlier) - next(place for place, epoch in enumerate(earlier) if epoch is first)
     of_means = f"in the mean of {window} validations, " if window > 1 else ""
     return f"{of_means}{name} no better for {age} epoch{'s' if age > 1 else ''}"
+
+
+def _overfits(validated: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if the validation loss rose and the training loss fell over the last validated epochs."""
+    recent = validated[-TREND - 1 :]
+    return len(recent) > TREND and _rises(recent, "validation/loss", 1) and _rises(recent, "train/loss", -1)
 
 
 def _choice_value(row: Mapping[str, Any], monitor: str) -> float:
@@ -186,7 +194,7 @@ class EpochRecord(Checkpoint):
     the scores of the epoch.
     """
 
-    def __init__(self, path: Path, show: Callable[[EpochRow, str, tuple[str, float | None] | None], None]):
+    def __init__(self, path: Path, show: Callable[[EpochRow, str | None, tuple[str, float | None] | None], None]):
         self.path = path
         self.show = show
         self.rows: list[EpochRow] = []
@@ -298,11 +306,11 @@ class EpochRecord(Checkpoint):
         write_output(self.path, text.getvalue())
 
 
-def show_epoch(row: EpochRow, monitor: str, positive: tuple[str, float | None] | None) -> None:
+def show_epoch(row: EpochRow, monitor: str | None, positive: tuple[str, float | None] | None) -> None:
     """Print one line about an epoch in the terminal. Epochs are numbered from 1.
 
-    `monitor`: name of the validation metric that chooses the best epoch. `positive`: tuple of the positive label and
-    its validation recall, or None without a positive label.
+    `monitor`: name of the validation metric that chooses the best epoch, None for the last step. `positive`: tuple of
+    the positive label and its validation recall, or None without a positive label.
     """
     scores = row.scores
     parts = [f"epoch {row.epoch + 1:>3}"]
@@ -312,7 +320,7 @@ def show_epoch(row: EpochRow, monitor: str, positive: tuple[str, float | None] |
     if "validation/accuracy" in scores:
         if positive is not None and positive[1] is not None:
             parts.append(f"{metric_title('recall', shortened(positive[0], 20))} {positive[1]:.4f}")
-        names = [name for name in dict.fromkeys(["accuracy", monitor]) if name not in ("loss", "recall")]
+        names = [name for name in dict.fromkeys(["accuracy", monitor]) if name not in (None, "loss", "recall")]
         parts.append(_scores_text("validation", names, scores))
     parts.append(f"{row.speed.tokens_per_s:,.0f} tokens/s  {row.observation}")
     console.print("  ".join(parts), soft_wrap=True)

@@ -1,59 +1,75 @@
 """Number of epochs that the size of the training set decides: `trainer.max_epochs=auto`.
 
-A network needs optimizer steps, not epochs. Thirty epochs of 200 rows are 210 steps, which leave most networks
-unfinished. A small training set is therefore read more often, and is still validated 30 times.
+A network needs optimizer steps, not epochs. Twelve epochs of 200 rows are 84 steps, which leave most networks
+unfinished. A small training set is therefore read more often, and is validated up to 30 times, as a large one is.
 """
 
 from __future__ import annotations
 
 from math import ceil
+from typing import NamedTuple
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.documents.terminal import console
 from seqclf.training.options import AUTO, TrainConfig
 
-VALIDATIONS = 30  # number of validations of a training whose length is `auto`, each after the same number of epochs
-MIN_BATCHES = 1500  # number of batches in all epochs, unless they exceed one of the next two limits
-MAX_TOKENS = 6_000_000  # tokens of more than 30 epochs in all; one core reads about 100,000 in a second
-MAX_EPOCHS_BETWEEN = 10  # from one validation to the next; each epoch has a cost of its own, such as a checkpoint
+VALIDATIONS = 30  # largest number of validations of a training whose length is `auto`
+MIN_STEPS, MIN_EPOCHS = 1000, 12  # a training takes as many batches and as many epochs, or more
+MAX_TOKENS = 6_000_000  # tokens of more than 12 epochs in all; one core reads about 100,000 in a second
 
 
-def epochs_between(batches: int, tokens: int) -> int:
-    """Return the number of epochs from one validation to the next.
+class Length(NamedTuple):
+    """Length of a training: number of epochs, and of epochs from one validation to the next (`between`)."""
 
-    `batches`, `tokens`: numbers of batches and of tokens of an epoch, at least 1.
+    epochs: int
+    between: int
 
-    >>> [epochs_between(batches, 100 * batches) for batches in (1, 7, 19, 50, 1000)]
-    [10, 8, 3, 1, 1]
-    >>> [epochs_between(7, tokens) for tokens in (20_000, 50_000, 500_000)]
-    [8, 4, 1]
+
+def automatic_length(batches: int, tokens: int, shortening: float = 1) -> Length:
+    """Return the length of a training with `trainer.max_epochs=auto`. Its last epoch is validated.
+
+    `batches`, `tokens`: numbers of batches and of tokens of an epoch, at least 1. `shortening`: factor by which the
+    network shortens sequences before most of its work, so that fewer tokens count.
+
+    >>> [automatic_length(batches, 100 * batches) for batches in (7, 50, 1000)]
+    [Length(epochs=145, between=5), Length(epochs=20, between=1), Length(epochs=12, between=1)]
+    >>> [automatic_length(7, tokens).epochs for tokens in (50_000, 100_000, 1_000_000)]
+    [120, 60, 12]
     """
-    wanted = ceil(MIN_BATCHES / (VALIDATIONS * batches))
-    return max(1, min(wanted, MAX_TOKENS // (VALIDATIONS * tokens), MAX_EPOCHS_BETWEEN))
+    affordable = max(MIN_EPOCHS, int(MAX_TOKENS * shortening / tokens))
+    wanted = min(max(MIN_EPOCHS, ceil(MIN_STEPS / batches)), affordable)
+    between = ceil(wanted / VALIDATIONS)
+    return Length(between * ceil(wanted / between), between)
 
 
-def resolve_length(config: TrainConfig, batches: SequenceDataModule) -> TrainConfig:
+def _between(epochs: int, automatic: Length) -> int:
+    """Return the number of epochs between validations of a training of `epochs` epochs, which divides their number."""
+    if epochs == automatic.epochs:
+        return automatic.between
+    most = min(automatic.between, epochs // VALIDATIONS)
+    return max(between for between in range(1, max(1, most) + 1) if epochs % between == 0)
+
+
+def resolve_length(config: TrainConfig, batches: SequenceDataModule, shortening: float = 1) -> TrainConfig:
     """Return the config with numbers in place of `auto` in `trainer.max_epochs` and `trainer.check_val_every_n_epoch`.
 
     The batches are counted in one process. The number of epochs therefore depends on neither the number of ranks, nor
-    `trainer.accumulate_grad_batches`, nor `trainer.limit_train_batches`. Raises InputError for a structure change after
-    the last epoch.
+    `trainer.accumulate_grad_batches`, nor `trainer.limit_train_batches`. `shortening`: see `automatic_length`. Raises
+    InputError for a structure change after the last epoch.
     """
     trainer, epochs = config.trainer.copy(), config.trainer["max_epochs"]
     count, lengths = len(batches.train_dataloader()), batches.splits["train"].sequences.lengths
-    between = epochs_between(count, int(lengths.sum()))
+    automatic = automatic_length(count, int(lengths.sum()), shortening)
     if isinstance(epochs, str):  # auto
-        epochs = VALIDATIONS * between
-        if between > 1:
+        epochs = automatic.epochs
+        if epochs > MIN_EPOCHS:
             each = "1 batch" if count == 1 else f"{count} batches"
-            console.print(
-                f"trainer.max_epochs=auto: up to {epochs} epochs of {each}, validated every {between} epochs",
-                soft_wrap=True,
-            )
+            every = f", validated every {automatic.between} epochs" if automatic.between > 1 else ""
+            console.print(f"trainer.max_epochs=auto: {epochs} epochs of {each}{every}", soft_wrap=True)
     trainer["max_epochs"] = epochs
     if trainer.get("check_val_every_n_epoch") == AUTO:
         is_given = trainer.get("val_check_interval") is not None  # then each epoch is validated, at these intervals
-        trainer["check_val_every_n_epoch"] = 1 if is_given else max(1, min(between, (epochs or 0) // VALIDATIONS))
+        trainer["check_val_every_n_epoch"] = 1 if is_given else _between(epochs or 0, automatic)
     resolved = config.model_copy(update={"trainer": trainer})
     resolved.check_changes()
     return resolved

@@ -8,10 +8,12 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
@@ -35,6 +37,7 @@ from seqclf.training.checkpoint import (
     LOGGED,
     RECENT,
     REFITTED,
+    TRAINED,
     check_size,
     check_trusted,
     check_weights,
@@ -42,6 +45,7 @@ from seqclf.training.checkpoint import (
     load_gradients,
     read_checkpoint,
     save_gradients,
+    take_trained,
     without_wide,
 )
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
@@ -50,6 +54,7 @@ from seqclf.training.losses import build_loss, class_weights_of
 from seqclf.training.missing_weights import check_registered
 from seqclf.training.schedule import elapsed_share, schedule_factor
 from seqclf.training.step_memory import StepMemory
+from seqclf.training.weight_average import WeightAverage
 from seqclf.wide.mixture import mixed
 
 # Name of the logged value for the best checkpoint and early stopping. The value is smoothed (see `smoothed_choice`).
@@ -72,10 +77,11 @@ class SequenceTask(pl.LightningModule):
     """Lightning module that trains a sequence classifier.
 
     `dataset`: description of the dataset (`Dataset.description()`). `model`, `loss`, `optimizer`: `_target_` dicts.
-    `monitor`: validation metric that chooses the best epoch. `frozen`: names of the weights of the network that are not
-    trained. Omitted arguments get the default values from conf/. All arguments are plain values and are saved in the
-    checkpoint. A checkpoint can therefore be loaded with `weights_only=True`, without Hydra and without the data. The
-    module works in any Trainer::
+    `monitor`: validation metric that chooses the best epoch, None for the last step. `frozen`: names of the weights of
+    the network that are not trained. Omitted arguments get the default values from conf/. All arguments are plain
+    values and are saved in the checkpoint. A checkpoint can therefore be loaded with `weights_only=True`, without Hydra
+    and without the data. With `optimizer.average`, validations, checkpoints and the fitted model have averaged weights.
+    The module works in any Trainer::
 
         dataset = seqclf.load_data("train.parquet", label="label")
         task = seqclf.SequenceTask(dataset.description(), model=seqclf.load_config(["model=gru"])["model"])
@@ -101,17 +107,19 @@ class SequenceTask(pl.LightningModule):
         )
         model, self.model_text = resolve_for_data(resolve_model(model), dataset)
         loss = resolve_loss(loss)
-        monitor = default_settings("monitor") if monitor is None else monitor
         seed = default_settings("seed") if seed is None else seed
         frozen = list(frozen or ())
         # `save_hyperparameters` reads locals, so a checkpoint stores the resolved defaults.
         self.save_hyperparameters(logger=False)
-        if monitor not in EPOCH_METRICS:
+        if monitor not in (None, *EPOCH_METRICS):
             raise InputError(f"monitor={monitor}", f"must be one of {', '.join(EPOCH_METRICS)}")
         self.classes: list[str] = dataset["classes"]
         self.monitor = monitor
         self.optimizer = optimizer
         self.seed = seed
+        # Running mean of the weights, in a fit with `optimizer.average`. After the fit, the network holds the means.
+        self.average: WeightAverage | None = None
+        self.loaded_means: dict[str, Tensor] = {}  # means of a checkpoint, until the fit starts
         self.trained_steps = 0  # number of optimizer steps of the checkpoint that the task was loaded from
         self.is_refitted = False  # True: its checkpoint was trained on validation rows too (refit=true)
         self.scheduled_steps: float | None = None  # steps of the learning rate schedule; None: all steps of the trainer
@@ -147,9 +155,47 @@ class SequenceTask(pl.LightningModule):
 
     def setup(self, stage: str) -> None:
         if stage == TrainerFn.FITTING:
-            self.recent_values = {}  # Lightning loads the values of a checkpoint after `setup`
+            self._refuse_other_averages()
+            # Lightning loads the values of a checkpoint after `setup`.
+            self.recent_values, self.average, self.loaded_means = {}, None, {}
+
+    def _refuse_other_averages(self) -> None:
+        for callback in self.trainer.callbacks if self.optimizer.get("average") else ():  # type: ignore[attr-defined]
+            if isinstance(callback, (WeightAveraging, StochasticWeightAveraging)):
+                problem = f"{type(callback).__name__} averages weights that are averaged already"
+                raise InputError("trainer.callbacks", problem, "remove it, or set optimizer.average=null")
 
     def on_fit_start(self) -> None:
+        self._fit_to_rows()
+        means, self.loaded_means = self.loaded_means, {}
+        if (decay := self.optimizer.get("average")) is not None:
+            self.average = WeightAverage(self.model, decay, means)
+
+    def on_fit_end(self) -> None:
+        self._hold_means(True)
+        self.frozen_outputs = None
+
+    def on_validation_start(self) -> None:
+        if self.trainer.state.fn == TrainerFn.FITTING:
+            self._hold_means(True)
+
+    def on_validation_end(self) -> None:
+        if self.trainer.state.fn == TrainerFn.FITTING:
+            self._hold_means(False)
+
+    def _hold_means(self, held: bool) -> None:
+        """Put the averaged weights into the network (`held`), or the trained weights."""
+        if self.average is not None and self.average.in_network != held:
+            self.average.swap(self.model)
+
+    def optimizer_step(self, *arguments: Any, **options: Any) -> None:
+        super().optimizer_step(*arguments, **options)
+        # Callbacks that write checkpoints run later, so that a checkpoint holds the means of its step.
+        if self.average is not None:
+            ranks = partial(self.trainer.strategy.reduce, reduce_op="mean") if self.trainer.world_size > 1 else None
+            self.average.update(self.model, self.global_step + 1, ranks)
+
+    def _fit_to_rows(self) -> None:
         """Let the network read the training rows, if it was not fitted to them before."""
         splits = getattr(self.trainer.datamodule, "splits", None)  # type: ignore[attr-defined]
         if not isinstance(splits, Mapping) or "train" not in splits:
@@ -164,9 +210,6 @@ class SequenceTask(pl.LightningModule):
                 for buffer in self.model.buffers():
                     buffer.copy_(self.trainer.strategy.broadcast(buffer))
         self.frozen_outputs = network.frozen_outputs(rows)
-
-    def on_fit_end(self) -> None:
-        self.frozen_outputs = None
 
     def forward(self, batch: Batch) -> Tensor:
         """Return logits of shape (B, C), or (members, B, C) for an ensemble in training."""
@@ -218,6 +261,8 @@ class SequenceTask(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._sum_counts(checkpoint["state_dict"])
+        if self.average is not None:
+            checkpoint[TRAINED] = self.average.separate(checkpoint["state_dict"], "model.")
         save_gradients(checkpoint, self, self.trainer)
         checkpoint[LOGGED] = {name: value.detach().clone() for name, value in self.trainer.callback_metrics.items()}
         checkpoint[RECENT] = dict(self.recent_values)
@@ -235,6 +280,8 @@ class SequenceTask(pl.LightningModule):
         if self.global_rank > 0:  # rank 0 continues with the sums over all ranks, other ranks start at 0
             counts = self.train_metrics.state_dict(prefix="train_metrics.")
             checkpoint["state_dict"] |= {name: torch.zeros_like(count) for name, count in counts.items()}
+        if self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING:
+            self.loaded_means = take_trained(checkpoint, "model.", self.optimizer.get("average") is not None)
         if self.changes_structure:
             self._take_structure(checkpoint["hyper_parameters"])
         self.gradients = checkpoint.get(GRADIENTS, {})
@@ -328,15 +375,16 @@ class SequenceTask(pl.LightningModule):
             self.evaluation_metrics.reset()
             return
         scores = self._finish_epoch("validation", self.evaluation_metrics)
-        self.log(MONITORED, self._smoothed(scores), logger=False)
+        if self.monitor is not None:
+            self.log(MONITORED, self._smoothed(scores, self.monitor), logger=False)
 
-    def _smoothed(self, scores: Mapping[str, float]) -> float:
-        """Return the mean of the monitored metric over the last validations (see `smoothed_choice`).
+    def _smoothed(self, scores: Mapping[str, float], monitor: str) -> float:
+        """Return the mean of the metric `monitor` over the last validations (see `smoothed_choice`).
 
         An undefined metric counts as 0 and enters no mean: a mean of the others would count as its own.
         """
-        value = epoch_value(scores, self.monitor)
-        if self.monitor not in scores or not math.isfinite(value):
+        value = epoch_value(scores, monitor)
+        if monitor not in scores or not math.isfinite(value):
             return value
         values = {**self.recent_values, self.global_step: value}
         self.recent_values = dict(list(values.items())[-MAX_WINDOW:])
@@ -398,6 +446,7 @@ class SequenceTask(pl.LightningModule):
         if not fused or "fused" not in taken.names:
             settings.pop("fused", None)
         schedule = settings.pop("schedule")
+        settings.pop("average", None)
         groups: list[dict[str, Any]] = [
             {"params": [weight for weight in self.model.parameters() if weight.ndim > 1]},
             {"params": [weight for weight in self.model.parameters() if weight.ndim <= 1]},

@@ -189,6 +189,7 @@ class OptimizerArguments(TypedDict, total=False):
     lr: Required[Positive]
     weight_decay: NonNegative
     fused: bool
+    average: Annotated[float, Field(gt=0, lt=1)] | None
     schedule: Required[ScheduleOptions]
 
 
@@ -309,7 +310,7 @@ class TrainConfig(CommandOptions):
     checkpoint: ResumedCheckpoint | None
     overwrite: bool
     checkpoint_every: Count | None
-    monitor: Annotated[str, one_of(*EPOCH_METRICS)]
+    monitor: Annotated[str, one_of(*EPOCH_METRICS)] | None
     patience: ZeroOrMore | None
     baseline: bool
     baseline_limit: ZeroOrMore
@@ -320,6 +321,8 @@ class TrainConfig(CommandOptions):
 
     @model_validator(mode="after")
     def check_epochs(self) -> TrainConfig:
+        if self.patience is not None and self.monitor is None:
+            raise InputError(f"patience={self.patience}", "has no metric to wait for", "set monitor=loss, for example")
         self.check_changes()
         return self
 

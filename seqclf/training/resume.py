@@ -22,10 +22,20 @@ from seqclf.models.options import with_run_settings
 from seqclf.system.state_validation import COUNT, Each, Where, error_context, require
 from seqclf.training.callbacks import EarlyStopping
 from seqclf.training.check_targets import resolve_loss, resolve_model
-from seqclf.training.checkpoint import LOGGED, RECENT, REFITTED, check_weights, read_checkpoint, without_wide
+from seqclf.training.checkpoint import (
+    LOGGED,
+    RECENT,
+    REFITTED,
+    SHAPE,
+    TRAINED,
+    check_weights,
+    read_checkpoint,
+    without_wide,
+)
 from seqclf.training.epoch_record import EpochRecord, Speed
 from seqclf.training.module import SequenceTask
 from seqclf.training.structure_schedule import StructureSchedule
+from seqclf.training.weight_average import averaged_names
 
 # Comparison of the optimizer state in a checkpoint with the state that the optimizer itself would create.
 
@@ -284,6 +294,8 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
         require(state.get(LOGGED, {}), MONITORABLE, LOGGED)
         require(state.get(RECENT, {}), RECENT_VALUES, RECENT)
         check_weights(without_wide(state["state_dict"]), task.state_dict())
+        if task.optimizer.get("average") is not None:
+            _check_trained(state, task)
         for name, callback_state in state["callbacks"].items():
             if name.startswith(ModelCheckpoint.__qualname__):
                 _check_saver(name, callback_state)
@@ -299,6 +311,17 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
             raise InputError(None, f"its optimizer cannot resume ({type(error).__name__}: {error})") from None
         fresh, _ = task.make_optimizer(steps=1)
         check_optimizer_state(optimizer, fresh)
+
+
+def _check_trained(state: Mapping[str, Any], task: SequenceTask) -> None:
+    """Raise InputError unless a checkpoint holds the trained weights beside their means."""
+    if TRAINED not in state:
+        raise InputError(None, f"has no {TRAINED}")
+    trained, known = state[TRAINED], task.state_dict()
+    require(trained, SHAPE["state_dict"], TRAINED)
+    # A weight that was frozen during the training stays in the average.
+    names = dict.fromkeys([*(f"model.{name}" for name in averaged_names(task.model)), *trained])
+    check_weights(trained, {name: known[name] for name in names if name in known})
 
 
 def _check_saver(name: str, state: Mapping[str, Any]) -> None:

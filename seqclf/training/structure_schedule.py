@@ -129,6 +129,7 @@ class _Trial(nn.Module):
         super().__init__()
         self.model = network
         self.hparams = hparams
+        self.average = None
 
 
 @torch.no_grad()

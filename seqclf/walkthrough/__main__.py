@@ -110,8 +110,8 @@ def _check_training(config: WalkthroughConfig) -> None:
 def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | None:
     """Train a model in the same way as `seqclf train`.
 
-    Return the checkpoint of the best epoch. In distributed training, only rank 0 returns a checkpoint, and all other
-    ranks return `None`.
+    Return the checkpoint best.ckpt. In distributed training, only rank 0 returns a checkpoint, and all other ranks
+    return `None`.
     """
     from seqclf.runs.steps import run_training
 

@@ -48,7 +48,7 @@ def test_a_training_that_was_cut_short_goes_on(follow):
 
 
 def test_rows_that_chose_the_epoch_give_way_to_a_test(follow):
-    advice, before, after = follow(rows(1500, 0.4, 0), ["trainer.max_epochs=30"])
+    advice, before, after = follow(rows(1500, 0.4, 0), ["trainer.max_epochs=30", "monitor=recall"])
     assert advice == "data.split.test=0.2" and before["validation"]["used_for"] == ["epoch"]
     assert "used_for" not in after["test"] and after["not_yet"] == []
 

@@ -90,6 +90,7 @@ def test_every_loss_builds_from_its_config(option):
 def test_every_optimizer_builds_from_its_config(option):
     config = composed("train", f"optimizer={option}")["optimizer"]
     config.pop("schedule")
+    config.pop("average")
     build(config, torch.optim.Optimizer, params=[torch.zeros(2, requires_grad=True)])
 
 

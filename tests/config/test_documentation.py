@@ -126,7 +126,7 @@ def test_help_is_readable_in_80_columns(name):
         ("model", ["model=gru", "model.hidden_size=96"]),
         ("model=gru", ["model.cell=gru", "As model=lstm"]),
         ("loss.gamma", ["loss.gamma=2.0"]),
-        ("patience", ["patience=10", "early stopping"]),
+        ("patience", ["patience=null", "early stopping"]),
     ],
 )
 def test_a_topic_of_help_is_a_group_a_choice_a_block_or_a_key(topic, shown):

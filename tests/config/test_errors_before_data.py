@@ -94,7 +94,12 @@ CASES = [
     ("train", ["model.pooling=mean+maxi"], "model.pooling=mean+maxi", "did you mean 'max'?; several are joined by +"),
     ("train", ["model.hidden_size=big"], "model.hidden_size=big", "must be a whole number"),
     ("train", ["seed=-1"], "seed=-1", "must be at least 0"),
-    ("train", ["~patience"], "patience", "do not remove it with ~, and name it in a config file of your own"),
+    (
+        "train",
+        ["~baseline_limit"],
+        "baseline_limit",
+        "do not remove it with ~, and name it in a config file of your own",
+    ),
     ("train", ["+patiense=3"], "patiense", "write patience=3"),
     ("train", ["data.split.by=tme"], "data.split.by=tme", "did you mean 'time'?"),
     ("train", ["data.split.by=time"], "data.split.by=time", "needs data.split.column=COLUMN"),

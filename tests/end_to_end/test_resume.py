@@ -9,7 +9,7 @@ import torch
 
 from seqclf.training.module import load_task
 
-# The real command, with early stopping replaced by a callback that stops after two epochs. Setting max_epochs=2 would
+# The real command, with a callback that stops after two epochs. Setting max_epochs=2 would
 # not do: the learning rate schedule depends on it.
 INTERRUPTED = """
 import sys
@@ -20,7 +20,7 @@ class StopAfterTwo(pl.Callback):
     def on_train_epoch_end(self, trainer, task):
         trainer.should_stop = trainer.current_epoch == 1
 
-hooks.early_stopping = lambda patience: StopAfterTwo()
+hooks.build_callbacks = lambda settings: [StopAfterTwo()]
 from seqclf.train import main
 main()
 """

@@ -63,7 +63,7 @@ def one_thread():
 def task() -> Callable[..., SequenceTask]:
     """`task(monitor="loss", model={"layout": "packed"}, …)` returns a task with the settings above for the rest."""
 
-    def make(monitor: str = "recall", seed: int = 0, **parts: dict[str, Any]) -> SequenceTask:
+    def make(monitor: str | None = "recall", seed: int = 0, **parts: dict[str, Any]) -> SequenceTask:
         torch.manual_seed(seed)
         defaults = {"dataset": DATASET, "model": MODEL, "loss": LOSS, "optimizer": OPTIMIZER}
         settings = {name: {**default, **parts.get(name, {})} for name, default in defaults.items()}

@@ -13,7 +13,7 @@ import seqclf
 from seqclf import InputError
 from seqclf.api.fit import training_setup
 from seqclf.training import length
-from seqclf.training.length import epochs_between, resolve_length
+from seqclf.training.length import automatic_length, resolve_length
 
 SMALL = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8", "model.wide=false"]
 SMALL += ["baseline=false", "export=false", "batching.max_sequences=8"]
@@ -34,21 +34,24 @@ def limits(trainer):
     return trainer["max_epochs"], trainer["check_val_every_n_epoch"]
 
 
-@given(st.integers(1, 10_000), st.integers(1, 100_000))
-def test_an_automatic_length_reaches_its_batches_or_a_limit(batches, tokens_of_batch):
+@given(st.integers(1, 10_000), st.integers(1, 100_000), st.sampled_from([1, 2, 4.5]))
+def test_an_automatic_length_reaches_its_steps_or_a_limit(batches, tokens_of_batch, shortening):
     tokens = batches * tokens_of_batch
-    between = epochs_between(batches, tokens)
-    epochs = 30 * between
-    assert between == 1 or (epochs <= 300 and epochs * tokens <= 6_000_000), "no limit is exceeded"
-    assert between == 1 or (epochs - 30) * batches < 1500, "no epoch more than needed"
-    assert epochs * batches >= 1500 or between == 10 or (epochs + 30) * tokens > 6_000_000
+    epochs, between = automatic_length(batches, tokens, shortening)
+    read = tokens / shortening
+    assert epochs >= 12 and epochs % between == 0 and epochs // between <= 30, "the last epoch is validated"
+    assert epochs // between >= 15 or between == 1
+    before = epochs - between  # as many epochs would be too few for the limits, or the validations uneven
+    assert epochs == 12 or (before * batches < 1000 and before * read <= 6_000_000), "no epoch more than needed"
+    assert epochs * batches >= 1000 or (epochs + 1) * read > 6_000_000
+    assert automatic_length(batches, tokens, 2 * shortening).epochs >= epochs
 
 
 def test_a_small_training_set_is_read_more_often(batches):
     count = len(batches.train_dataloader())
     epochs, between = limits(resolved(batches))
-    assert epochs == 30 * between and between > 1
-    assert 1500 <= epochs * count < 1500 + 30 * count or between == length.MAX_EPOCHS_BETWEEN
+    assert epochs % between == 0 and between > 1
+    assert 1000 <= epochs * count < 1000 + between * count
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,9 @@ def test_a_small_training_set_is_read_more_often(batches):
         (["trainer.max_epochs=5"], (5, 1)),
         (["trainer.max_epochs=59"], (59, 1)),
         (["trainer.max_epochs=60"], (60, 2)),
+        (["trainer.max_epochs=61"], (61, 1)),
+        (["trainer.max_epochs=95"], (95, 1)),
+        (["trainer.max_epochs=96"], (96, 3)),
         (["trainer.max_epochs=-1"], (-1, 1)),
         (["trainer.max_epochs=null"], (None, 1)),
         (["trainer.max_epochs=5", "trainer.check_val_every_n_epoch=2"], (5, 2)),
@@ -92,9 +98,10 @@ def test_a_structure_change_beyond_the_automatic_length_is_refused(batches):
 
 @pytest.fixture
 def short(monkeypatch):
-    """Automatic lengths of at most 3 validations, two epochs apart."""
+    """Automatic lengths of 6 epochs with 3 validations."""
     monkeypatch.setattr(length, "VALIDATIONS", 3)
-    monkeypatch.setattr(length, "MAX_EPOCHS_BETWEEN", 2)
+    monkeypatch.setattr(length, "MIN_STEPS", 0)
+    monkeypatch.setattr(length, "MIN_EPOCHS", 6)
 
 
 def epochs_of(folder):
@@ -120,8 +127,15 @@ def test_a_run_records_and_resumes_its_automatic_length(short, tmp_path, capsys)
     assert [f"epoch   {number}" in shown for number in (4, 5, 6)] == [True, False, True], "validated epochs are shown"
 
 
-def test_a_refit_repeats_the_epochs_of_an_automatic_length(short, tmp_path):
-    overrides = [*SMALL, "refit=true", "patience=null", "data.split.test=0.2", f"data.cache_dir={tmp_path / 'cache'}"]
+@pytest.mark.parametrize(("monitor", "expected"), [("null", (6,)), ("recall", (2, 4, 6))])
+def test_a_refit_repeats_the_epochs_of_an_automatic_length(short, tmp_path, monitor, expected):
+    overrides = [
+        *SMALL,
+        "refit=true",
+        f"monitor={monitor}",
+        "data.split.test=0.2",
+        f"data.cache_dir={tmp_path / 'cache'}",
+    ]
     seqclf.fit(rows(60), label="label", overrides=overrides, folder=tmp_path / "run")
     refit = json.loads((tmp_path / "run" / "metrics.json").read_text())["refit"]
-    assert refit["epochs"] in (2, 4, 6)
+    assert refit["epochs"] in expected

@@ -79,7 +79,7 @@ def test_a_validation_that_is_repeated_counts_once_and_an_undefined_one_not_at_a
     module.trainer = SimpleNamespace(max_epochs=EPOCHS, check_val_every_n_epoch=1)
 
     def value(auroc=None):
-        return module._smoothed({"loss": 0.0} if auroc is None else {"loss": 0.0, "auroc": auroc})
+        return module._smoothed({"loss": 0.0} if auroc is None else {"loss": 0.0, "auroc": auroc}, "auroc")
 
     assert [value(0.2), value(0.9), value(0.4)] == pytest.approx([0.2, 0.55, 0.3]), "step 20 is validated twice"
     assert value() == 0, "as low as before"

@@ -35,7 +35,7 @@ def on_rank(rank, port, folder, fit, task):
     found = {}
 
     def train(name, *more, checkpoint=None):
-        module, record = task(), EpochRecord(folder / name / "metrics.csv", lambda *_: None)
+        module, record = task(optimizer={"average": 0.9}), EpochRecord(folder / name / "metrics.csv", lambda *_: None)
         hooks = [record, *checkpoints(folder / name), *more, StopOnSignal(folder / name / "last.ckpt")]
         signals.install()
         try:

@@ -32,18 +32,17 @@ class EpochsSection(ReportSection):
         assert report.config is not None, "a report with epochs is of a training run"
         monitor = report.config["monitor"]
         # Remove duplicates, because loss or recall may be the monitored metric.
-        curves = list(dict.fromkeys(["loss", "recall", monitor]))
+        curves = list(dict.fromkeys(["loss", "recall", monitor or "recall"]))
         figure = picture(
             lambda width_in: learning_curves(report.history, curves, report.best_epoch, width_in),
             f"{', '.join(map(metric_title, curves))} of training and validation by epoch, numbers in the table below",
         )
-        metrics = list(dict.fromkeys(["loss", "accuracy", "recall", monitor]))
+        metrics = list(dict.fromkeys(["loss", "accuracy", *curves]))
         table = _epoch_table(report, metrics)
-        tie = "; of epochs that are equal in it, the one with the lowest loss" if _has_tie(report, monitor) else ""
         text = (
             f"Validation in colour, training in grey. The dashed line is the epoch that was {_choice(report)}, the "
-            f"best by {metric_title(monitor)} on validation{_mean(report)}{tie}. Epochs count from 1 here, "
-            "and from 0 in metrics.csv and in the names of checkpoints."
+            f"{_reason(report, monitor)}. Epochs count from 1 here, and from 0 in metrics.csv and in the names of "
+            "checkpoints."
         )
         notable = _notable_epochs(report, metrics) if table.is_folded else None
         return Section("Epochs", [Text(text, soft=True), figure, notable, table])
@@ -52,6 +51,14 @@ class EpochsSection(ReportSection):
 def _choice(report: Report) -> str:
     """Return what became of the best epoch. A refit trains its model anew, for as many epochs."""
     return "exported" if report.result.refit is None else "chosen"
+
+
+def _reason(report: Report, monitor: str | None) -> str:
+    """Return why an epoch was chosen: it is the last, or the best by the monitored metric."""
+    if monitor is None:
+        return "last"
+    tie = "; of epochs that are equal in it, the one with the lowest loss" if _has_tie(report, monitor) else ""
+    return f"best by {metric_title(monitor)} on validation{_mean(report)}{tie}"
 
 
 def _mean(report: Report) -> str:

@@ -1,0 +1,98 @@
+"""Running mean of the weights of a network in training, which is validated, saved and exported in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+EVERY = 4  # optimizer steps between two updates, because an update reads all weights
+NORM_STATISTICS = ("running_mean", "running_var")  # buffers of the normalisation layers of PyTorch
+
+
+class WeightAverage:
+    """Exponential running mean of the trainable weights of a network and of its normalisation statistics.
+
+    A module names its statistics, which are buffers, in the class attribute `averaged_buffers`. `decay`: fraction of
+    the mean that an optimizer step keeps; less in the first steps, so that the mean forgets the initial weights.
+    `means`: dict name → mean of a checkpoint, None for means that start at the weights themselves.
+
+    While the network holds the means (`in_network`), `values` holds the trained weights, and else the means.
+
+    >>> network = nn.Linear(1, 1, bias=False)
+    >>> average = WeightAverage(network, decay=0.5)
+    >>> nn.init.zeros_(average.values["weight"]), nn.init.constant_(network.weight.requires_grad_(False), 16.0)
+    (tensor([[0.]]), Parameter containing:
+    tensor([[16.]]))
+    >>> average.update(network, step=10_000)
+    >>> average.values["weight"]
+    tensor([[15.]])
+    """
+
+    def __init__(self, network: nn.Module, decay: float, means: Mapping[str, Tensor] | None = None):
+        self.decay = decay
+        self.in_network = False
+        self.values: dict[str, Tensor] = {}
+        self.renew(network, means or {})
+
+    def renew(self, network: nn.Module, means: Mapping[str, Tensor]) -> None:
+        """Average the weights of `network` from now on. A weight that has no mean in `means` starts at its value.
+
+        A weight with a mean stays in the average if it is frozen, so that a change of the structure moves no logit.
+        """
+        tensors = _tensors(network)
+        names = dict.fromkeys([*averaged_names(network), *(name for name in means if name in tensors)])
+        self.statistics = [name for name in names if not isinstance(tensors[name], nn.Parameter)]
+        self.values = {name: means.get(name, tensors[name]).detach().to(tensors[name], copy=True) for name in names}
+
+    @torch.no_grad()
+    def update(self, network: nn.Module, step: int, over_ranks: Callable[[Tensor], Tensor] | None = None) -> None:
+        """Move the means towards the weights after optimizer step `step`, if the step is a multiple of `EVERY`.
+
+        `over_ranks`: function that replaces a tensor by its mean over all ranks. Ranks have the same weights, but
+        statistics of their own batches.
+        """
+        if step % EVERY:
+            return
+        tensors = _tensors(network)
+        if over_ranks is not None:
+            tensors |= {name: over_ranks(tensors[name].clone()) for name in self.statistics}
+        decay = min(self.decay**EVERY, (1 + step) / (10 + step))
+        torch._foreach_lerp_(list(self.values.values()), [tensors[name] for name in self.values], 1 - decay)
+
+    @torch.no_grad()
+    def swap(self, network: nn.Module) -> None:
+        """Exchange the weights of the network and `values`."""
+        tensors = _tensors(network)
+        held = {name: tensors[name].detach().clone() for name in self.values}
+        for name, values in self.values.items():
+            tensors[name].copy_(values)
+        self.values, self.in_network = held, not self.in_network
+
+    def separate(self, weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+        """Put the means into `weights`, the state of the network, and return the trained weights in their place."""
+        values = {f"{prefix}{name}": tensor for name, tensor in self.values.items()}
+        if self.in_network:
+            return values
+        trained = {name: weights[name] for name in values}
+        weights |= values
+        return trained
+
+
+def averaged_names(network: nn.Module) -> list[str]:
+    """Return the names of the weights and statistics of a network that are averaged. Only saved tensors are."""
+    tensors, saved = _tensors(network), network.state_dict().keys()
+    names = [name for name, weight in network.named_parameters(remove_duplicate=False) if weight.requires_grad]
+    for path, module in network.named_modules(remove_duplicate=False):
+        names += [f"{path}.{name}".lstrip(".") for name in _statistics(module)]
+    return [name for name in names if name in saved and tensors[name].is_floating_point()]
+
+
+def _statistics(module: nn.Module) -> Iterable[str]:
+    return NORM_STATISTICS if isinstance(module, _NormBase) else getattr(module, "averaged_buffers", ())
+
+
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    return dict(network.named_parameters(remove_duplicate=False)) | dict(network.named_buffers(remove_duplicate=False))

@@ -1,0 +1,92 @@
+"""Without `monitor`, best.ckpt holds the averaged weights of the last step."""
+
+import pytest
+import torch
+
+from seqclf import InputError, load_config
+from seqclf.config.options import parse_options
+from seqclf.training.callbacks import checkpoints
+from seqclf.training.epoch_record import EpochRecord, epoch_note
+from seqclf.training.module import MONITORED
+from seqclf.training.options import TrainConfig
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers",
+    "ignore:.*treespec, LeafSpec",
+    "ignore:Checkpoint directory .* not empty",
+    "ignore:The dirpath has changed",
+)
+LIMITS = [
+    {"max_epochs": 3},
+    {"max_epochs": 3, "check_val_every_n_epoch": 2},
+    {"max_epochs": -1, "max_steps": 10},
+    {"max_epochs": 3, "limit_val_batches": 0},
+    {"max_epochs": 3, "val_check_interval": 4},
+    {"max_epochs": 3, "accumulate_grad_batches": 2},
+]
+
+
+def trained(fit, module, folder, **settings):
+    record, hooks = EpochRecord(folder / "metrics.csv", lambda *_: None), checkpoints(folder, monitor=None)
+    trainer = fit(module, callbacks=[record, *hooks], **settings)
+    return trainer, hooks[0], record
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+@pytest.mark.parametrize("average", [0.9, None])
+def test_the_best_checkpoint_holds_the_last_step(task, fit, tmp_path, limits, average):
+    module = task(monitor=None, optimizer={"average": average})
+    trainer, best, _ = trained(fit, module, tmp_path, **limits)
+    saved = torch.load(tmp_path / "best.ckpt", weights_only=True)
+    assert saved["global_step"] == trainer.global_step and best.best_model_path == str(tmp_path / "best.ckpt")
+    for name, weight in module.model.state_dict().items():
+        assert torch.equal(saved["state_dict"][f"model.{name}"], weight), name
+    assert MONITORED not in trainer.callback_metrics
+    assert sorted(path.name for path in tmp_path.glob("*.ckpt")) == ["best.ckpt", "last.ckpt"]
+
+
+@pytest.mark.parametrize("name", ["best", "last"])
+@pytest.mark.parametrize("limits", [{"max_epochs": 2}, {"max_epochs": 2, "limit_val_batches": 0}])
+def test_a_completed_run_goes_on_from_either_checkpoint(task, fit, tmp_path, name, limits):
+    settings = {key: value for key, value in limits.items() if key == "limit_val_batches"}
+    module, unbroken, resumed = (task(monitor=None, optimizer={"average": 0.9}) for _ in range(3))
+    for each in (module, unbroken, resumed):
+        each.scheduled_steps = 100
+    trained(fit, module, tmp_path / "first", **{"max_epochs": -1, **limits})
+    trained(fit, unbroken, tmp_path / "unbroken", **settings, max_epochs=4)
+    folder, path = tmp_path / "second", tmp_path / "first" / f"{name}.ckpt"
+    trainer, best, _ = trained(fit, resumed, folder, **settings, max_epochs=4, checkpoint=path)
+    assert best.best_model_path == str(folder / "best.ckpt")
+    assert torch.load(folder / "best.ckpt", weights_only=True)["global_step"] == trainer.global_step
+    for key, weight in unbroken.state_dict().items():
+        assert torch.equal(weight, resumed.state_dict()[key]), key
+
+
+def test_each_validation_leaves_a_checkpoint_to_a_run_that_is_killed(task, fit, tmp_path):
+    class Kill(EpochRecord):
+        def on_train_batch_start(self, trainer, *_):
+            if trainer.current_epoch == 2:
+                raise ConnectionError
+
+    hooks = [Kill(tmp_path / "metrics.csv", lambda *_: None), *checkpoints(tmp_path, monitor=None)]
+    with pytest.raises(ConnectionError):
+        fit(task(monitor=None), callbacks=hooks, max_epochs=3)
+    assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 1
+
+
+def test_the_notes_of_the_epochs_tell_trends_and_no_best_epoch():
+    rows = [
+        {"epoch": e, "train/loss": 1 - 0.1 * e, "validation/loss": 1 + 0.1 * e, "validation/recall": 0.5}
+        for e in range(5)
+    ]
+    notes = [epoch_note(row, rows[:place], None, None) for place, row in enumerate(rows)]
+    assert notes == ["", "", "", *["overfitting: validation loss rises while training loss falls"] * 2]
+    assert epoch_note(rows[0], [], "an alarm", None) == "an alarm"
+    assert epoch_note({"epoch": 0, "train/loss": 1.0}, [], None, None) == "not validated"
+
+
+def test_patience_needs_a_metric():
+    values = load_config(["monitor=loss", "patience=3"])
+    assert parse_options(TrainConfig, values).patience == 3
+    with pytest.raises(InputError, match="patience=3: has no metric to wait for; set monitor=loss"):
+        parse_options(TrainConfig, {**values, "monitor": None})
