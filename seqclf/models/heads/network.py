@@ -62,7 +62,7 @@ class HeadsClassifier(SequenceNetwork):
     >>> fields = [{"name": "speed", "kind": "number", "width": 2}]
     >>> network = HeadsClassifier(
     ...     fields, 3, heads=["recurrent", "kernels"], window=2, dilations=[1], closed_form=True,
-    ...     embedding_size=8, hidden_size=8, convolution=0, dropout=0.4, feature_dropout=0.25,
+    ...     embedding_size=8, projection_size=8, hidden_size=8, convolution=0, dropout=0.4, feature_dropout=0.25,
     ... ).eval()
     >>> network({"speed": torch.randn(4, 10, 2)}, torch.tensor([10, 7, 3, 1]), None).shape
     torch.Size([4, 3])
@@ -84,9 +84,11 @@ class HeadsClassifier(SequenceNetwork):
         closed_form: Auto | bool = AUTO,
         cache: Auto | bool = AUTO,
         embedding_size: Auto | Count = AUTO,
+        projection_size: Auto | Count = AUTO,
         hidden_size: Auto | Count = AUTO,
         cell: CellName = "lstm",
         layers: Count = 1,
+        residual_layers: ZeroOrMore = 0,
         bidirectional: bool = True,
         convolution: Auto | ZeroOrMore = AUTO,
         dropout: Auto | DropoutShare = AUTO,

@@ -28,9 +28,11 @@ class RecurrentHead(Head):
         fields: Specs of the model's inputs. The ids of categories and sets are embedded.
         num_classes: Number of classes C.
         embedding_size: Size of the vector of an id.
-        hidden_size: Size of the linear layer, and number of units of each recurrent layer and direction.
+        projection_size: Size of the linear layer.
+        hidden_size: Number of units of each recurrent layer and direction.
         cell: "lstm", "gru" or "rnn".
         layers: Number of recurrent layers.
+        residual_layers: Number of residual layers at the end of the stack (see `Recurrent`).
         bidirectional: True for a second direction in each layer.
         convolution: Number of windows that a residual convolution before the recurrent layers reads; 0 for none.
         dropout: Dropout probability of the pooled vector.
@@ -50,9 +52,11 @@ class RecurrentHead(Head):
         num_classes: int,
         *,
         embedding_size: int,
+        projection_size: int,
         hidden_size: int,
         cell: str,
         layers: int,
+        residual_layers: int,
         bidirectional: bool,
         convolution: int,
         dropout: float,
@@ -69,19 +73,22 @@ class RecurrentHead(Head):
             else None
         )
         embedded = self.embedding.size if self.embedding is not None else 0
-        self.project = nn.Linear(self.inputs + embedded, hidden_size)
-        self.norm = MaskedNorm(hidden_size)
-        self.convolution = nn.Conv1d(hidden_size, hidden_size, convolution, bias=False) if convolution else None
-        self.convolution_norm = MaskedNorm(hidden_size) if convolution else None
+        self.project = nn.Linear(self.inputs + embedded, projection_size)
+        self.norm = MaskedNorm(projection_size)
+        self.convolution = (
+            nn.Conv1d(projection_size, projection_size, convolution, bias=False) if convolution else None
+        )
+        self.convolution_norm = MaskedNorm(projection_size) if convolution else None
         self.recurrent = Recurrent(
-            hidden_size,
+            projection_size,
             cell=cell,
             hidden_size=hidden_size,
             layers=layers,
+            residual_layers=residual_layers,
             bidirectional=bidirectional,
             dropout=feature_dropout,
         )
-        self.pooling = Pooling("mean+max", hidden_size + self.recurrent.size, self.recurrent.backward_size)
+        self.pooling = Pooling("mean+max", projection_size + self.recurrent.size, self.recurrent.backward_size)
         self.pooled_norm = MaskedNorm(self.pooling.size)
         self.output = nn.Linear(self.pooling.size, num_classes)
         self.dropout, self.feature_dropout = nn.Dropout(dropout), nn.Dropout(feature_dropout)

@@ -15,8 +15,8 @@ DILATIONS = 12
 MAX_COUNTED = 64  # see `front_end.MAX_COUNTED`
 WORDS = 1000  # size of a vocabulary from which on ids are taken for words
 # Words need larger vectors and more dropout than letters or events.
-OF_EVENTS = {"embedding_size": 64, "hidden_size": 64, "feature_dropout": 0.25, "dropout": 0.4}
-OF_WORDS = {"embedding_size": 256, "hidden_size": 128, "feature_dropout": 0.4, "dropout": 0.5}
+OF_EVENTS = {"embedding_size": 64, "projection_size": 64, "hidden_size": 64, "feature_dropout": 0.25, "dropout": 0.4}
+OF_WORDS = {"embedding_size": 256, "projection_size": 128, "hidden_size": 128, "feature_dropout": 0.4, "dropout": 0.5}
 # Rows or features up to which ridge regression is solved in closed form, and cells of its matrix.
 MAX_SIDE, MAX_CELLS = 6000, 250_000_000
 

@@ -14,8 +14,9 @@ from seqclf.config.targets import Config, is_foreign, targets
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble, build_classifier
+from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.structure.axes import Axes, continued_weight
-from seqclf.models.structure.network_axes import continue_classifier, start_as_identity
+from seqclf.models.structure.network_axes import continue_classifier, continue_heads, start_as_identity
 
 
 class ChangedNetwork(NamedTuple):
@@ -48,8 +49,11 @@ def change_network(
         axes: dict[str, Axes] = {}
         preserves = True
         for (prefix, before), (_, after) in zip(members(network), members(changed), strict=True):
-            continued = continue_classifier(before, after)
-            start_as_identity(before.encoder, after.encoder)
+            if isinstance(before, HeadsClassifier):
+                continued = continue_heads(before, after)
+            else:
+                continued = continue_classifier(before, after)
+                start_as_identity(before.encoder, after.encoder)
             _hand_over(before, after, continued.axes)
             axes |= {f"{prefix}{name}": of_weight for name, of_weight in continued.axes.items()}
             preserves &= continued.preserves
@@ -97,7 +101,9 @@ def _hand_over(old: nn.Module, new: nn.Module, axes: Mapping[str, Axes]) -> None
         setattr(new.get_submodule(owner), leaf, weight)
     buffers = dict(old.named_buffers())
     for name, values in new.named_buffers():
-        if name in buffers and buffers[name].shape == values.shape:
+        if name in axes:
+            values.copy_(continued_weight(buffers[name], values, axes[name]))
+        elif name in buffers and buffers[name].shape == values.shape:
             values.copy_(buffers[name])
 
 

@@ -13,6 +13,8 @@ from seqclf.models.cell_encoder import CellEncoder
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.embedding import NumberProjection
+from seqclf.models.heads.network import HeadsClassifier
+from seqclf.models.heads.recurrent_head import RecurrentHead
 from seqclf.models.recurrent import Recurrent
 from seqclf.models.structure.axes import NEW, Axes, Axis, blocks, is_even, kept, offset, widened
 from seqclf.models.transformer import Transformer
@@ -68,6 +70,26 @@ def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Con
     # vector change, and the logits change too.
     preserves = encoder.preserves and pooling.preserves and is_even(pooled)
     return Continued(axes, pooled, preserves)
+
+
+def continue_heads(old: HeadsClassifier, new: HeadsClassifier) -> Continued:
+    """Return the mapping from a changed network of heads to the old one. Only its recurrent head has sizes to change."""
+    axes, preserves = unchanged(old), True
+    for index, (before, after) in enumerate(zip(old.heads, new.heads, strict=True)):
+        if not isinstance(before, RecurrentHead):
+            continue
+        prefix = f"heads.{index}"
+        axes = {name: of_weight for name, of_weight in axes.items() if not name.startswith(f"{prefix}.recurrent.")}
+        size = before.project.out_features
+        recurrent = _recurrent(before.recurrent, after.recurrent, kept(size))
+        outputs = torch.cat([kept(size), offset(recurrent.outputs, size)])
+        pooled = torch.cat([offset(outputs, part * (size + before.recurrent.size)) for part in range(2)])
+        axes |= _below(f"{prefix}.recurrent", recurrent.axes)
+        # The norm is that of a batch, so each copy of a unit is normalized as the unit.
+        axes |= {f"{prefix}.pooled_norm.{name}": (Axis(pooled),) for name in ("weight", "bias", "mean", "variance")}
+        axes[f"{prefix}.output.weight"] = (Axis(kept(before.output.out_features)), Axis(pooled, summed=True))
+        preserves &= recurrent.preserves
+    return Continued(axes, kept(0), preserves)
 
 
 def _below(name: str, axes: dict[str, Axes]) -> dict[str, Axes]:

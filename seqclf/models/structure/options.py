@@ -173,6 +173,8 @@ RESIDUAL = (
 )
 # dict classifier class → keys that cannot change with any encoder
 FIXED = {"seqclf.models.adaptive.AdaptiveClassifier": ("bidirectional",)}  # an adaptive model is always unidirectional
+OF_HEADS = "seqclf.models.heads.network.HeadsClassifier"
+KEYS_OF_HEADS = ("layers", "hidden_size", "cell", "bidirectional", "dropout", "token_dropout", "number_noise")
 WIDTHS = ("hidden_size", "embedding_size", "channels", "heads", "expansion")
 
 
@@ -182,6 +184,8 @@ def changeable_keys(model: Config) -> tuple[str, ...]:
     >>> changeable_keys({"_target_": "acme.Net"})
     ()
     """
+    if model.get("_target_") == OF_HEADS:
+        return KEYS_OF_HEADS
     if model.get("_target_") not in CLASSIFIERS:
         return ()
     names = (*OF_ENCODER.get(model["encoder"]["_target_"], ()), *OF_CLASSIFIER)
@@ -208,8 +212,9 @@ def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Confi
             raise InputError(entry, "is the value already", "remove it")
         if name in WIDTHS and value < block[name]:
             raise InputError(entry, f"must be above {block[name]}, its value", "a model grows only")
-        if name == "layers" and changed["encoder"]["_target_"] in RESIDUAL:
-            of_stack = {**changed, **changed["encoder"]}
+        encoder = changed.get("encoder", {})
+        if name == "layers" and (encoder.get("_target_") in RESIDUAL or changed["_target_"] == OF_HEADS):
+            of_stack = {**changed, **encoder}
             block["residual_layers"] = max(0, of_stack.get("residual_layers", 0) + value - of_stack["layers"])
             if block is not changed:
                 changed.pop("residual_layers", None)
@@ -226,7 +231,8 @@ def _block(model: Config, name: str, entry: str) -> Config:
     if name not in known or not blocks:
         can = f"of model, it can change {', '.join(known)}; " if known else ""
         is_fixed = name in FIXED.get(model.get("_target_", ""), ())
-        target = model["encoder"]["_target_"] if known and not is_fixed else model.get("_target_")
+        encoder = model.get("encoder", model)
+        target = encoder["_target_"] if known and not is_fixed else model.get("_target_")
         raise InputError(entry, f"cannot change in {target}", f"{can}freeze and unfreeze work for any model")
     return blocks[0]
 
@@ -236,8 +242,8 @@ def _check_head_size(model: Config, changed: Config, key: str) -> None:
 
     The rotary position embedding and the scale of the attention scores depend on the number of channels per head.
     """
-    before, after = ({**config, **config["encoder"]} for config in (model, changed))
-    if "heads" not in after:
+    before, after = ({**config, **config.get("encoder", {})} for config in (model, changed))
+    if not isinstance(after.get("heads"), int):  # a network of heads has a list
         return
     size = before["hidden_size"] // before["heads"]
     if after["hidden_size"] == size * after["heads"]:

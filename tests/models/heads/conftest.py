@@ -25,7 +25,7 @@ MASKED: dict[str, Any] = {
 }
 PLAIN = {
     "heads": ["recurrent", "kernels"], "window": 1, "dilations": [1, 2], "closed_form": True, "embedding_size": 6,
-    "hidden_size": 8, "convolution": 0, "dropout": 0.4, "feature_dropout": 0.25,
+    "projection_size": 8, "hidden_size": 8, "convolution": 0, "dropout": 0.4, "feature_dropout": 0.25,
 }  # fmt: skip
 ROWS = 40
 

@@ -1,0 +1,59 @@
+"""Changes of the structure of a network of heads in training."""
+
+import copy
+
+import pytest
+import torch
+
+from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, training_rows
+from seqclf.errors import InputError
+from seqclf.models.heads.network import HeadsClassifier
+from seqclf.models.structure.change_network import change_network
+from seqclf.models.structure.options import changed_config
+
+FIELDS = [NUMBER, CATEGORY]
+CONFIG = {
+    "_target_": "seqclf.models.heads.network.HeadsClassifier",
+    **PLAIN,
+    "cell": "lstm",
+    "layers": 1,
+    "residual_layers": 0,
+    "bidirectional": True,
+    "members": 1,
+    "wide": False,
+}
+
+
+@pytest.mark.parametrize("changes", [{"hidden_size": 16}, {"layers": 3}, {"hidden_size": 24, "layers": 2}])
+@torch.inference_mode()
+def test_wider_and_deeper_recurrent_heads_have_the_same_logits(fitted, changes):
+    network = fitted(FIELDS).double()
+    network.heads[0].pooled_norm.mean.normal_()
+    network.heads[0].pooled_norm.variance.uniform_(0.5, 2)
+    (batch,) = training_rows(random_split(FIELDS, rows=9, seed=3)).batches()
+    fields = {name: values.double() if values.is_floating_point() else values for name, values in batch.fields.items()}
+    before = network(fields, batch.lengths, batch.lengths.numpy())
+    config = changed_config(CONFIG, changes, "structure[0]")
+    changed = change_network(copy.deepcopy(network), config, FIELDS, 3, seed=0)
+    assert changed.preserves
+    torch.testing.assert_close(changed.network(fields, batch.lengths, batch.lengths.numpy()), before, rtol=0, atol=1e-6)
+    # What was fitted to the training rows is carried along, and not fitted again.
+    assert changed.network.front.same_as(network.front)
+    assert torch.equal(changed.network.heads[1].weight, network.heads[1].weight)
+
+
+def test_other_sizes_cannot_change():
+    with pytest.raises(InputError, match=r"structure\[0\]\.embedding_size=12: cannot change .* it can change layers"):
+        changed_config(CONFIG, {"embedding_size": 12}, "structure[0]")
+
+
+def test_the_added_units_learn():
+    network = HeadsClassifier(FIELDS, 3, **PLAIN)
+    rows = training_rows(random_split(FIELDS))
+    network.fit_to(rows)
+    changed = change_network(network, changed_config(CONFIG, {"hidden_size": 16}, "s"), FIELDS, 3, seed=0).network
+    (batch,) = rows.batches(max_tokens=10**6)
+    labels = torch.from_numpy(rows.labels[batch.rows])
+    loss = torch.nn.functional.cross_entropy
+    changed.training_loss(batch.fields, batch.lengths, batch.lengths.numpy(), labels, loss).total.backward()
+    assert changed.heads[0].recurrent.forward_layers[0].weight_hh_l0.grad[8:16].abs().max() > 0
