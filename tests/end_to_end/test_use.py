@@ -185,7 +185,7 @@ def test_guarantee_is_carried_by_bundle_export_and_resumed_run(shell, files):
     positives = metrics["validation"]["positive"]["rows"]
     assert metrics["holdout"]["rows"] + metrics["validation"]["rows"] == metrics["data"]["validation"]["used"]
     assert abs(target["rows"] - positives) <= 1, "half of the positive rows are held out, and not scored"
-    assert metrics["validation"]["used_for"] == ["share of the wide path"] and completed.result["independent"]
+    assert metrics["validation"]["used_for"] == [] and completed.result["independent"]
     assert read_manifest(shell.folder / "guaranteed/bundle")["decision"] == decision
     result = shell("evaluate", "bundle=guaranteed/bundle", "data.test=test.parquet", "data.label=fraud").result
     assert result["positive"]["recall"] == metrics["test"]["positive"]["recall"]
@@ -216,7 +216,7 @@ def test_validation_rows_that_selected_the_epoch_are_reported_as_not_independent
     )
     assert (completed.result["split"], completed.result["independent"]) == ("validation", False)
     metrics = json.loads((shell.folder / "without_test/metrics.json").read_text())
-    assert metrics["validation"]["used_for"] == ["epoch", "share of the wide path"]
+    assert metrics["validation"]["used_for"] == ["epoch"]
     for text in (
         completed.stderr,
         *((shell.folder / "without_test" / name).read_text() for name in ("report.html", "bundle/MODEL_CARD.md")),

@@ -52,11 +52,11 @@ class SaveAt(pl.callbacks.Checkpoint):
 @pytest.mark.parametrize(
     ("moments", "settings", "parts"),
     [
-        ([(0, "end"), (1, 2), (2, 1)], {}, {}),
+        ([(0, "end"), (1, 2), (2, 1)], {}, {"optimizer": {"average": 0.9}}),
         ([(1, 1)], {"accumulate_grad_batches": 3}, {"model": {"members": 2}}),
         ([(1, "end")], {}, {"optimizer": {"_target_": "torch.optim.SGD", "momentum": 0.9, "nesterov": True}}),
     ],
-    ids=["adamw", "accumulated gradients of an ensemble", "sgd"],
+    ids=["adamw and an average", "accumulated gradients of an ensemble", "sgd"],
 )
 def test_a_run_resumed_anywhere_in_a_schedule_equals_an_unbroken_one(task, fit, tmp_path, moments, settings, parts):
     save, records, unbroken = SaveAt(tmp_path, moments), [], task(**parts)
