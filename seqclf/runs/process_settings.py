@@ -39,7 +39,7 @@ VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT")
 LOGGERS = ("lightning.pytorch", "lightning.fabric")
 # Multiplications of an operation that are worth a thread; on one core they take 0.4 ms. Where other programs use the
 # cores, an operation on two threads takes 2 to 7 ms longer than on one. On idle cores, two threads would train smaller
-# networks in three quarters of the time, with a quarter more CPU time (docs/log.md).
+# networks in four fifths of the time, with a sixth more CPU time (docs/log.md).
 WORK_PER_THREAD = 2**23
 ONE_TOKEN_AT_A_TIME = (nn.RNNBase, nn.RNNCellBase, RecurrentCell, TreeLSTM)
 

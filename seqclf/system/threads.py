@@ -9,8 +9,9 @@ from pathlib import Path
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # Rounds that a thread of libgomp, PyTorch's OpenMP on Linux, polls before it sleeps. With its default, two trainings on
 # two cores took minutes in place of seconds, because waiting threads hold the cores that others need. Without polling
-# (OMP_WAIT_POLICY=PASSIVE), the steps of a training alone took three times as long. With 20,000 they are as fast.
-SPIN_COUNT = "20000"
+# (OMP_WAIT_POLICY=PASSIVE), the steps of a training alone took three times as long; with 2,000 rounds, an eighth longer
+# than with the default (docs/log.md).
+SPIN_COUNT = "2000"
 OWN_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
