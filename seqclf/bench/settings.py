@@ -26,6 +26,7 @@ from seqclf.config.user_keys import written_keys, written_with
 from seqclf.documents.terminal import show_line
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
+from seqclf.runs.process_settings import set_threads
 from seqclf.training.check_targets import resolve_model
 
 BUILT_IN = "set model=lstm or another model of this package"
@@ -59,8 +60,7 @@ def build_contender(config: BenchConfig, written: Collection[str]) -> Contender:
     device = "cuda" if available and config.device != "cpu" else "cpu"
     if config.precision == "16-mixed" and device == "cpu":
         raise InputError("precision=16-mixed", "needs an NVIDIA device", "set precision=bf16-mixed")
-    if config.runtime.threads:
-        torch.set_num_threads(config.runtime.threads)
+    set_threads(config.runtime)
     # Round denormal numbers to 0, as in training. Computing with denormal numbers is so slow that it would dominate the
     # measured time.
     torch.set_flush_denormal(config.runtime.flush_denormal)

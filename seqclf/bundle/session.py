@@ -19,6 +19,7 @@ from seqclf.config.hints import must_be_one_of
 from seqclf.data.field_spec import FieldSpec, input_axes, input_type
 from seqclf.errors import InputError, first_line
 from seqclf.system.memory_errors import is_out_of_memory
+from seqclf.system.threads import available_cpus
 
 PROVIDER = "CUDAExecutionProvider"
 INSTALL = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
@@ -91,9 +92,9 @@ ONE_TOKEN = np.ones(1, np.int64)  # the array `lengths` of a batch with a single
 
 
 def thread_count(threads: int | None) -> int:
-    """Return the number of CPU threads: `threads`, or all cores of this process if `threads` is None."""
+    """Return the number of CPU threads: `threads`, or all CPUs of this process if `threads` is None."""
     if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return available_cpus()
     if type(threads) is not int or threads < 1:
         raise InputError(f"threads={threads}", "must be a whole number of at least 1, or null")
     return threads

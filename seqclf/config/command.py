@@ -12,6 +12,7 @@ from typing import Any
 
 from seqclf.system import signals
 from seqclf.system.search_path import remove_working_folder
+from seqclf.system.threads import yield_cores
 
 
 def command(
@@ -28,6 +29,7 @@ def command(
 
     def decorate(function: Callable[[Any], Any]) -> Callable[[], None]:
         def entry() -> None:
+            yield_cores()
             search_path = remove_working_folder()
             with signals.ending_command():
                 # The slow imports are inside this block, so that a signal can end the command during an import.

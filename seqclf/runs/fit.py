@@ -14,7 +14,6 @@ from typing import ClassVar
 
 import lightning.pytorch as pl
 import numpy as np
-import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
@@ -34,6 +33,7 @@ from seqclf.runs.length_advice import length_advice
 from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
 from seqclf.runs.mix import fit_wide, mix_wide, path_kinds, save_mixture, without_mixture
 from seqclf.runs.order_ablation import ABLATION, check_one_process, shuffled_contender
+from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import launching_ranks
 from seqclf.runs.refit import Chosen, check_refit, refit_model
 from seqclf.runs.trainer import is_launched_rank, make_task, make_trainer, trainer_error
@@ -139,6 +139,7 @@ def train(
     plain["model"] = task.hparams["model"]  # with what a network takes from the data
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
+    threads = training_threads(config.runtime, task.model, batches)
     check = FiniteCheck(splits) if config.debug.name == "nan" else None
     hooks = Hooks.build(config, run, check, schedule, splits)
     bar = TrainingProgress()
@@ -163,7 +164,7 @@ def train(
     if trainer.is_global_zero:
         model_warnings = _model_warnings(task, config.export, splits, config.runtime.on_padding)
         data_warnings = [*data_warnings, *model_warnings]
-        logger = _open_run(plain, dataset, run, task, trainer)
+        logger = _open_run(plain, dataset, run, task, trainer, threads)
     trainer.loggers = [logger.curves] if logger is not None else []
     failed = True
     try:
@@ -174,7 +175,7 @@ def train(
             trainer.strategy._timeout = timedelta(seconds=timeout_s)
         lost = explained_loss(signs, trainer.global_rank, timeout_s, hooks.resume_advice)
         full = explained_memory(task, batches)
-        with launching_ranks(run), deferred_signals(), shown, lost, full:
+        with launching_ranks(run), deferred_signals(), shown, lost, full, using_threads(threads):
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
@@ -269,14 +270,16 @@ def _shortest(splits: Mapping[str, Split]) -> int:
     return min(int(split.sequences.lengths.min()) for split in splits.values() if len(split.sequences))
 
 
-def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> RunLogger | None:
+def _open_run(
+    config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer, threads: int
+) -> RunLogger | None:
     """Open the logger, clear the folder and print the size of the model. Returns the logger."""
     logger = open_logger(config["logger"], run, config)
     clear_run_folder(config, dataset, run)
     weights = sum(weight.numel() for weight in task.parameters())
     if task.model_text:
         console.print(f"model: {task.model_text}", soft_wrap=True)
-    console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {torch.get_num_threads()}")
+    console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {threads}")
     for line in length_advice(config["model"], config["batching"]["max_sequences"], dataset):
         console.print(line, soft_wrap=True)
     return logger

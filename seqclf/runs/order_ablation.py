@@ -25,6 +25,7 @@ from seqclf.report.model_card import network_kind
 from seqclf.runs.evaluate import set_halting
 from seqclf.runs.hooks import Hooks
 from seqclf.runs.inference import predict_logits
+from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import launching_ranks
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.system import progress
@@ -81,7 +82,8 @@ def _train(config: TrainConfig, dataset: Dataset, folder: Path, trust: Collectio
     bar = TrainingProgress()
     trainer = make_trainer(plain["trainer"], [*hooks.all, bar], folder)
     shown = bar.shown() if config.trainer["enable_progress_bar"] else nullcontext()
-    with launching_ranks(folder), deferred_signals(), shown, explained_memory(task, batches):
+    threads = using_threads(training_threads(config.runtime, task.model, batches))
+    with launching_ranks(folder), deferred_signals(), shown, explained_memory(task, batches), threads:
         trainer.fit(task, datamodule=batches)
     checkpoint = hooks.best.best_model_path or hooks.last.best_model_path
     task = load_task(checkpoint, trust=set(trust)).to(trainer.strategy.root_device)

@@ -15,7 +15,12 @@ from contextlib import contextmanager
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from torch import nn
 
+from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.models.recurrent_cell import RecurrentCell
+from seqclf.models.tree_lstm import TreeLSTM
+from seqclf.system.threads import available_cpus
 from seqclf.training.options import RuntimeOptions
 
 # Warnings of Lightning that do not concern the user.
@@ -29,8 +34,14 @@ IGNORED_WARNINGS = (
     ".*callbacks used to create the checkpoint.*",  # `resume.left_out` names the settings that add these callbacks
     ".*It is recommended to use .*sync_dist=True.*",  # torchmetrics has already synchronised the values
 )
+OWN_THREADS = "OMP_NUM_THREADS"  # users and launchers of ranks set it
 VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT")
 LOGGERS = ("lightning.pytorch", "lightning.fabric")
+# Multiplications of an operation that are worth a thread; on one core they take 0.4 ms. Where other programs use the
+# cores, an operation on two threads takes 2 to 7 ms longer than on one. On idle cores, two threads would train smaller
+# networks in four fifths of the time, with a sixth more CPU time (docs/log.md).
+WORK_PER_THREAD = 2**23
+ONE_TOKEN_AT_A_TIME = (nn.RNNBase, nn.RNNCellBase, RecurrentCell, TreeLSTM)
 
 
 @contextmanager
@@ -84,8 +95,7 @@ def _apply(runtime: RuntimeOptions, seed: int) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     for pattern in IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", pattern)
-    if runtime.threads:
-        torch.set_num_threads(runtime.threads)
+    set_threads(runtime)
     # Backpropagation through 200 or more tokens produces denormal gradients. CPUs are 7 to 10 times slower on denormal
     # numbers.
     torch.set_flush_denormal(runtime.flush_denormal)
@@ -95,3 +105,56 @@ def _apply(runtime: RuntimeOptions, seed: int) -> None:
 def flushes_denormal() -> bool:
     """Return True if this thread rounds denormal numbers to 0. PyTorch can set this state, but cannot read it."""
     return float(torch.tensor(1e-310, dtype=torch.float64) * 0.5) == 0.0
+
+
+def set_threads(runtime: RuntimeOptions) -> None:
+    """Set the number of PyTorch's threads: the user's, or at most the CPUs that this process may use."""
+    if runtime.threads:
+        torch.set_num_threads(runtime.threads)
+    elif OWN_THREADS not in os.environ:
+        torch.set_num_threads(min(torch.get_num_threads(), available_cpus()))
+
+
+def useful_threads(work: float, available: int) -> int:
+    """Return the number of threads that an operation of `work` multiplications gains from, at most `available`.
+
+    >>> useful_threads(32 * 384 * 96, available=2), useful_threads(32 * 2048 * 1024, available=2)
+    (1, 2)
+    """
+    return max(1, min(available, int(work / WORK_PER_THREAD)))
+
+
+def work_of_operation(network: nn.Module, rows: float, tokens: float) -> float:
+    """Return the number of multiplications in the largest operation of a network.
+
+    `rows`: mean number of rows in a batch. `tokens`: mean number of tokens in a batch. A recurrent network multiplies a
+    matrix with the tokens of one position, other networks with all tokens at once.
+    """
+    tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
+    matrices = [weight.numel() for weight in network.parameters() if weight.dim() > 1 and id(weight) not in tables]
+    recurrent = any(isinstance(module, ONE_TOKEN_AT_A_TIME) for module in network.modules())
+    return max(matrices, default=0) * (rows if recurrent else tokens)
+
+
+def training_threads(runtime: RuntimeOptions, network: nn.Module, batches: SequenceDataModule) -> int:
+    """Return the number of threads that train a network on a CPU: the user's, or those that the network gains from.
+
+    The number depends on the config and the data, and on the machine only where it has fewer CPUs.
+    """
+    available = torch.get_num_threads()
+    if runtime.threads or OWN_THREADS in os.environ:
+        return available
+    lengths = batches.splits["train"].sequences.lengths
+    count = max(1, len(batches.train_dataloader()))
+    return useful_threads(work_of_operation(network, len(lengths) / count, int(lengths.sum()) / count), available)
+
+
+@contextmanager
+def using_threads(threads: int) -> Iterator[None]:
+    """Let PyTorch use `threads` threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -31,6 +31,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.refit import Refit
 from seqclf.models.network import as_network
 from seqclf.runs.mix import Mix, WideFit, put_mixture, refit_wide, rung_logits, without_mixture
+from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import launching_ranks
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.system import progress
@@ -197,7 +198,8 @@ def _train(task: SequenceTask, config: TrainConfig, plan: _Plan, folder: Path) -
     watching = NotFiniteSteps(plan.batches.splits, skip=config.runtime.on_nan == "skip")
     trainer = make_trainer(settings, [watching, bar, StopOnSignal(folder / "last.ckpt")], folder)
     shown = bar.shown() if config.trainer["enable_progress_bar"] else nullcontext()
-    with launching_ranks(folder), deferred_signals(), shown, explained_memory(task, plan.batches):
+    threads = using_threads(training_threads(config.runtime, task.model, plan.batches))
+    with launching_ranks(folder), deferred_signals(), shown, explained_memory(task, plan.batches), threads:
         trainer.fit(task, datamodule=plan.batches)
 
 

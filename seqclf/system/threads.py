@@ -1,0 +1,64 @@
+"""CPUs that this process may use, and how the threads of PyTorch wait for each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+# Rounds that a thread of libgomp, PyTorch's OpenMP on Linux, polls before it sleeps. With its default, two trainings on
+# two cores took minutes in place of seconds, because waiting threads hold the cores that others need. Without polling
+# (OMP_WAIT_POLICY=PASSIVE), the steps of a training alone took three times as long; with 2,000 rounds, an eighth longer
+# than with the default (docs/log.md).
+SPIN_COUNT = "2000"
+OWN_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+def yield_cores() -> None:
+    """Let waiting threads of OpenMP sleep soon, unless the user has chosen how they wait.
+
+    Call this function before the import of PyTorch, because libgomp reads the environment when it is loaded.
+    """
+    if not any(name in os.environ for name in OWN_SETTINGS):
+        os.environ["GOMP_SPINCOUNT"] = SPIN_COUNT
+
+
+def available_cpus(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
+    """Return the number of CPUs that this process may use: its CPU affinity, limited by the quota of its containers.
+
+    `cgroups`: folder in which control groups of version 1 or 2 are mounted. `own`: file that names the groups of this
+    process.
+    """
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min([count, *_quotas(cgroups, own)])))
+
+
+def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
+    """Yield the CPU quotas of the control groups of this process and of the groups around them, in CPUs."""
+    for group in _groups(cgroups, own):
+        try:
+            if (group / "cpu.max").is_file():
+                quota, period = (group / "cpu.max").read_text().split()
+            else:
+                quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            if quota != "max" and int(quota) > 0:  # version 1 writes -1 for no quota
+                yield int(quota) / int(period)
+        except (OSError, ValueError, ZeroDivisionError):  # the group is not mounted here, or has no limits
+            continue
+
+
+def _groups(cgroups: Path, own: Path) -> Iterator[Path]:
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # Version 2 has an empty list of controllers and is mounted at the top. Inside a container, the path may be that
+        # of the host, and the limits then stand at the mount point.
+        for mount in [cgroups / controllers, cgroups / "cpu"] if controllers else [cgroups]:
+            group = mount / path.lstrip("/")
+            yield from (level for level in (group, *group.parents) if level.is_relative_to(mount))

@@ -1,0 +1,81 @@
+"""Threads of a training run."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from seqclf.runs import process_settings
+from seqclf.runs.process_settings import (
+    WORK_PER_THREAD,
+    set_threads,
+    training_threads,
+    useful_threads,
+    using_threads,
+    work_of_operation,
+)
+from seqclf.training.options import RuntimeOptions
+
+UNSET = RuntimeOptions(threads=None, flush_denormal=True)
+# 32 batches of 32 rows with 10 tokens each
+BATCHES: Any = SimpleNamespace(
+    splits={"train": SimpleNamespace(sequences=SimpleNamespace(lengths=np.full(1024, 10)))},
+    train_dataloader=lambda: range(32),
+)
+
+
+@pytest.fixture(autouse=True)
+def _four_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_threads_grow_with_the_work_up_to_the_available_ones() -> None:
+    works = [0, WORK_PER_THREAD - 1, 2 * WORK_PER_THREAD - 1, 2 * WORK_PER_THREAD, 3 * WORK_PER_THREAD, 1e15]
+    assert [useful_threads(work, 4) for work in works] == [1, 1, 1, 2, 3, 4]
+    assert useful_threads(1e15, 1) == 1
+
+
+def test_recurrent_networks_multiply_rows_and_others_multiply_tokens() -> None:
+    table = nn.Embedding(100_000, 8)
+    lstm = nn.ModuleList([table, nn.LSTM(8, 16)])
+    assert work_of_operation(lstm, rows=32, tokens=320) == 4 * 16 * 16 * 32
+    assert work_of_operation(nn.ModuleList([table, nn.Linear(8, 16)]), rows=32, tokens=320) == 8 * 16 * 320
+    assert work_of_operation(nn.Module(), rows=32, tokens=320) == 0
+
+
+def test_a_small_network_gets_one_thread_and_a_large_one_several() -> None:
+    assert training_threads(UNSET, nn.LSTM(64, 96), BATCHES) == 1
+    assert training_threads(UNSET, nn.LSTM(512, 512), BATCHES) == 4
+
+
+def test_the_numbers_of_the_user_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = RuntimeOptions(threads=3, flush_denormal=True)
+    set_threads(own)
+    assert training_threads(own, nn.LSTM(64, 96), BATCHES) == torch.get_num_threads() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr(process_settings, "available_cpus", lambda: 1)
+    set_threads(UNSET)
+    assert training_threads(UNSET, nn.LSTM(64, 96), BATCHES) == 3
+
+
+def test_quotas_and_the_program_limit_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_settings, "available_cpus", lambda: 2)
+    set_threads(UNSET)
+    assert training_threads(UNSET, nn.LSTM(512, 512), BATCHES) == 2
+    torch.set_num_threads(1)
+    set_threads(UNSET)
+    assert training_threads(UNSET, nn.LSTM(512, 512), BATCHES) == 1
+
+
+def test_the_threads_before_a_block_return_after_an_error() -> None:
+    with pytest.raises(KeyError), using_threads(2):
+        assert torch.get_num_threads() == 2
+        raise KeyError
+    assert torch.get_num_threads() == 4

@@ -1,0 +1,75 @@
+"""CPUs that a process may use, and how OpenMP waits."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seqclf.system import threads
+from seqclf.system.threads import available_cpus
+
+
+@pytest.fixture(autouse=True)
+def _eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+
+
+def cpus(folder: Path, own: str, files: dict[str, str]) -> int:
+    (folder / "own").write_text(own)
+    for name, text in files.items():
+        (folder / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "groups" / name).write_text(text)
+    return available_cpus(folder / "groups", folder / "own")
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "expected"),
+    [
+        ("0::/a/b\n", {"a/b/cpu.max": "300000 100000\n"}, 3),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "250000 100000\n"}, 2),
+        ("0::/a\n", {"a/cpu.max": "50000 100000\n"}, 1),
+        ("0::/a\n", {"a/cpu.max": "max 100000\n"}, 8),
+        ("0::/a\n", {"a/cpu.max": "9900000 100000\n"}, 8),
+        ("0::/of/the/host\n", {"cpu.max": "400000 100000\n"}, 4),
+        ("0::/a\n", {"a/cpu.max": "nonsense\n"}, 8),
+        (
+            "4:cpu,cpuacct:/a\n",
+            {"cpu,cpuacct/a/cpu.cfs_quota_us": "200000", "cpu,cpuacct/a/cpu.cfs_period_us": "100000"},
+            2,
+        ),
+        ("4:cpuacct,cpu:/x\n", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
+        ("4:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, 8),
+        ("4:cpuset:/a\n", {"cpuset/a/cpu.max": "100000 100000"}, 8),
+        ("", {}, 8),
+    ],
+)
+def test_quotas_limit_the_cpus(tmp_path: Path, own: str, files: dict[str, str], expected: int) -> None:
+    assert cpus(tmp_path, own, files) == expected
+
+
+def test_affinity_limits_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
+    assert cpus(tmp_path, "0::/\n", {"cpu.max": "400000 100000\n"}) == 2
+    assert available_cpus(tmp_path, tmp_path / "missing") == 2
+
+
+COMMAND = """
+import os, sys
+from seqclf.config.command import command
+import seqclf.config.hydra_command as hydra_command
+assert "torch" not in sys.modules
+hydra_command.run_command = lambda *_: print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
+command("train", "")(lambda config: None)()
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [({}, threads.SPIN_COUNT), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
+)
+def test_a_command_lets_waiting_threads_sleep_before_pytorch_is_loaded(own: dict[str, str], expected: str) -> None:
+    plain = {key: value for key, value in os.environ.items() if key not in threads.OWN_SETTINGS}
+    ended = subprocess.run([sys.executable, "-c", COMMAND], env={**plain, **own}, capture_output=True, text=True)
+    assert ended.stdout.split() == [expected, "False"], ended.stderr
