@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqclf.batching.split_rows import SplitRows
 from seqclf.config.targets import build
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
@@ -36,12 +37,34 @@ class Ensemble(SequenceNetwork):
         for member in self.members:
             as_network(member).load_vectors(name, vectors)
 
+    def fit_to(self, rows: SplitRows) -> None:
+        """Fit the first member to the rows. The others take its buffers, because all members have one front end."""
+        first, *others = self.members
+        as_network(first).fit_to(rows)
+        for member in others:
+            for name, buffer in member.named_buffers():
+                buffer.copy_(first.get_buffer(name))
+
+    def frozen_outputs(self, rows: SplitRows) -> Any:
+        """Return the outputs of the first member. Members have the same frozen parts."""
+        return as_network(self.members[0]).frozen_outputs(rows)
+
+    def fit_to_validation(self, rows: SplitRows) -> str | None:
+        texts = [as_network(member).fit_to_validation(rows) for member in self.members]
+        return "; ".join(text for text in texts if text is not None) or None
+
+    def take_from(self, other: Any) -> None:
+        for member, source in zip(self.members, other.members, strict=True):
+            as_network(member).take_from(source)
+
     def independent_parts(self) -> list[nn.Module]:
         return list(self.members)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        logits = torch.stack([member(fields, lengths, host_lengths) for member in self.members])
-        return logits if self.training else vote(logits)
+        if self.training:
+            return torch.stack([member(fields, lengths, host_lengths) for member in self.members])
+        together = as_network(self.members[0]).forward_together(list(self.members), fields, lengths, host_lengths)
+        return vote(torch.stack(together))
 
     def training_loss(
         self,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.batching.training_rows import TrainingRows
+from seqclf.batching.split_rows import SplitRows
 from seqclf.errors import InputError
 from seqclf.models.interface import completed
 from seqclf.models.training_loss import Loss, TrainingLoss
@@ -70,20 +70,30 @@ class SequenceNetwork(nn.Module):
         cost = loss(logits, labels)
         return TrainingLoss(logits, cost, cost)
 
-    def fit_to(self, rows: TrainingRows) -> None:
+    def fit_to(self, rows: SplitRows) -> None:
         """Set buffers by the training rows, such as scales.
 
         `SequenceTask` calls the method once, before the first optimizer step: never after loading a checkpoint, on
         resuming, or after a change of the structure. With several ranks, all get the buffers of the first rank.
         """
 
-    def frozen_outputs(self, rows: TrainingRows) -> Any:
+    def frozen_outputs(self, rows: SplitRows) -> Any:
         """Return what the network computes of the training rows without trained weights, or None.
 
         The result has a method `batch(rows, tokens)`. It returns tensors for row positions (B,) and the number of
         tokens of the padded batch, as a dict that `training_loss` gets in `fields`, beside the fields of the batch.
         """
         return None
+
+    def fit_to_validation(self, rows: SplitRows) -> str | None:
+        """Set buffers by validation rows, after the training. Return a text about them, or None if there are none.
+
+        `rows`: validation rows, without those that a decision holds out.
+        """
+        return None
+
+    def take_from(self, other: Any) -> None:
+        """Take what validation rows have set from another network of the same settings (see `fit_to_validation`)."""
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
         """Initialize the embedding of a field with pretrained vectors.
@@ -99,6 +109,13 @@ class SequenceNetwork(nn.Module):
     def independent_parts(self) -> list[nn.Module]:
         """Return the networks that are trained independently: the members of an ensemble, or only this network."""
         return [self]
+
+    @staticmethod
+    def forward_together(
+        members: Sequence[Any], fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> list[Tensor]:
+        """Return the logits (B, C) of each member of an ensemble. Members that share a part may compute it once."""
+        return [member(fields, lengths, host_lengths) for member in members]
 
     def at_thresholds(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor

@@ -28,6 +28,7 @@ from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
+from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
 from seqclf.runs.length_advice import length_advice
 from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
@@ -200,6 +201,7 @@ def train(
         task = without_mixture(load_task(checkpoint, trust=_trusted_packages(plain))).to(trainer.strategy.root_device)
         if _validates_all_rows(plain["trainer"]):
             check_reloaded(task, trained, batches, hooks.record.validation_losses)
+        fit_to_validation(task, dataset.splits["validation"], Path(checkpoint))
         mix = None
         if wide is not None:
             mix = mix_wide(dataset, batches, task, wide)

@@ -123,6 +123,8 @@ def refit_model(
         plan = _plan(batches, rows, trainer, chosen.step) if has_network else None
         if plan is not None:
             _train(task, config, plan, folder)
+            chosen_task = without_mixture(load_task(chosen.checkpoint, trust=set(trust)))
+            as_network(task.model).take_from(chosen_task.model)
         else:
             task.model = without_mixture(load_task(chosen.checkpoint, trust=set(trust))).model
         task = task.to(trainer.strategy.root_device).eval()

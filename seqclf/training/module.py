@@ -19,7 +19,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
-from seqclf.batching.training_rows import TrainingRows
+from seqclf.batching.split_rows import SplitRows
 from seqclf.config.documentation import default_settings
 from seqclf.config.targets import Config, Trust, arguments_of, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
@@ -201,7 +201,7 @@ class SequenceTask(pl.LightningModule):
         if not isinstance(splits, Mapping) or "train" not in splits:
             return
         weights = class_weights_of(self.loss, len(self.classes))
-        rows = TrainingRows(splits["train"], self.hparams["dataset"].get("digest", ""), weights, self.device)
+        rows = SplitRows(splits["train"], self.hparams["dataset"].get("digest", ""), weights, self.device)
         network = as_network(self.model)
         if not self.is_fitted:
             network.fit_to(rows)

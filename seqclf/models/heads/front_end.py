@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.batching.training_rows import RowBatch, TrainingRows
+from seqclf.batching.split_rows import RowBatch, SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.heads.kernel_bank import PART_TOKENS, KernelBank
 from seqclf.models.heads.pooled_numbers import NumberPool
@@ -187,7 +187,7 @@ class FrontEnd(nn.Module):
         scaled = (statistics - self.statistic_mean) * self.statistic_scale
         return scaled.clamp(-MAX_SCALED_STATISTIC, MAX_SCALED_STATISTIC)
 
-    def fit(self, rows: TrainingRows, seed: int) -> None:
+    def fit(self, rows: SplitRows, seed: int) -> None:
         """Set the biases of the kernels and the scales of all outputs by training rows."""
         if self.bank is not None:
             sampled = [self._views(batch) for batch in self._sample(rows, BANK_ROWS, BANK_TOKENS, seed)]
@@ -203,7 +203,7 @@ class FrontEnd(nn.Module):
             deviation = statistics.std(0, unbiased=False)
             self.statistic_scale.copy_(1 / (deviation + MIN_STATISTIC_DEVIATION))
 
-    def _fit_windows(self, rows: TrainingRows, seed: int) -> None:
+    def _fit_windows(self, rows: SplitRows, seed: int) -> None:
         # With a scale of 0.1, no window is clipped while the scales are not known.
         self.window_mean.zero_()
         self.window_scale.fill_(0.1)
@@ -219,7 +219,7 @@ class FrontEnd(nn.Module):
         self.window_mean.copy_(mean)
         self.window_scale.copy_(1 / (deviation + MIN_WINDOW_DEVIATION))
 
-    def _sample(self, rows: TrainingRows, count: int, tokens: int, seed: int) -> Iterator[RowBatch]:
+    def _sample(self, rows: SplitRows, count: int, tokens: int, seed: int) -> Iterator[RowBatch]:
         return rows.batches(rows.sample(count, tokens, seed))
 
     def _views(self, batch: RowBatch) -> tuple[Tensor, Tensor]:

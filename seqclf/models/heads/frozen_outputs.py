@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqclf.batching.training_rows import TrainingRows
+from seqclf.batching.split_rows import SplitRows
 from seqclf.models.heads.front_end import FrontEnd
 from seqclf.system import progress
 from seqclf.system.atomic_files import scratch_folder
@@ -36,7 +36,7 @@ class FrozenOutputs:
         reads_means: True if a head reads means.
     """
 
-    def __init__(self, front: FrontEnd, rows: TrainingRows, *, reads_windows: bool, reads_means: bool):
+    def __init__(self, front: FrontEnd, rows: SplitRows, *, reads_windows: bool, reads_means: bool):
         self.window = front.window
         self.lengths = -(-rows.lengths // front.window)
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
@@ -53,7 +53,7 @@ class FrozenOutputs:
         """Number of bytes of all arrays."""
         return sum(np.dtype(TYPES[name]).itemsize * int(np.prod(shape)) for name, shape in self.shapes.items())
 
-    def open_or_compute(self, front: FrontEnd, rows: TrainingRows) -> bool:
+    def open_or_compute(self, front: FrontEnd, rows: SplitRows) -> bool:
         """Open the files, or compute the outputs and keep them. Returns False if they take too much space."""
         parent = rows.folder
         if parent is None:
@@ -73,7 +73,7 @@ class FrozenOutputs:
         self._open(folder, "r")
         return True
 
-    def _write(self, front: FrontEnd, rows: TrainingRows, folder: Path) -> None:
+    def _write(self, front: FrontEnd, rows: SplitRows, folder: Path) -> None:
         with scratch_folder(folder.parent, folder.name) as scratch:
             self._open(scratch, "w+")
             self._compute(front, rows)
@@ -91,7 +91,7 @@ class FrozenOutputs:
             for name, shape in self.shapes.items()
         }
 
-    def _compute(self, front: FrontEnd, rows: TrainingRows) -> None:
+    def _compute(self, front: FrontEnd, rows: SplitRows) -> None:
         with progress.stage("computing the frozen part of the network", total=len(rows), unit="rows") as stage:
             for batch in rows.batches():
                 reading = front(batch.fields, batch.lengths)
@@ -114,7 +114,7 @@ class FrozenOutputs:
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
 
-def _key(front: FrontEnd, rows: TrainingRows, shapes: Mapping[str, object]) -> str:
+def _key(front: FrontEnd, rows: SplitRows, shapes: Mapping[str, object]) -> str:
     """Return a hash of the rows, of the buffers of the front end and of the code that computes the outputs."""
     content = hashlib.sha256(repr((VERSION, rows.digest, front.window, front.names, shapes)).encode())
     content.update(np.ascontiguousarray(rows.lengths).tobytes())

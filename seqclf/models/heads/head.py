@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.batching.training_rows import TrainingRows
+from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.heads.front_end import FrontEnd, Reading
 
@@ -49,7 +49,7 @@ class Head(nn.Module):
         """
         raise NotImplementedError
 
-    def fit(self, rows: TrainingRows, means: Tensor, statistics: Tensor) -> None:
+    def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:
         """Set the buffers of the head by training rows. Called once, before the first optimizer step.
 
         Args:

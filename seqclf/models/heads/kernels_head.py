@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.batching.training_rows import TrainingRows
+from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.heads.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head
@@ -68,7 +68,7 @@ class KernelsHead(Head):
         return functional.linear(features, self.weight, self.bias)
 
     @torch.no_grad()
-    def fit(self, rows: TrainingRows, means: Tensor, statistics: Tensor) -> None:
+    def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:
         """Set the scales of the features, and in closed form the weights. See `Head.fit`."""
         if means.shape[1]:
             self.center.copy_(means.mean(0))

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqclf.batching.training_rows import TrainingRows
+from seqclf.batching.split_rows import SplitRows
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count, NonNegative, Seed, ZeroOrMore
 from seqclf.config.targets import arguments_of, locate_subclass
@@ -19,6 +19,7 @@ from seqclf.errors import InputError
 from seqclf.models.heads.front_end import FrontEnd, Reading
 from seqclf.models.heads.frozen_outputs import MEANS, STATISTICS, WINDOWS, FrozenOutputs
 from seqclf.models.heads.head import Head
+from seqclf.models.heads.head_weights import fit_head_weights
 from seqclf.models.heads.kernels_head import KernelsHead
 from seqclf.models.heads.ngrams_head import NgramsHead
 from seqclf.models.heads.recurrent_head import RecurrentHead
@@ -34,6 +35,8 @@ HEADS: dict[str, type[Head]] = {
     "statistics": StatisticsHead,
     "ngrams": NgramsHead,
 }
+# Rows and cells of logits up to which validation rows set the weights of the heads.
+WEIGHTED_ROWS, WEIGHTED_CELLS = 20_000, 10_000_000
 FITTED_MEANS = 4000  # rows that set the scales of the means, if the kernels head is not fitted in closed form
 Auto = Literal["auto"]
 Heads = Auto | Annotated[list[str | dict[str, Any]], Field(min_length=1)]
@@ -129,7 +132,7 @@ class HeadsClassifier(SequenceNetwork):
         if not any(loaded):
             super().load_vectors(name, vectors)
 
-    def fit_to(self, rows: TrainingRows) -> None:
+    def fit_to(self, rows: SplitRows) -> None:
         """Set all that training does not change, by training rows (see `SequenceNetwork.fit_to`)."""
         self.front.fit(rows, self.kernel_seed)
         outputs = self.frozen_outputs(rows)
@@ -142,7 +145,7 @@ class HeadsClassifier(SequenceNetwork):
         for head in self.heads:
             head.fit(rows, means, statistics)  # type: ignore[operator]
 
-    def _means_and_statistics(self, rows: TrainingRows) -> tuple[Tensor, Tensor]:
+    def _means_and_statistics(self, rows: SplitRows) -> tuple[Tensor, Tensor]:
         """Return means (N, M), rounded as in `FrozenOutputs`, and statistics (N, S), of sampled rows if N is large."""
         closed = any(getattr(head, "closed_form", False) for head in self.heads)
         chosen = np.arange(len(rows)) if closed else np.sort(rows.sample(FITTED_MEANS, 2**62, self.kernel_seed))
@@ -155,7 +158,7 @@ class HeadsClassifier(SequenceNetwork):
             statistics[at] = reading.statistics.cpu()
         return means, statistics
 
-    def frozen_outputs(self, rows: TrainingRows) -> FrozenOutputs | None:
+    def frozen_outputs(self, rows: SplitRows) -> FrozenOutputs | None:
         """Return the outputs of the front end for the training rows, None to compute them for each batch."""
         if self.cache is False or not self.front.mean_size:
             return None
@@ -163,21 +166,76 @@ class HeadsClassifier(SequenceNetwork):
         outputs = FrozenOutputs(self.front, rows, **reads)
         return outputs if outputs.open_or_compute(self.front, rows) else None
 
+    @torch.inference_mode()
+    def fit_to_validation(self, rows: SplitRows) -> str | None:
+        """Set the weights of the heads by validation rows (see `SequenceNetwork.fit_to_validation`)."""
+        if len(self.heads) == 1 or not len(rows):
+            return None
+        classes = len(rows.class_weights)
+        chosen = np.sort(rows.sample(max(1, min(WEIGHTED_ROWS, WEIGHTED_CELLS // classes)), 2**62, self.kernel_seed))
+        logits, order = [], []
+        for batch in rows.batches(chosen):
+            of_heads = self.head_logits(batch.fields, batch.lengths, batch.lengths.cpu().numpy())
+            logits.append(torch.stack([part.float() for part in of_heads]).cpu().numpy())
+            order.append(batch.rows)
+        labels = rows.labels[np.concatenate(order)]
+        weights = fit_head_weights(np.concatenate(logits, axis=1), labels, rows.class_weights[labels])
+        self.weights.copy_(torch.from_numpy(weights))
+        parts = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(self.names, weights, strict=True))
+        return f"{parts}, by {len(chosen):,} validation rows"
+
+    def take_from(self, other: HeadsClassifier) -> None:
+        """Take the weights of the heads of another network."""
+        self.weights.copy_(other.weights)
+
     def _reads(self, name: str) -> bool:
         return any(getattr(head, name) for head in self.heads)
 
     def read(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Reading:
         """Return what the front end reads in a batch. `fields` may hold outputs of `FrozenOutputs`."""
         if not self.training:
-            readers = [head for head in self.heads if head.reads_windows]
-            is_one = len(readers) == 1 and isinstance(readers[0], RecurrentHead)
-            return self.front(fields, lengths, readers[0].of_windows if is_one else None)
+            return self.read_together([self], fields, lengths)[0]
         if WINDOWS in fields:
             counts = (lengths + (self.front.window - 1)) // self.front.window
             return Reading(counts, fields[WINDOWS].float(), fields[MEANS].float(), fields[STATISTICS])
         reading = self.front(fields, lengths)
         # Rounded as in `FrozenOutputs`, so that the same weights are trained with and without its files.
         return reading._replace(windows=reading.windows.half().float(), means=reading.means.half().float())
+
+    @staticmethod
+    def read_together(
+        members: Sequence[HeadsClassifier], fields: Mapping[str, Tensor], lengths: Tensor
+    ) -> list[Reading]:
+        """Return the readings of networks with equal front ends, which reads the batch once."""
+        front = members[0].front
+        readers = [head for member in members for head in member.heads if head.reads_windows]
+        if len(readers) != len(members) or not all(isinstance(head, RecurrentHead) for head in readers):
+            return [front(fields, lengths)] * len(members)
+
+        def linear(windows: Tensor, first: int) -> Tensor:
+            return torch.cat([head.of_windows(windows, first) for head in readers], dim=-1)  # type: ignore[operator]
+
+        reading = front(fields, lengths, linear)
+        parts = (
+            reading.windows.tensor_split(len(members), dim=-1)
+            if front.window_size
+            else [reading.windows] * len(members)
+        )
+        return [reading._replace(windows=part) for part in parts]
+
+    @staticmethod
+    def forward_together(
+        members: Sequence[HeadsClassifier],
+        fields: Mapping[str, Tensor],
+        lengths: Tensor,
+        host_lengths: np.ndarray | None,
+    ) -> list[Tensor]:
+        """Return the logits of each member (see `SequenceNetwork.forward_together`)."""
+        readings = HeadsClassifier.read_together(members, fields, lengths)
+        return [
+            member.added([head(fields, lengths, host_lengths, reading) for head in member.heads])
+            for member, reading in zip(members, readings, strict=True)
+        ]
 
     def head_logits(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None

@@ -75,9 +75,7 @@ class RecurrentHead(Head):
         embedded = self.embedding.size if self.embedding is not None else 0
         self.project = nn.Linear(self.inputs + embedded, projection_size)
         self.norm = MaskedNorm(projection_size)
-        self.convolution = (
-            nn.Conv1d(projection_size, projection_size, convolution, bias=False) if convolution else None
-        )
+        self.convolution = nn.Conv1d(projection_size, projection_size, convolution, bias=False) if convolution else None
         self.convolution_norm = MaskedNorm(projection_size) if convolution else None
         self.recurrent = Recurrent(
             projection_size,

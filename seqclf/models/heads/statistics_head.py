@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.batching.training_rows import TrainingRows
+from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.heads.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head
@@ -55,7 +55,7 @@ class StatisticsHead(Head):
             statistics = statistics + NOISE * torch.randn_like(statistics)
         return self.output(self.dropout(self.hidden(self.encoded(statistics)).relu()))
 
-    def fit(self, rows: TrainingRows, means: Tensor, statistics: Tensor) -> None:
+    def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:
         """Set the edges of the bins to quantiles of the training rows. See `Head.fit`."""
         at = np.linspace(0, 1, BINS + 1)
         self.edges.copy_(torch.from_numpy(np.quantile(statistics.cpu().numpy(), at, axis=0).T))

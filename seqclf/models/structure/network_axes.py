@@ -73,7 +73,7 @@ def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Con
 
 
 def continue_heads(old: HeadsClassifier, new: HeadsClassifier) -> Continued:
-    """Return the mapping from a changed network of heads to the old one. Only its recurrent head has sizes to change."""
+    """Return the mapping from a changed network of heads to the old one. Only its recurrent head changes its sizes."""
     axes, preserves = unchanged(old), True
     for index, (before, after) in enumerate(zip(old.heads, new.heads, strict=True)):
         if not isinstance(before, RecurrentHead):

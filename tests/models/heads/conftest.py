@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from seqclf.batching.training_rows import TrainingRows
+from seqclf.batching.split_rows import SplitRows
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 from seqclf.models.heads.network import HeadsClassifier
@@ -58,8 +58,8 @@ def random_split(fields: list[dict[str, Any]], rows: int = ROWS, longest: int = 
     return Split(Ragged(offsets, arrays), labels, pa.array(map(str, range(rows))), np.arange(rows) + 1)
 
 
-def training_rows(split: Split) -> TrainingRows:
-    return TrainingRows(split, "digest", np.ones(3))
+def training_rows(split: Split) -> SplitRows:
+    return SplitRows(split, "digest", np.ones(3))
 
 
 @pytest.fixture(scope="session")

@@ -135,3 +135,20 @@ def test_each_head_learns_from_its_own_loss():
         network.training_loss(batch.fields, batch.lengths, batch.lengths.numpy(), labels, loss).total.backward()
         gradients[len(heads)] = network.heads[0].hidden.weight.grad
     torch.testing.assert_close(gradients[1], gradients[3])
+
+
+def test_validation_rows_weigh_a_head_that_tells_nothing_almost_zero(fitted):
+    network = fitted([NUMBER], heads=["recurrent", "kernels", "statistics"])
+    split = random_split([NUMBER], rows=60, seed=9)
+    labels = np.digitize(split.sequences.lengths, [10, 20])
+    with torch.no_grad():
+        network.heads[0].output.weight.zero_()  # says the same of each row
+        network.heads[0].output.bias.copy_(torch.tensor([3.0, 0.0, -3.0]))
+    rows = training_rows(split._replace(labels=labels))
+    network.fit_to(rows)
+    text = network.fit_to_validation(rows)
+    assert text.startswith("recurrent 0.0") and text.endswith("by 60 validation rows")
+    assert network.weights[1] > 0.2
+    other = fitted([NUMBER], heads=["recurrent", "kernels", "statistics"])
+    other.take_from(network)
+    assert torch.equal(other.weights, network.weights)

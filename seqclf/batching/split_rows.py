@@ -1,4 +1,4 @@
-"""Training rows that a network reads once, before the first optimizer step."""
+"""Rows of a split that a network reads outside of its training steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seqclf.data.storage.store import Split
 
 
 class RowBatch(NamedTuple):
-    """Padded batch of some training rows.
+    """Padded batch of some rows.
 
     `rows`: (B,) positions in the split. `fields`: dict field → (B, T, …). `lengths`: (B,) int64.
     """
@@ -25,11 +25,11 @@ class RowBatch(NamedTuple):
     lengths: Tensor
 
 
-class TrainingRows:
-    """The rows of the training split, for the method `fit_to` of a network.
+class SplitRows:
+    """The rows of a split, for the methods `fit_to` and `fit_to_validation` of a network.
 
     Args:
-        split: Training split with N rows.
+        split: Split with N rows.
         digest: Hash of the data set that the split belongs to.
         class_weights: (C,) weight of each class in the loss.
         device: Device of the tensors of a batch.
