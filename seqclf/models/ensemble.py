@@ -31,6 +31,7 @@ class Ensemble(SequenceNetwork):
     def __init__(self, members: Iterable[nn.Module]):
         super().__init__()
         self.members = nn.ModuleList(members)
+        self.shortening = as_network(self.members[0]).shortening
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
         """Initialize the embedding of the field `name` in every member with pretrained `vectors` (size, D)."""

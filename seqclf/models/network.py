@@ -43,6 +43,9 @@ class SequenceNetwork(nn.Module):
     # `threshold`. A network with `halts` must define `at_thresholds`.
     halts: bool = False
     threshold: float = math.inf
+    # Factor by which the network shortens sequences before most of its work. A training that is limited by its tokens
+    # may then take as many times more steps.
+    shortening: float = 1.0
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C).

@@ -27,6 +27,7 @@ from seqclf.evaluation.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
+from seqclf.models.network import as_network
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
 from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
@@ -134,10 +135,10 @@ def train(
     dataset, held_out = hold_out(dataset, config.decision, rule)
     splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
     batches = SequenceDataModule(splits, config.batching, seed=config.seed)
-    config = resolve_length(config, batches)
+    task = make_task(config.model_dump(), dataset)
+    config = config.model_copy(update={"model": task.hparams["model"]})  # with what a network takes from the data
+    config = resolve_length(config, batches, as_network(task.model).shortening)
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
-    task = make_task(plain, dataset)
-    plain["model"] = task.hparams["model"]  # with what a network takes from the data
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
     threads = training_threads(config.runtime, task.model, batches)

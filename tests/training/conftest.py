@@ -37,6 +37,20 @@ LOSS = {
     "effective_beta": 0.999,
     "label_smoothing": 0.0,
 }
+HEADS = {
+    "_target_": "seqclf.models.heads.network.HeadsClassifier",
+    "heads": ["recurrent", "kernels", "statistics"],
+    "window": 2,
+    "dilations": [1],
+    "closed_form": True,
+    "embedding_size": 6,
+    "projection_size": 6,
+    "hidden_size": 6,
+    "convolution": 3,
+    "dropout": 0.2,
+    "feature_dropout": 0.2,
+    "members": 2,
+}
 OPTIMIZER = {
     "_target_": "torch.optim.AdamW",
     "lr": 0.01,
@@ -67,6 +81,8 @@ def task() -> Callable[..., SequenceTask]:
         torch.manual_seed(seed)
         defaults = {"dataset": DATASET, "model": MODEL, "loss": LOSS, "optimizer": OPTIMIZER}
         settings = {name: {**default, **parts.get(name, {})} for name, default in defaults.items()}
+        if "_target_" in parts.get("model", {}):
+            settings["model"] = parts["model"]
         return SequenceTask(**settings, monitor=monitor, seed=seed)
 
     return make

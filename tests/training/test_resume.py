@@ -3,6 +3,7 @@
 import copy
 import random
 import shutil
+from functools import partial
 
 import lightning.pytorch as pl
 import pytest
@@ -12,6 +13,8 @@ from seqclf.errors import InputError
 from seqclf.training.callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.resume import check_resumable
+
+from .conftest import HEADS
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers",
@@ -81,6 +84,7 @@ def watched(fit, module, checkpoint=None, save=None, **settings):
     "settings",
     [
         {},
+        {"model": HEADS},
         {"accumulate_grad_batches": 2},
         {"val_check_interval": 0.4},
         {"max_epochs": -1, "max_steps": 34},
@@ -92,6 +96,8 @@ def watched(fit, module, checkpoint=None, save=None, **settings):
 )
 def test_a_run_killed_anywhere_and_resumed_equals_an_unbroken_one(task, fit, splits, tmp_path, settings):
     generator = random.Random(str(settings))
+    settings = {**settings}
+    task = partial(task, **({"model": settings.pop("model")} if "model" in settings else {}))
     moments = [(0, "last batch"), (1, "end"), *((epoch, generator.randrange(4)) for epoch in range(3))]
     save, unbroken = SaveAt(tmp_path, [moments[0], *generator.sample(moments[1:], 2)] if settings else moments), task()
     expected = watched(fit, unbroken, save=save, **settings)

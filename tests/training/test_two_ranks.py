@@ -13,6 +13,8 @@ from seqclf.system import signals
 from seqclf.training.callbacks import StopOnSignal, checkpoints
 from seqclf.training.epoch_record import EpochRecord
 
+from .conftest import HEADS
+
 SCORES = ("epoch", "step", "train/loss", "train/recall", "train/accuracy", "validation/loss")
 
 
@@ -27,7 +29,7 @@ class SignalAt(pl.Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def on_rank(rank, port, folder, fit, task):
+def on_rank(rank, port, folder, fit, task, model):
     """Train unbroken, then stopped by a signal to rank 1 and resumed. Writes what was recorded and the weights."""
     variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
@@ -35,7 +37,8 @@ def on_rank(rank, port, folder, fit, task):
     found = {}
 
     def train(name, *more, checkpoint=None):
-        module, record = task(optimizer={"average": 0.9}), EpochRecord(folder / name / "metrics.csv", lambda *_: None)
+        module = task(optimizer={"average": 0.9}, model=model)
+        record = EpochRecord(folder / name / "metrics.csv", lambda *_: None)
         hooks = [record, *checkpoints(folder / name), *more, StopOnSignal(folder / name / "last.ckpt")]
         signals.install()
         try:
@@ -52,12 +55,13 @@ def on_rank(rank, port, folder, fit, task):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_run_stopped_on_one_rank_inside_an_epoch_ends_like_an_unbroken_one(tmp_path, fit, task):
+@pytest.mark.parametrize("model", [{}, HEADS], ids=["recurrent", "heads"])
+def test_a_run_stopped_on_one_rank_inside_an_epoch_ends_like_an_unbroken_one(tmp_path, fit, task, model):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # Forks, because two new processes would spend seconds on imports.
-    multiprocessing.start_processes(on_rank, (port, tmp_path, fit, task), nprocs=2, start_method="fork")
+    multiprocessing.start_processes(on_rank, (port, tmp_path, fit, task, model), nprocs=2, start_method="fork")
     for found in (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)):
         (rows, weights), (resumed_rows, resumed_weights) = found["unbroken"], found["resumed"]
         assert rows[-1]["step"] > found["stopped"] > rows[0]["step"], "inside an epoch"

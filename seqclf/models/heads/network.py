@@ -23,7 +23,7 @@ from seqclf.models.heads.head_weights import fit_head_weights
 from seqclf.models.heads.kernels_head import KernelsHead
 from seqclf.models.heads.ngrams_head import NgramsHead
 from seqclf.models.heads.recurrent_head import RecurrentHead
-from seqclf.models.heads.resolve import AUTO, resolve_settings
+from seqclf.models.heads.resolve import AUTO, NOT_RESOLVED, resolve_settings
 from seqclf.models.heads.statistics_head import StatisticsHead
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import CellName, DropoutShare
@@ -102,11 +102,11 @@ class HeadsClassifier(SequenceNetwork):
     ):
         super().__init__()
         settings = {name: value for name, value in locals().items() if name in arguments_of(type(self)).names}
-        unresolved = [name for name, value in settings.items() if value == AUTO and name != "cache"]
+        unresolved = [name for name, value in settings.items() if value == AUTO and name not in NOT_RESOLVED]
         if unresolved:
             raise InputError(f"model.{unresolved[0]}=auto", "needs the data", "give a number or a list")
         self.fields, self.cache, self.label_smoothing = list(fields), cache, label_smoothing
-        self.kernel_seed = kernel_seed
+        self.kernel_seed, self.shortening = kernel_seed, float(window)
         self.front = FrontEnd(fields, window, dilations, biases, kernel_seed)  # type: ignore[arg-type]
         self.names, built = [], []
         for entry in heads:

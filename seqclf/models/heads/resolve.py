@@ -9,6 +9,7 @@ from seqclf.documents.formatting import enumeration
 from seqclf.models.heads.kernel_bank import OUTPUTS, choose_dilations
 
 AUTO: Literal["auto"] = "auto"
+NOT_RESOLVED = ("cache", "wide")  # settings whose value "auto" stays
 MIN_ORDER = 0.05  # autocorrelation above which numbers have an order; shuffled tokens have about .015
 WINDOWS = 32  # windows of a sequence of median length, as many steps as a recurrent layer learns well
 DILATIONS = 12
@@ -24,8 +25,11 @@ MAX_SIDE, MAX_CELLS = 6000, 250_000_000
 def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return settings of `HeadsClassifier` with values in place of "auto", and a text that explains them.
 
-    `dataset`: see `Dataset.description()`. Values that are not "auto" stay.
+    `dataset`: see `Dataset.description()`. Values that are not "auto" stay. If there is nothing to resolve, the text is
+    empty.
     """
+    if all(value != AUTO for name, value in settings.items() if name not in NOT_RESOLVED):
+        return dict(settings), ""
     fields, sequences = dataset["fields"], dataset["sequences"]
     numbers = [field for field in fields if field["kind"] == "number"]
     vocabularies = [field["size"] for field in fields if field["kind"] in ("category", "bag")]
@@ -50,7 +54,6 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
         features = len(found["dilations"]) * OUTPUTS * found["biases"] + _statistics(fields)
         rows = dataset["rows"]["train"]
         found["closed_form"] = min(rows, features) <= MAX_SIDE and rows * features <= MAX_CELLS
-    found["cache"] = settings["cache"]
     return found, _explanation(found, numbers, vocabularies, order, median, has_masks)
 
 
