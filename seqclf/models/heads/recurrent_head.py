@@ -93,11 +93,10 @@ class RecurrentHead(Head):
         # Masks, sines and other channels that are not standardized get no noise.
         numbers = [field for field in fields if field["kind"] == "number"]
         scaled = [flag for field in numbers for flag in field.get("scaled", [True] * field["width"])]
-        noise = torch.zeros(self.inputs)
-        if front.window == 1 and scaled:
-            noise[-len(scaled) :] = number_noise * torch.tensor(scaled, dtype=torch.float32)
-        self.register_buffer("noise", noise, persistent=False)
-        self.has_noise = bool(front.window == 1 and number_noise and any(scaled))
+        noise = number_noise if front.window == 1 else 0.0
+        # The noise (D,) of the numbers, which are the last channels of a window.
+        self.register_buffer("noise", noise * torch.tensor(scaled, dtype=torch.float32), persistent=False)
+        self.has_noise = bool(noise and any(scaled))
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
         if self.embedding is None or name not in self.embedding.names:
@@ -135,9 +134,10 @@ class RecurrentHead(Head):
         total: Tensor | None = None
         if self.inputs:
             windows = reading.windows
-            if self.training and self.has_noise:
-                windows = windows + self.noise * torch.randn_like(windows)
             total = windows if reading.is_projected else functional.linear(windows, weight[:, : self.inputs])
+            if self.training and self.has_noise:
+                noise = self.noise * torch.randn(*windows.shape[:2], len(self.noise), device=windows.device)
+                total = total + functional.linear(noise, weight[:, self.inputs - len(self.noise) : self.inputs])
         if self.embedding is not None:
             vectors = self.embedding(fields)
             if self.window > 1:

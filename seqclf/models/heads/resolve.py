@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from seqclf.documents.formatting import enumeration
+from seqclf.errors import InputError
 from seqclf.models.heads.kernel_bank import OUTPUTS, choose_dilations
 
 AUTO: Literal["auto"] = "auto"
@@ -30,6 +31,8 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
     """
     if all(value != AUTO for name, value in settings.items() if name not in NOT_RESOLVED):
         return dict(settings), ""
+    if any(field["kind"] == "parents" for field in dataset["fields"]):
+        return _tree_settings(settings), "trees: a Tree-LSTM (model=tree_lstm)"
     fields, sequences = dataset["fields"], dataset["sequences"]
     numbers = [field for field in fields if field["kind"] == "number"]
     vocabularies = [field["size"] for field in fields if field["kind"] in ("category", "bag")]
@@ -47,7 +50,7 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
         has_statistics = bool(numbers) or any(size <= MAX_COUNTED for size in vocabularies)
         found["heads"] = ["recurrent"]
         if has_statistics:
-            found["heads"] += ["kernels"] if found["dilations"] else ["kernels", "statistics"]
+            found["heads"] += ["kernels"] if found["dilations"] else ["linear", "statistics"]
         if any(field["kind"] == "category" for field in fields) and not numbers:
             found["heads"] += ["ngrams"]
     if found["closed_form"] == AUTO:
@@ -55,6 +58,19 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
         rows = dataset["rows"]["train"]
         found["closed_form"] = min(rows, features) <= MAX_SIDE and rows * features <= MAX_CELLS
     return found, _explanation(found, numbers, vocabularies, order, median, has_masks)
+
+
+def _tree_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of model=tree_lstm, with the values that `settings` gives to keys of both models."""
+    for name in ("heads", "window", "dilations", "convolution", "projection_size"):
+        if settings[name] != AUTO:
+            raise InputError(f"model.{name}={settings[name]}", "is not used for trees", "remove it")
+    shared = ("embedding_size", "hidden_size", "dropout", "token_dropout", "members")
+    return {
+        "_target_": "seqclf.models.tree_classifier.TreeClassifier",
+        "encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"},
+        **{name: settings[name] for name in shared if settings.get(name, AUTO) != AUTO},
+    }
 
 
 def _statistics(fields: Any) -> int:
