@@ -58,6 +58,10 @@ class Head(nn.Module):
             statistics: (N, S) float32 scaled statistics.
         """
 
+    def penalty(self) -> Tensor | None:
+        """Return a penalty that training adds to the loss of the head, or None."""
+        return None
+
     def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
         """Initialize the embedding of a field with pretrained `vectors` (size, D). Returns False without such one."""
         return False

@@ -270,6 +270,8 @@ class HeadsClassifier(SequenceNetwork):
             if head.is_trained:
                 even = -part.log_softmax(dim=-1).mean()
                 total = total + (1 - share) * loss(part, labels) + share * even
+                penalty = head.penalty()  # type: ignore[operator]
+                total = total if penalty is None else total + penalty
         added = self.added([part.detach() for part in logits])
         return TrainingLoss(added, loss(added, labels), total)
 

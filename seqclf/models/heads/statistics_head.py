@@ -15,8 +15,12 @@ from seqclf.models.heads.head import Head
 
 BINS = 8
 HIDDEN_SIZE = 64
-NOISE = 0.3  # standard deviation of the noise in training, in deviations of a statistic
+NOISE = 0.1  # standard deviation of the noise in training, in deviations of a statistic
 DROPOUT = 0.5
+# Penalty of the norm of a statistic's weights, times the square root of the number of training rows. It selects the
+# statistics that the class depends on (group lasso, Yuan and Lin 2006). Without it, two statistics that tell a class
+# together drown among forty: average precision on generated tables 0.78, with it 0.87 (docs/log.md).
+SELECTION = 0.7
 MIN_WIDTH = 0.05  # smallest width of a bin, in deviations of a statistic
 
 
@@ -32,10 +36,12 @@ class StatisticsHead(Head):
     """
 
     edges: Tensor
+    selection: Tensor
 
     def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
         super().__init__(front, fields, num_classes)
         self.register_buffer("edges", torch.zeros(front.statistic_size, BINS + 1))
+        self.register_buffer("selection", torch.zeros(()))
         self.hidden = nn.Linear(front.statistic_size * (BINS + 1), HIDDEN_SIZE)
         self.dropout = nn.Dropout(DROPOUT)
         self.output = nn.Linear(HIDDEN_SIZE, num_classes)
@@ -55,7 +61,15 @@ class StatisticsHead(Head):
             statistics = statistics + NOISE * torch.randn_like(statistics)
         return self.output(self.dropout(self.hidden(self.encoded(statistics)).relu()))
 
+    def penalty(self) -> Tensor:
+        """Return the sum of the norms of the weights of each statistic, times a factor."""
+        weights = self.hidden.weight
+        columns = len(self.edges)
+        groups = torch.cat([weights[:, :columns, None], weights[:, columns:].unflatten(1, (columns, BINS))], dim=2)
+        return self.selection * groups.square().sum((0, 2)).clamp(min=1e-12).sqrt().sum()
+
     def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:
-        """Set the edges of the bins to quantiles of the training rows. See `Head.fit`."""
+        """Set the edges of the bins to quantiles of the training rows, and the selection. See `Head.fit`."""
+        self.selection.fill_(SELECTION / len(rows) ** 0.5)
         at = np.linspace(0, 1, BINS + 1)
         self.edges.copy_(torch.from_numpy(np.quantile(statistics.cpu().numpy(), at, axis=0).T))

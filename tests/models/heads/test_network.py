@@ -152,3 +152,33 @@ def test_validation_rows_weigh_a_head_that_tells_nothing_almost_zero(fitted):
     other = fitted([NUMBER], heads=["recurrent", "kernels", "statistics"])
     other.take_from(network)
     assert torch.equal(other.weights, network.weights)
+
+
+def test_the_statistics_head_selects_the_statistics_that_tell_the_class():
+    """A penalty of groups of weights leaves statistics without use at almost no weight."""
+    fields = [{"name": "value", "kind": "number", "width": 6}]
+    random = np.random.default_rng(0)
+    split = random_split(fields, rows=300, longest=12)
+    for values in split.sequences.fields.values():
+        values[:] = random.normal(size=values.shape)
+    levels = random.choice([-1.0, 1.0], (300, 2))
+    row = np.repeat(np.arange(300), split.sequences.lengths)
+    split.sequences.fields["value"][:, :2] += levels[row]
+    rows = training_rows(split._replace(labels=(levels[:, 0] * levels[:, 1] > 0).astype(np.int64)))  # an exclusive or
+    options = {**PLAIN, "dilations": [], "heads": ["statistics"], "label_smoothing": 0.0}
+    torch.manual_seed(0)
+    network = HeadsClassifier(fields, 3, **options)
+    network.fit_to(rows)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3)
+    (batch,) = rows.batches(max_tokens=10**6)
+    labels = torch.from_numpy(rows.labels[batch.rows])
+    for _ in range(400):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy
+        network.training_loss(batch.fields, batch.lengths, batch.lengths.numpy(), labels, loss).total.backward()
+        optimizer.step()
+    head = network.heads[0]
+    weights = torch.cat([head.hidden.weight[:, :37, None], head.hidden.weight[:, 37:].unflatten(1, (37, 8))], dim=2)
+    norms = weights.square().sum((0, 2)).sqrt().detach()
+    others = [number for number in range(36) if number % 6 >= 2]  # statistics of the other channels
+    assert norms[:2].min() > 4 * norms[others].max()  # the means of the first two channels
