@@ -12,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.batching.collate import pad
+from seqclf.batching.split_rows import SplitRows
 from seqclf.bench.workload import Workload
 from seqclf.config.targets import Config, arguments_of, locate
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.models.encoder import reads_trees
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import as_network
+from seqclf.training.check_targets import resolve_for_data
 
 # Modes: ways to compute the same batches. The modes differ in padding, in layout and in compilation.
 
@@ -74,6 +76,8 @@ def has_layouts(model: Config) -> bool:
     >>> has_layouts({"encoder": {"_target_": "seqclf.models.transformer.Transformer"}})
     False
     """
+    if "encoder" not in model:  # a network of heads
+        return False
     return arguments_of(locate(model["encoder"]["_target_"], "model.encoder._target_")).accepts("layout")
 
 
@@ -100,7 +104,12 @@ class ModeTrainer:
         self.pad_to = np.array([workload.max_length]) if mode.static else None  # pad all batches to this length
         torch.manual_seed(contender.seed)
         model = {**contender.model, "layout": mode.layout} if has_layouts(contender.model) else contender.model
+        model, _ = resolve_for_data(model, workload.description)
         self.model = build_classifier(model, workload.fields, len(workload.classes)).to(contender.device)
+        # What does not change in training is computed before it, and not timed.
+        rows = SplitRows(workload.split, workload.name, np.ones(len(workload.classes)), contender.device)
+        as_network(self.model).fit_to(rows)
+        self.frozen_outputs = as_network(self.model).frozen_outputs(rows)
         # Copy the weights, because state_dict() returns references to the weights, and training changes the weights in
         # place.
         self.initial_state = copy.deepcopy(self.model.state_dict())
@@ -126,6 +135,9 @@ class ModeTrainer:
         fields, lengths = pad(self.workload.split.sequences, rows, self.pad_to)
         tensors = {name: torch.from_numpy(values).to(device) for name, values in fields.items()}
         labels = torch.from_numpy(self.workload.split.labels[rows]).to(device)
+        if self.frozen_outputs is not None and self.model.training:
+            outputs = self.frozen_outputs.batch(rows, next(iter(tensors.values())).shape[1])
+            tensors |= {name: values.to(device) for name, values in outputs.items()}
         host_lengths = lengths if self.mode.layout == "packed" else None
         return tensors, torch.from_numpy(lengths).to(device), host_lengths, labels
 

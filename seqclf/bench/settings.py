@@ -26,6 +26,7 @@ from seqclf.config.user_keys import written_keys, written_with
 from seqclf.documents.terminal import show_line
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.heads.network import HeadsClassifier
 from seqclf.runs.process_settings import set_threads
 from seqclf.training.check_targets import resolve_model
 
@@ -89,9 +90,9 @@ def _check_network(model: Mapping[str, Any]) -> None:
     A third-party model might compute different numbers in different modes.
     """
     network = locate(model["_target_"], "model._target_")
-    if is_foreign(model["_target_"]) or not issubclass(network, SequenceClassifier):
+    if is_foreign(model["_target_"]) or not issubclass(network, (SequenceClassifier, HeadsClassifier)):
         raise InputError(f"model._target_={model['_target_']}", "cannot be timed", BUILT_IN)
-    for key, target in targets(model["encoder"], "model.encoder"):
+    for key, target in targets({"encoder": model.get("encoder"), "heads": model.get("heads")}, "model"):
         if is_foreign(target):
             raise InputError(f"{key}={target}", "cannot be timed", BUILT_IN)
 

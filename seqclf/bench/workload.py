@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from seqclf.data.encoding.encoders import input_specs
 from seqclf.data.field_spec import PARENTS, FieldSpec
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.sequence_summary import summarize_sequences
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
@@ -59,6 +60,13 @@ class Workload(NamedTuple):
     fields: list[FieldSpec]
     batches: list[np.ndarray]
     longest_batch: np.ndarray
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What a network may adapt to, as in `Dataset.description()`."""
+        sequences = self.split.sequences
+        summary = summarize_sequences(sequences, self.fields)
+        return {"fields": self.fields, "rows": {"train": len(sequences)}, "sequences": summary}
 
     @property
     def max_length(self) -> int:

@@ -19,6 +19,7 @@ from seqclf.models.pooling import token_mask
 MAX_VALUE = 20.0  # values and statistics are clipped to this
 MAX_SCALED_WINDOW, MAX_SCALED_STATISTIC = 8.0, 5.0  # deviations at which scaled outputs are clipped
 MIN_WINDOW_DEVIATION, MIN_STATISTIC_DEVIATION = 0.02, 0.01
+MIN_BLOCK = 16  # tokens that are summed in single precision
 MAX_COUNTED = 64  # largest vocabulary whose ids are counted
 BANK_ROWS, BANK_TOKENS = 64, 20_000  # sample of training rows that sets the biases of the kernels
 SCALE_ROWS, SCALE_TOKENS = 256, 100_000  # sample of training rows that sets the scales of windows
@@ -116,47 +117,48 @@ class FrontEnd(nn.Module):
 
     def _part(self, values: Tensor, lengths: Tensor, linear: Linear | None) -> tuple[Tensor, Tensor]:
         """Return the windows (B, N, K), or the values of `linear`, and the means (B, M) of `values` (B, D, T)."""
+        count = (values.shape[2] + self.window - 1) // self.window  # N
+        exports = torch.onnx.is_in_onnx_export()
+        # Tokens are summed in blocks from the first token on, so that padding does not change the last bit of a sum.
+        block = self.window if exports else self.window * max(1, MIN_BLOCK // self.window)
+        values = functional.pad(values, (0, block - 1 if exports else -values.shape[2] % block))
         mask = token_mask(lengths, values.shape[2])
-        counts = self._pooled(mask[:, None].float())[:, 0, :, None]  # (B, N, 1) tokens of each window
+        tokens = self._sums(mask[:, None].float(), self.window)[:, 0, :count, None].clamp(min=1)  # (B, N, 1)
         raw = torch.where(mask[:, None], values, 0.0).clamp(-MAX_VALUE, MAX_VALUE)
         blocks, means, first = [], [], 0
         total: Tensor | None = None
 
-        def add(window_sums: Tensor) -> None:
+        def add(sums: Tensor) -> None:
             nonlocal first, total
-            block = window_sums / counts.clamp(min=1)
-            size = block.shape[2]
-            block = self.scaled_windows(block, first)
+            windows = self.scaled_windows(sums[:, :count] / tokens, first)
             if linear is None:
-                blocks.append(block)
+                blocks.append(windows)
             else:
-                part = linear(block, first)
+                part = linear(windows, first)
                 total = part if total is None else total + part
-            first += size
+            first += windows.shape[2]
 
         if self.bank is not None:
-            views = make_views(values, lengths).stacked
-            # Sums in double precision do not depend on the padding, not even in their last bit.
-            exact = torch.float32 if torch.onnx.is_in_onnx_export() else torch.float64
-            for hits in self.bank.hits(views, mask):
-                means.append(torch.stack([part.sum(-1, dtype=exact) for part in hits], dim=1))  # (252, biases, B)
-                add(self._pooled(hits[0]).permute(1, 2, 0))
-        add(self._pooled(raw).transpose(1, 2))
+            for hits in self.bank.hits(make_views(values, lengths).stacked, mask):
+                sums = [
+                    part.sum(-1) if exports else self._sums(part, block).sum(-1, dtype=torch.float64) for part in hits
+                ]
+                means.append(torch.stack(sums, dim=1))  # (252, biases, B)
+                add(self._sums(hits[0], self.window).permute(1, 2, 0))
+        add(self._sums(raw, self.window).transpose(1, 2))
         of_kernels = (torch.cat(means).flatten(0, 1).T / lengths[:, None]).float() if means else raw[:, 0, :0]
         return torch.cat(blocks, dim=2) if total is None else total, of_kernels
 
-    def _pooled(self, values: Tensor) -> Tensor:
-        """Return the sums over the tokens of each window: (…, T) → (…, N)."""
-        if self.window == 1:
-            return values
-        padded = functional.pad(values, (0, self.window - 1))
-        return functional.avg_pool1d(padded, self.window) * self.window
+    @staticmethod
+    def _sums(values: Tensor, size: int) -> Tensor:
+        """Return the sums of each `size` values: (…, T) → (…, T // size)."""
+        return values if size == 1 else functional.avg_pool1d(values, size) * size
 
     def scaled_windows(self, windows: Tensor, first: int) -> Tensor:
         """Return scaled windows (B, N, K') of the channels from `first` on."""
         part = slice(first, first + windows.shape[2])
-        scaled = (windows - self.window_mean[part]) * self.window_scale[part]
-        return scaled.clamp(-MAX_SCALED_WINDOW, MAX_SCALED_WINDOW)
+        scaled = (windows - self.window_mean[part]).mul_(self.window_scale[part])
+        return scaled.clamp_(-MAX_SCALED_WINDOW, MAX_SCALED_WINDOW)
 
     def statistics(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return the statistics (B, S), not scaled.

@@ -23,6 +23,7 @@ MAX_CHANNELS = 9  # channels that one kernel reads at most
 MAX_GROUP_CHANNELS = 32  # channels that the kernels of one dilation read at most; bounds the work for many channels
 SOFTNESS = 0.1  # width of the ramp at a bias, in standard deviations of the outputs
 MIN_DEVIATION = 0.01  # smallest standard deviation of a kernel's outputs; smaller ones are rounding noise
+NEVER = 1e9  # subtracted from outputs at padding
 SAMPLED_POSITIONS = 2048  # positions whose outputs choose the biases
 PART_TOKENS = 2048  # tokens that are convolved at a time, so that the outputs stay in the cache of a CPU
 
@@ -112,24 +113,39 @@ class KernelBank(nn.Module):
             self.taps[group] *= slopes
             self.shifts[group] = 0.5 - slopes * at
 
-    def _unfold(self, views: Tensor, group: int, dilation: int) -> Tensor:
-        """Return the inputs (3, 9 D', B T) of the kernels of a group, with zeros beyond the ends of a row."""
+    def _unfold(self, views: Tensor, group: int, dilation: int, *more: Tensor) -> Tensor:
+        """Return the inputs (3, 9 D' + R, B T) of the kernels of a group, with zeros beyond the ends of a row.
+
+        `more`: R further inputs (B, T), which are the same in all views.
+        """
         if self.selects:
             views = views.index_select(2, self.channels[group])
-        time = views.shape[3]
+        batch, _, width, time = views.shape
         reach = dilation * (TAPS // 2)
-        padded = functional.pad(views, (reach, reach))
-        parts = [padded[..., tap * dilation : tap * dilation + time] for tap in range(TAPS)]
-        return torch.stack(parts, 2).permute(1, 2, 3, 0, 4).flatten(3).flatten(1, 2)
+        padded = functional.pad(views, (reach, reach)).permute(1, 2, 0, 3)  # (3, D', B, T + 2 reach)
+        if torch.onnx.is_in_onnx_export():
+            parts = [padded[..., tap * dilation : tap * dilation + time] for tap in range(TAPS)]
+            parts += [row.expand(VIEWS, 1, batch, time) for row in more]
+            return torch.cat(parts, dim=1).flatten(2)
+        inputs = views.new_empty(VIEWS, TAPS * width + len(more), batch, time)
+        for tap in range(TAPS):
+            inputs[:, tap * width : (tap + 1) * width] = padded[..., tap * dilation : tap * dilation + time]
+        for index, row in enumerate(more):
+            inputs[:, TAPS * width + index] = row
+        return inputs.flatten(2)
 
     def hits(self, views: Tensor, mask: Tensor) -> Iterator[list[Tensor]]:
         """Yield for each group the soft hits (252, B, T) of each bias, 0 at padding. See `fit` for the arguments."""
         batch, time = views.shape[0], views.shape[3]
-        inside = mask.float()
+        # The products add the first bias, and what is far below it at padding.
+        ones, padding = torch.ones_like(views[:, 0, 0]), torch.where(mask, 0.0, 1.0)
         for group, dilation in enumerate(self.dilations):
-            outputs = torch.bmm(self.taps[group], self._unfold(views, group, dilation))
             shifts = self.shifts[group]
+            first = shifts[..., :1]
+            weights = torch.cat([self.taps[group], first, torch.full_like(first, -NEVER)], dim=-1)
+            outputs = torch.bmm(weights, self._unfold(views, group, dilation, ones, padding)).view(OUTPUTS, batch, time)
+            away = (shifts - first).view(OUTPUTS, self.biases, 1, 1)
             yield [
-                (outputs + shifts[..., bias : bias + 1]).clamp(0, 1).reshape(OUTPUTS, batch, time) * inside
+                outputs.clamp(0, 1) if bias == 0 else (outputs + away[:, bias]).clamp(0, 1)
                 for bias in range(self.biases)
             ]
