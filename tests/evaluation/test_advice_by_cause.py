@@ -20,7 +20,7 @@ from seqclf.runs import evaluate
 pytestmark = pytest.mark.slow
 COMMON = [
     *("logger=none", "export=false", "trainer.accelerator=cpu", "runtime.threads=1"),
-    *("model.hidden_size=24", "model.embedding_size=8", "model.wide=false", "trainer.max_epochs=30"),
+    *("model.hidden_size=24", "model.embedding_size=8", "trainer.max_epochs=30"),
 ]
 SAME_LAW = np.random.default_rng(5).normal(size=300)  # weight of each token in `bag`
 
@@ -124,12 +124,7 @@ SETS = {
         "model.dropout=0.25",
         is_followed=True, options={"noise": 0.15, "symbols": 9},
     ),
-    "votes of tokens": Planted(
-        Cause.SIMPLER_MODEL, bag, 400, ["patience=4", TOKENS], "model.wide=true", is_followed=True
-    ),
-    "votes of tokens, with a wide path": Planted(
-        Cause.SIMPLER_MODEL, bag, 400, ["patience=4", "model.wide=true", TOKENS]
-    ),
+    "votes of tokens": Planted(Cause.SIMPLER_MODEL, bag, 400, ["patience=4", TOKENS], is_followed=True),
     "other groups in test": Planted(
         Cause.SHARED_GROUPS, by_group, 700,
         ["data.group=who", TOKENS, "trainer.max_epochs=10", "baseline=false"], "data.split.by=group",

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-
 from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, training_rows
+
 from seqclf.errors import InputError
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.structure.change_network import change_network
@@ -20,7 +20,6 @@ CONFIG = {
     "residual_layers": 0,
     "bidirectional": True,
     "members": 1,
-    "wide": False,
 }
 
 
