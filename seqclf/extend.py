@@ -8,7 +8,6 @@
 - Stages of a network in the command `walkthrough`: the class is `Stage`. The content of a stage is `TokenVectors`,
   `TokenScores`, `TokenPairs`, `TreeLevels` or `RowVectors`. `Part` gives a name to some channels. `varying_channels`
   selects the channels to show.
-- Wide paths: the base class is `FeaturePath`, or `WidePath` for a head of your own. `fit` returns a `FittedPath`.
 - Losses: `RowLoss` is the base class.
 - Field kinds: the base class is `NumberColumn`, `ListEncoder`, `RunningTextEncoder` or `FieldEncoder`. This module also
   has the classes for the options, specs, columns, checks and token removals of a field kind. `check_encoders` tests a
@@ -109,9 +108,6 @@ if TYPE_CHECKING:
     from seqclf.walkthrough.stages import TokenVectors as TokenVectors
     from seqclf.walkthrough.stages import TreeLevels as TreeLevels
     from seqclf.walkthrough.stages import varying_channels as varying_channels
-    from seqclf.wide.feature_path import FeaturePath as FeaturePath
-    from seqclf.wide.path import FittedPath as FittedPath
-    from seqclf.wide.path import WidePath as WidePath
 
 _NAMES = {
     "config.argument_types": "TargetOf",
@@ -148,8 +144,6 @@ _NAMES = {
     "training.losses": "RowLoss",
     "training.structure_schedule": "StructureSchedule",
     "walkthrough.stages": "Part RowVectors Stage TokenPairs TokenScores TokenVectors TreeLevels varying_channels",
-    "wide.feature_path": "FeaturePath",
-    "wide.path": "FittedPath WidePath",
 }
 _INNER = {"write_transactions": "write"}  # dict public name → name in its module, if different
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -16,15 +16,12 @@ ROOT = Path(__file__).parents[1]
 TREE = ast.parse(Path(extend.__file__).read_text(encoding="utf-8"))
 TRAINING = {
     "CellEncoder",
-    "FeaturePath",
     "FiniteCheck",
-    "FittedPath",
     "RecurrentCell",
     "RowLoss",
     "SequenceEncoder",
     "SequenceNetwork",
     "StructureSchedule",
-    "WidePath",
     "sort_nodes",
     "write_bundle",
 }

@@ -22,7 +22,6 @@ ROOMS = [
         "batching",
         "models",
         "evaluation",
-        "wide",
         "survey",
     ),
     *("bundle", "report", "training", "runs", "command_options", "bench", "search", "walkthrough", "api", "extend"),

@@ -1,6 +1,6 @@
-"""Compare the default command with simple models: order-blind, wide path, network and mix on the same test rows.
+"""Compare the network of the default command with simple models on the same test rows.
 
-    python scripts/benchmarks/ladder.py [--sets markov waves …] [--seeds 0 1] [--aeon PYTHON] [model.wide=false …]
+    python scripts/benchmarks/ladder.py [--sets markov waves …] [--seeds 0 1] [--aeon PYTHON] [model=gru …]
     python scripts/benchmarks/ladder.py --sets trec names sms_spam hdfs signals/eye … --data FOLDER
 
 Generated sets need no files. Each of the others is a folder of FOLDER: those of conf/experiment with their experiments,
@@ -39,7 +39,7 @@ sys.path[:0] = [str(Path(__file__).parent)]
 import waveforms  # noqa: E402
 
 AEON_WORKER = Path(__file__).parent / "peer_frameworks" / "minirocket.py"
-RUNGS = ("order-blind", "wide", "network", "mix")
+RUNGS = ("order-blind", "network")
 QUIET = ("logger=none", "export=false", "trainer.enable_progress_bar=false", "trainer.accelerator=cpu")
 LETTERS = 12
 SPLITS = {"train": 600, "validation": 200, "test": 1000}
@@ -216,7 +216,7 @@ def minirocket(dataset: Dataset, python: str, folder: Path) -> float:
 
 
 def measure(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Train on a set. Return the scores of rungs and rival, the share of the wide path, and the CPU seconds."""
+    """Train on a set. Return the scores of rungs and rival, and the CPU seconds."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         overrides = [*overrides_of(name, seed, folder, options.data), f"data.cache_dir={folder}/cache", f"seed={seed}"]
@@ -240,11 +240,8 @@ def measure(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
             rival = ngrams(dataset)
     key = "accuracy" if dataset.positive is None else "value"
     rungs = {rung["name"]: rung[key] for rung in metrics.get("ladder") or []}
-    share = (metrics.get("mix") or {}).get("share")
-    if share in (0, 1):  # the model is one of the two alone, and the ladder has no other mixture
-        rungs["mix"] = rungs["wide" if share else "network"]
     scores = {rung: rungs.get(rung) for rung in RUNGS}
-    return {"set": name, "seed": seed, **scores, "rival": rival, "share": share, "cpu_s": round(seconds, 1)}
+    return {"set": name, "seed": seed, **scores, "rival": rival, "cpu_s": round(seconds, 1)}
 
 
 def _cpu_seconds() -> float:
@@ -254,13 +251,11 @@ def _cpu_seconds() -> float:
 
 
 def table_row(results: list[dict[str, Any]]) -> str:
-    """Return a row of the Markdown table: means over the seeds, and the range of the shares."""
+    """Return a row of the Markdown table: means over the seeds."""
     cells = [results[0]["set"]]
     for key in (*RUNGS, "rival"):
         values = [result[key] for result in results]
         cells.append("-" if any(value is None for value in values) else f"{mean(values):.3f}")
-    shares = [result["share"] for result in results if result["share"] is not None]
-    cells.append(f"{min(shares):.1f} to {max(shares):.1f}" if shares else "-")
     return f"| {' | '.join(cells)} | {mean(result['cpu_s'] for result in results):.0f} |"
 
 
@@ -272,9 +267,7 @@ def main() -> None:
     parser.add_argument("--aeon", help="Python of an environment with aeon")
     parser.add_argument("overrides", nargs="*", help="of seqclf.train")
     options = parser.parse_intermixed_args()
-    print(
-        f"| {' | '.join(['set', *RUNGS, 'rival', 'share of the wide path', 'CPU s'])} |\n|{'---|' * (len(RUNGS) + 4)}"
-    )
+    print(f"| {' | '.join(['set', *RUNGS, 'rival', 'CPU s'])} |\n|{'---|' * (len(RUNGS) + 3)}")
     found = []
     for name in options.sets:
         results = [measure(name, seed, options) for seed in options.seeds]

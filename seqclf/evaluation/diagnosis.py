@@ -12,7 +12,7 @@ the network. `tests/evaluation/test_advice_by_cause.py` trains on generated rows
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -21,7 +21,6 @@ from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.evaluation.alarms import LOW_RECALL, is_unbalanced
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.intervals import Interval
-from seqclf.evaluation.ladder import NETWORK, WIDE, Rung
 from seqclf.evaluation.metrics import ConfusionMetrics, metric_title
 from seqclf.evaluation.results import SplitMetrics
 
@@ -78,34 +77,14 @@ class Score(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Scores of one model on training and validation rows.
-
-    `with_dropout`: True if the score on training rows is the mean over an epoch with dropout. It is then a lower bound,
-    which can show overfitting but not underfitting.
-    """
+    """Scores of one model on training and validation rows."""
 
     train: Score
     validation: Score
-    with_dropout: bool = False
 
     @classmethod
-    def of(cls, splits: Mapping[str, SplitMetrics], best: Mapping[str, Any] | None, share: float = 0.0) -> Fit | None:
-        """Return the fit of the trained network, or None if it is unknown.
-
-        `splits`: metrics of the exported model. `best`: row of the exported epoch in metrics.csv. `share`: share of the
-        wide paths in the exported model. The scores of a mixture say nothing about its network, because the wide paths
-        were fitted to the training rows too. The record of the training, which has the network alone, is used instead.
-        """
-        if share:
-            if best is None or not {"train/recall", "validation/recall"} <= best.keys():
-                return None
-            train, validation = (Score("recall", float(best[f"{split}/recall"])) for split in ("train", "validation"))
-            intervals = splits["validation"].intervals
-            known = None if intervals is None else intervals.recall
-            if known is not None:  # the network has other hits than the mixture, on equally many rows
-                half = (known[1] - known[0]) / 2
-                validation = validation._replace(interval=(validation.value - half, validation.value + half))
-            return cls(train, validation, with_dropout=True)
+    def of(cls, splits: Mapping[str, SplitMetrics]) -> Fit | None:
+        """Return the fit of a model from its metrics, or None if it is unknown."""
         scores = [Score.of(splits[split]) if split in splits else None for split in ("train", "validation")]
         return None if scores[0] is None or scores[1] is None else cls(scores[0], scores[1])
 
@@ -122,7 +101,7 @@ class Fit(NamedTuple):
     @property
     def is_underfitted(self) -> bool:
         """True if most of the error is made on the training rows too."""
-        return not self.with_dropout and self.fit_error > MIN_FIT_ERROR and self.fit_error >= self.gap
+        return self.fit_error > MIN_FIT_ERROR and self.fit_error >= self.gap
 
     @property
     def is_overfitted(self) -> bool:
@@ -133,8 +112,7 @@ class Fit(NamedTuple):
 
     def __str__(self) -> str:
         values = f"{self.train.value:.3f} on train, {self.validation.value:.3f} on validation"
-        of_network = " of the network while it trained, with dropout," if self.with_dropout else ""
-        return f"{metric_title(self.train.metric)}{of_network} {values}"
+        return f"{metric_title(self.train.metric)} {values}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +121,8 @@ class Facts:
 
     `settings`: config of the run as a dict of plain values. `epochs`: number of epochs that were trained. `best_epoch`:
     number of the exported epoch, counted from 0. `steps`: number of optimizer steps of all epochs. `ranks`: number of
-    processes that trained. `fit`: scores on training and validation rows. `splits`: dict split →
-    metrics of the exported model. `leaks`: counts of rows that the splits share. `ladder`: rungs of the ladder.
-    `share`: share of the wide paths, None if they were not tried. `has_numbers`: True if a field is numeric.
+    processes that trained. `fit`: scores on training and validation rows. `splits`: dict split → metrics of the
+    exported model. `leaks`: counts of rows that the splits share. `has_numbers`: True if a field is numeric.
     `signal_length`: mean number of tokens of a training row if all fields are numeric, else 0.
     """
 
@@ -157,8 +134,6 @@ class Facts:
     fit: Fit | None = None
     splits: Mapping[str, SplitMetrics] = field(default_factory=dict)
     leaks: LeakReport | None = None
-    ladder: tuple[Rung, ...] = ()
-    share: float | None = None
     has_numbers: bool = False
     signal_length: float = 0.0
 
@@ -185,21 +160,12 @@ class Facts:
             return self.is_short
         is_cut = (self.epochs or 0) < MIN_EPOCHS
         smallest = MIN_GAP if is_cut else MIN_FIT_ERROR
-        return (is_cut or not self.fit.with_dropout) and self.fit.fit_error > max(smallest, self.fit.gap)
+        return self.fit.fit_error > max(smallest, self.fit.gap)
 
     @property
     def halts(self) -> bool:
-        """True for a network that stops reading early, which has neither members nor wide paths."""
+        """True for a network that stops reading early, which has no members."""
         return "earliness" in self.block("model")
-
-    @property
-    def wins_of_simpler(self) -> MetricComparison | None:
-        """Comparison of the network with the wide paths, if these are better by more than chance."""
-        names = [rung.name for rung in self.ladder]
-        if WIDE not in names or NETWORK not in names:
-            return None
-        gain = self.ladder[names.index(NETWORK)].gain
-        return gain[0] if gain and gain[0].is_worse else None
 
 
 @dataclass(frozen=True)
@@ -229,14 +195,13 @@ def diagnose(
         recall = judged.recall_by_class[lost]
         return Diagnosis(Cause.LOST_CLASS, f"recall of {lost} {recall:.3f}, accuracy {judged.accuracy:.3f}", overrides)
     fit = facts.fit
-    beaten = facts.wins_of_simpler or (compared if compared is not None and compared.is_worse else None)
-    # After a training of the default length, the wide path comes before more epochs, because it takes seconds.
-    is_undecided = beaten is not None and (facts.epochs or 0) >= MIN_EPOCHS
-    if facts.is_unfinished and not is_undecided and (is_troubled or fit is not None):
+    if facts.is_unfinished and (is_troubled or fit is not None):
         return Diagnosis(Cause.FEW_STEPS, "" if fit is None else str(fit), tuple(_capacity(facts)))
-    if beaten is not None:
-        evidence = f"{metric_title(beaten.metric)} {beaten.baseline:.3f} against {beaten.model:.3f}"
-        return Diagnosis(Cause.SIMPLER_MODEL, evidence, tuple(_against_simpler(facts)))
+    if compared is not None and compared.is_worse:
+        evidence = f"{metric_title(compared.metric)} {compared.baseline:.3f} against {compared.model:.3f}"
+        is_overfitted = fit is not None and fit.gap > fit.fit_error
+        untried = _regularisation(facts) if is_overfitted else _capacity(facts)
+        return Diagnosis(Cause.SIMPLER_MODEL, evidence, tuple(untried))
     if fit is None:
         return Diagnosis(Cause.UNDERFITTING if is_troubled else Cause.NONE, "", tuple(_capacity(facts)) * is_troubled)
     if fit.is_overfitted or (is_troubled and fit.gap > fit.fit_error):
@@ -304,20 +269,6 @@ def _shared_groups(facts: Facts, judged: SplitMetrics) -> str | None:
     return f"accuracy {validation.accuracy:.3f} on validation, which shares groups, {judged.accuracy:.3f} on {last}"
 
 
-def _against_simpler(facts: Facts) -> Iterator[str]:
-    """Yield overrides for a network that a simpler model beats: the wide path, then overrides by the larger error."""
-    if facts.share:
-        return  # the wide paths decide already
-    wide, fit = _wide(facts), facts.fit
-    others = _regularisation(facts) if fit is not None and fit.gap > fit.fit_error else _capacity(facts)
-    yield from (*wide, *(override for override in others if override not in wide))
-
-
-def _wide(facts: Facts) -> Sequence[str]:
-    is_untried = facts.share is None and facts.block("model").get("wide") is False and not facts.halts
-    return ["model.wide=true"] if is_untried else []
-
-
 def _capacity(facts: Facts) -> Iterator[str]:
     """Yield untried overrides for a network that does not fit its training rows."""
     model, optimizer = facts.block("model"), facts.block("optimizer")
@@ -360,7 +311,6 @@ def _regularisation(facts: Facts) -> Iterator[str]:
         yield REFIT
     if model.get("members") == 1 and not facts.halts:
         yield f"model.members={MEMBERS}"
-    yield from _wide(facts)
 
 
 def _target(block: Mapping[str, Any], default: str = "") -> str:

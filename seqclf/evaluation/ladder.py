@@ -18,8 +18,7 @@ from seqclf.evaluation.comparison import MetricComparison, RowPredictions, compa
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
 from seqclf.system.json_result import JsonResult
 
-ORDER_BLIND, SHUFFLED, WIDE, NETWORK, MIX = "order-blind", "shuffled tokens", "wide", "network", "mix"
-RUNGS = (ORDER_BLIND, SHUFFLED, WIDE, NETWORK, MIX)  # names of rungs, from the lowest to the highest
+ORDER_BLIND, SHUFFLED, NETWORK = "order-blind", "shuffled tokens", "network"  # names of rungs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -153,8 +153,7 @@ def _steps(
     yield from (_raise_threshold(guarantee, training) for guarantee in decision.targets if guarantee.label in useless)
     if baseline is not None and baseline.comparison and not baseline.comparison[0].is_better:
         sampled = Sampled.of(baseline.rows, metrics.groups)
-        has_network = training.share is None or training.share < 1
-        yield from _steps_to_beat(baseline.comparison[0], sampled, metrics, split, diagnosis, has_network=has_network)
+        yield from _steps_to_beat(baseline.comparison[0], sampled, metrics, split, diagnosis)
     if metrics.alarms:
         yield (
             f"look at the rows of {training.rows_file} that are wrong with the highest probability: do the labels "
@@ -174,30 +173,17 @@ def _steps(
             "decision.min_recall=0.8", f"which guarantees a recall of {positive.label} and sets the threshold"
         )
     bundle = training.bundle if training.bundle and PLAIN_PATH.fullmatch(training.bundle) else "BUNDLE"
-    is_wide = diagnosis.cause is Cause.SIMPLER_MODEL and training.share
-    more = f"; its wide path is better than its network ({diagnosis.evidence})" if is_wide else ""
-    yield f"use it with {PREDICT.format(bundle=bundle)}{more}"
+    yield f"use it with {PREDICT.format(bundle=bundle)}"
 
 
 def _steps_to_beat(
-    compared: MetricComparison,
-    sampled: Sampled,
-    metrics: SplitMetrics,
-    split: str,
-    diagnosis: Diagnosis,
-    *,
-    has_network: bool,
+    compared: MetricComparison, sampled: Sampled, metrics: SplitMetrics, split: str, diagnosis: Diagnosis
 ) -> Iterator[str]:
-    """Yield recommended steps for a model that is not shown to beat the baseline on a split.
-
-    `has_network`: whether the model is more than its wide path.
-    """
+    """Yield recommended steps for a model that is not shown to beat the baseline on a split."""
     # If the model is better, more rows can show this. If the model is not better, more rows for evaluation do not
     # improve it.
     if diagnosis.cause is Cause.SIMPLER_MODEL:
         yield from _tries(diagnosis, split)
-        if not has_network and not compared.is_worse:
-            yield f"use it if a simple model is enough: it holds no network{_because(diagnosis)}."
         yield f"use the simpler model if it is enough{_because(diagnosis)}."
     learns = compared.difference <= 0 and compared.can_be_shown
     if (diagnosis.cause is Cause.FEW_STEPS or learns) and compared.model < 1:

@@ -13,7 +13,7 @@ class Refit(JsonResult):
 
     `rows`: number of training rows. `epochs`: number of passes over them, as many as the chosen model had.
     `steps`: number of optimizer steps. `chosen_step`: optimizer step of the first training whose model was chosen by
-    validation. `seconds`: time of the second training and of its wide paths.
+    validation. `seconds`: time of the second training.
     """
 
     rows: int

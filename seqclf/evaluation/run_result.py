@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,7 +12,6 @@ from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
 from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS
 from seqclf.evaluation.calibration import Calibration
-from seqclf.evaluation.choose_share import ShareChoice
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_key
@@ -20,7 +19,6 @@ from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.target_results import BROKEN
-from seqclf.evaluation.terms import Term
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -69,8 +67,7 @@ class RunResult:
     evaluated checkpoint. `halting`: accuracy against tokens read, for a network that may halt before the end of a
     sequence. `refit`: the second training on train and validation, None if there was none. `padding_error`: largest
     change of a logit of the trained network with padding, None for a network that ignores padding (see the function
-    `padding_error`). `terms`: dict label → features that speak for it, the strongest first, for a model with a wide
-    path of n-grams or statistics.
+    `padding_error`).
 
     `ladder`: models on the same rows, from the lowest rung to the highest; empty if there is only one model.
     """
@@ -87,10 +84,8 @@ class RunResult:
     holdout_rows: int = 0
     trained_steps: int | None = None
     halting: TokensCurve | None = None
-    mix: ShareChoice | None = None
     refit: Refit | None = None
     padding_error: float | None = None
-    terms: Mapping[str, Sequence[Term]] = field(default_factory=dict)
 
     @property
     def split(self) -> str:
@@ -153,8 +148,6 @@ class RunResult:
             "next": self.next_step,
             "decision": self.decision,
             "halting": self.halting,
-            "mix": self.mix,
-            "terms": {label: [term.to_dict() for term in terms] for label, terms in self.terms.items()} or None,
             "refit": self.refit,
             "padding_error": self.padding_error,
             "calibration": self.calibration,
@@ -193,10 +186,8 @@ class RunResult:
                 holdout_rows=state.get("holdout", {"rows": 0})["rows"],
                 trained_steps=state.get("step"),
                 halting=part("halting", TokensCurve.from_manifest),
-                mix=part("mix", ShareChoice.from_dict),
                 refit=part("refit", Refit.from_dict),
                 padding_error=state.get("padding_error"),
-                terms={label: [Term.from_dict(term) for term in of] for label, of in state.get("terms", {}).items()},
             )
         # The file may be edited or of another version, so any key may be missing or have another type.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -14,7 +14,7 @@ from seqclf.config.hints import must_be_one_of
 from seqclf.config.options import Count
 from seqclf.errors import RefusedValueError
 
-RUN_SETTINGS = ("members", "wide")  # keys of the block `model` that no network takes
+RUN_SETTINGS = ("members",)  # keys of the block `model` that no network takes
 POOLINGS = ("last", "mean", "max", "attention")
 
 
@@ -43,7 +43,6 @@ DropoutShare = Annotated[float, Field(ge=0, le=0.999)]
 FieldName = Annotated[str, BeforeValidator(check_field_name)]
 FeedForwardName = Literal["gelu", "swiglu"]
 Layout = Literal["auto", "padded", "packed"]
-WideNames = Literal["auto"] | bool | Annotated[list[str], Field(min_length=1)]
 PoolingNames = Annotated[str, AfterValidator(check_pooling)]
 
 
@@ -54,12 +53,11 @@ class NetworkArguments(TypedDict, total=False):
 
     _target_: Required[str]
     members: Count
-    wide: WideNames
 
 
 def with_run_settings(model: Any) -> Any:
-    """Add the default values of `members` and `wide`, which are settings of the run and not arguments of a network."""
-    return {**model, "members": model.get("members", 1), "wide": model.get("wide", "auto")}
+    """Add the default value of `members`, which is a setting of the run and not an argument of a network."""
+    return {**model, "members": model.get("members", 1)}
 
 
 ModelArguments = Annotated[NetworkArguments, AfterValidator(with_run_settings)]

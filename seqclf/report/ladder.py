@@ -9,22 +9,12 @@ from seqclf.documents.blocks import Block, Table, Text
 from seqclf.documents.formatting import NO_VALUE, score
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.intervals import SIGNED, interval_text
-from seqclf.evaluation.ladder import MIX, NETWORK, ORDER_BLIND, SHUFFLED, WIDE, Rung
+from seqclf.evaluation.ladder import NETWORK, ORDER_BLIND, SHUFFLED, Rung
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.run_result import RunResult
 
-SUBJECTS = {
-    SHUFFLED: "The same model trained on shuffled tokens",
-    WIDE: "The wide path",
-    NETWORK: "The network",
-    MIX: "The mix",
-}
-OBJECTS = {
-    ORDER_BLIND: "what ignores the order",
-    SHUFFLED: "the same model trained on shuffled tokens",
-    WIDE: "the wide path",
-    NETWORK: "the network",
-}
+SUBJECTS = {SHUFFLED: "The same model trained on shuffled tokens", NETWORK: "The network"}
+OBJECTS = {ORDER_BLIND: "what ignores the order", SHUFFLED: "the same model trained on shuffled tokens"}
 TABLE_METRICS = ("accuracy", "recall", "loss")
 
 

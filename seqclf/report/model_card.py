@@ -10,9 +10,8 @@ from typing import Any
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import Schema
 from seqclf.documents.blocks import Alerts, Block, Code, Document, Section, Table, Text
-from seqclf.documents.formatting import enumeration, listed, percent, shortened
+from seqclf.documents.formatting import listed, percent, shortened
 from seqclf.documents.markdown import render_markdown
-from seqclf.evaluation.choose_share import ShareChoice
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.score_table import group_blocks, verdict_blocks
 from seqclf.report.sections.lengths import length_table
@@ -42,21 +41,17 @@ def model_card(manifest: Mapping[str, Any], result: RunResult) -> str:
         Section("Limits", [Alerts(_limits(schema, result, manifest.get("padding_error")))]),
         Section("Use", [Text("In another folder than this one, with PATH of this one:"), Code(run, "sh"), versions]),
     ]
-    return render_markdown(Document("Model card", _purpose(manifest, schema, result.mix), sections))
+    return render_markdown(Document("Model card", _purpose(manifest, schema), sections))
 
 
-def _purpose(manifest: Mapping[str, Any], schema: Schema, mix: ShareChoice | None) -> str:
+def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
     fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields[:MAX_FIELDS])
     fields += f", … {len(schema.fields)} in all" if len(schema.fields) > MAX_FIELDS else ""
     model = manifest["model"]
     kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{network_kind(model)}"
     members = model["members"]
     network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
-    parts = network
-    if mix is not None and mix.share > 0:
-        simple = f"a simple model ({enumeration(mix.paths)})"
-        parts = simple if mix.share == 1 else f"{network} and {simple}"
-    purpose = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {parts}."
+    purpose = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
     positive = f" The label that matters is {shortened(manifest['positive'])}." if manifest["positive"] else ""
     return purpose + positive
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seqclf.documents.formatting import enumeration, percent, probability_text, score, shortened
+from seqclf.documents.formatting import percent, probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
-from seqclf.evaluation.choose_share import ShareChoice
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.intervals import SIGNED, Interval, PositiveIntervals, interval_text
@@ -170,7 +169,7 @@ def verdict_of(result: RunResult) -> Verdict:
     metrics, split, decision = result.metrics, result.split, result.decision
     of_model = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
     return Verdict(
-        use=_use(result.not_yet, result.baseline is None and result.no_baseline is not None, result.mix),
+        use=_use(result.not_yet, result.baseline is None and result.no_baseline is not None),
         result=of_model,
         lengths=length_result(metrics),
         caution=dependence(metrics, split),
@@ -182,36 +181,12 @@ def verdict_of(result: RunResult) -> Verdict:
     )
 
 
-def _use(not_yet: Sequence[str], uncompared: bool, mix: ShareChoice | None) -> str:
-    advice = "Use it: yes."
+def _use(not_yet: Sequence[str], uncompared: bool) -> str:
     if not_yet:
-        advice = f"Use it: not yet, because {'; '.join(not_yet)}."
-    elif uncompared:
-        advice = f"Use it: yes, though it was not compared with {IGNORES_ORDER}."
-    return advice if mix is None else f"{advice} {mix_sentence(mix)}"
-
-
-def mix_sentence(mix: ShareChoice) -> str:
-    """Return a sentence about the parts of a mixture, with their validation losses."""
-    simple, rows = f"simple model ({enumeration(mix.paths)})", f"{mix.rows:,} validation rows"
-    network, wide = _loss_text(mix, 0.0), _loss_text(mix, 1.0)
-    alone = f"{network} for the network alone, {wide} for the simple model alone"
-    if mix.share == 1:
-        return f"It is the {simple}: the network adds nothing that {rows} can show (validation loss {alone})."
-    if mix.share == 0:
-        return f"The {simple} adds nothing to the network that {rows} can show (validation loss {alone})."
-    shown = "that both add something"
-    if mix.point(0.0).excess <= mix.point(0.0).error:
-        shown = "that the network adds something, and not that this much of the simple model is worse than less"
-    return (
-        f"It mixes the network with a {simple}, {1 - mix.share:.1f} to {mix.share:.1f}, because {rows} suggest {shown} "
-        f"(validation loss {_loss_text(mix, mix.share)}; {alone})."
-    )
-
-
-def _loss_text(mix: ShareChoice, share: float) -> str:
-    loss = mix.point(share).loss
-    return "below 0.001" if loss < 0.0005 else f"{loss:.3f}"
+        return f"Use it: not yet, because {'; '.join(not_yet)}."
+    if uncompared:
+        return f"Use it: yes, though it was not compared with {IGNORES_ORDER}."
+    return "Use it: yes."
 
 
 def refit_sentence(result: RunResult, refit: Refit) -> str:

@@ -40,8 +40,7 @@ from seqclf.report.page import write_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
 from seqclf.runs.inference import predict_logits, tokens_curve
-from seqclf.runs.ladder import compare_with_simpler, mixed_contenders
-from seqclf.runs.mix import Mix, decisive_terms
+from seqclf.runs.ladder import compare_with_simpler
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.report import best_epoch, run_mistakes, run_report
 from seqclf.system import progress
@@ -64,7 +63,6 @@ def evaluate_and_export(
     logger: RunLogger | None,
     history: Sequence[Mapping[str, Any]],
     data_warnings: Sequence[str],
-    mix: Mix | None,
     shuffled: Contender | None,
     *,
     earlier: Mapping[str, SplitOutputs] | None = None,
@@ -81,31 +79,26 @@ def evaluate_and_export(
     path and the difference are None without an export.
     """
     halting = set_halting(task, batches, dataset)
-    known = {} if mix is None else {name: _outputs(batches.splits[name], rows) for name, rows in mix.mixed.items()}
-    evaluation, held_out = _evaluate(config, dataset, batches, task, {**known, **(earlier or {})})
+    evaluation, held_out = _evaluate(config, dataset, batches, task, earlier or {})
     before = _before_refit(config, dataset, earlier or {})
     bundle = run / "bundle" if config.export else None
     temperature = fit_temperature(held_out.logits, held_out.labels)
     no_baseline = _no_baseline(config, dataset)
     decisions = {**dict.fromkeys(evaluation.outputs, evaluation.decision), **before.decisions}
-    metrics = _metrics(config, dataset, evaluation, decisions, _choices(config, len(history), mix, halting is not None))
-    others = mixed_contenders(config, mix) | ({} if shuffled is None else {SHUFFLED: shuffled})
+    metrics = _metrics(config, dataset, evaluation, decisions, _choices(config, len(history), halting is not None))
+    between = {} if shuffled is None else {SHUFFLED: shuffled}
     compared = compare_with_simpler(
-        *(config, dataset, evaluation, metrics[evaluation.split], others, mix), with_baseline=no_baseline is None
+        *(config, dataset, evaluation, metrics[evaluation.split], between), with_baseline=no_baseline is None
     )
-    epoch = best_epoch(history, task.trained_steps if refit is None else refit.chosen_step)
-    share = None if mix is None else mix.choice.share
     training = Training(
         settings=plain,
         epochs=len(history),
-        best_epoch=epoch,
+        best_epoch=best_epoch(history, task.trained_steps if refit is None else refit.chosen_step),
         steps=history[-1]["step"] if history else None,
         ranks=batches.planned_ranks,
-        fit=Fit.of(metrics, None if epoch is None else history[epoch], share or 0.0),
+        fit=Fit.of(metrics),
         splits=metrics,
         leaks=dataset.leaks,
-        ladder=compared.ladder,
-        share=share,
         **_field_facts(dataset),
         bundle=None if bundle is None else str(bundle),
         predictions=str(run / PREDICTIONS),
@@ -122,10 +115,8 @@ def evaluate_and_export(
         holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
         trained_steps=task.trained_steps,
         halting=halting,
-        mix=None if mix is None else mix.choice,
         refit=refit,
         padding_error=padding_error,
-        terms=decisive_terms(task, dataset, batches, mix),
     )
     result = _with_baseline_alarm(result, training)
     step = next_step(result.metrics, result.split, result.decision, result.baseline, training)
@@ -273,11 +264,10 @@ def _outputs(rows: Split, logits: np.ndarray) -> SplitOutputs:
     return SplitOutputs(logits, rows.labels, lengths, lengths > rows.sequences.lengths, rows.groups, rows.group_names)
 
 
-def _choices(config: TrainConfig, epochs: int, mix: Mix | None, halts: bool) -> list[str]:
+def _choices(config: TrainConfig, epochs: int, halts: bool) -> list[str]:
     """Return the choices that validation rows made about the model, beside those of the decision."""
     made = {
         "epoch": config.monitor is not None and epochs > 1,
-        "share of the wide path": mix is not None,
         "halting threshold": halts,
     }
     return [choice for choice, is_made in made.items() if is_made]

@@ -33,7 +33,6 @@ from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
 from seqclf.runs.length_advice import length_advice
 from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
-from seqclf.runs.mix import fit_wide, mix_wide, path_kinds, save_mixture, without_mixture
 from seqclf.runs.order_ablation import ABLATION, check_one_process, shuffled_contender
 from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import launching_ranks
@@ -53,7 +52,6 @@ from seqclf.training.options import OnPadding, TrainConfig
 from seqclf.training.resume import check_resumable, epochs_started, left_out
 from seqclf.training.step_memory import explained_memory
 from seqclf.training.structure_schedule import StructureSchedule
-from seqclf.wide.kinds import dotted_paths
 
 
 def hold_out(dataset: Dataset, options: DecisionOptions, rule: str) -> tuple[Dataset, Split | None]:
@@ -154,7 +152,6 @@ def train(
     if config.refit:
         check_refit(config, dataset.splits, task, trainer)
     resumed = hooks.resumed
-    kinds = path_kinds(config.model["wide"], task, dataset)
     if resumed is not None:
         if schedule.changes:
             schedule.advance(task, epochs_started(resumed))  # apply structure changes that the checkpoint already has
@@ -186,7 +183,6 @@ def train(
         if config.trainer["fast_dev_run"]:
             failed = False
             return FastDevRunResult(str(run))
-        wide = fit_wide(dataset, kinds) if kinds else None
         trained_s = time.perf_counter() - started
         # Without validation there is no best checkpoint, but a last checkpoint.
         checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed
@@ -195,30 +191,23 @@ def train(
         if resumed is not None and not hooks.last_path.is_file():  # all epochs were trained in another run folder
             write_checkpoint(hooks.last_path, resumed.read_bytes())
             if checkpoint == resumed:
-                checkpoint = hooks.last_path  # wide paths are written into it, and never into a file of another run
+                checkpoint = hooks.last_path  # a file of another run stays as it is
         # Load the checkpoint from its file, so that the evaluated and exported model is the model that others load.
         trained, history = task, hooks.record.history
-        # The checkpoint of a completed run may hold wide paths, which are mixed in anew below.
-        task = without_mixture(load_task(checkpoint, trust=_trusted_packages(plain))).to(trainer.strategy.root_device)
+        task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
         if _validates_all_rows(plain["trainer"]):
             check_reloaded(task, trained, batches, hooks.record.validation_losses)
         fit_to_validation(task, dataset.splits["validation"], Path(checkpoint))
-        mix = None
-        if wide is not None:
-            mix = mix_wide(dataset, batches, task, wide)
-            if mix.choice.share:
-                save_mixture(Path(checkpoint), task)
         shuffled = shuffled_contender(config, dataset, run, _trusted_packages(plain)) if config.order_ablation else None
         earlier, record = None, None
         if config.refit:
             # What validation says about the model is only true of the model that was not trained on it.
             others = [split for split in batches.splits if split != list(dataset.splits)[-1]]
             earlier = {split: split_outputs(task, batches, split) for split in others}
-            chosen = Chosen(Path(checkpoint), task.trained_steps, wide, mix)
-            refitted = refit_model(config, dataset, batches, trainer, chosen, run, _trusted_packages(plain))
-            task, mix, record = refitted.task, refitted.mix, refitted.record
+            chosen = Chosen(Path(checkpoint), task.trained_steps)
+            task, record = refit_model(config, dataset, batches, trainer, chosen, run, _trusted_packages(plain))
         result, bundle, parity = evaluate_and_export(
-            *(config, plain, dataset, batches, task, run, logger, history, data_warnings, mix, shuffled),
+            *(config, plain, dataset, batches, task, run, logger, history, data_warnings, shuffled),
             earlier=earlier,
             refit=record,
             # Training changes the error, so the result holds the error of the trained model.
@@ -304,8 +293,7 @@ def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
 
 def _trusted_packages(config: Config) -> set[str]:
     """Return the packages in the user's config. The packages are trusted, because their code has run already."""
-    named = [target for part in ("model", "loss") for _, target in targets(config[part], part)]
-    return {package_of(target) for target in (*named, *dotted_paths(config["model"].get("wide")))}
+    return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
 
 
 def _validates_all_rows(settings: Config) -> bool:

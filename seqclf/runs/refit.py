@@ -1,9 +1,8 @@
 """Refit (refit=true): the chosen model of a run, trained anew on train and validation together.
 
-Validation rows can choose a model or train it, but not both at once. The first training chooses: the share of the wide
-paths, a threshold that no held-out rows set, and with `monitor` the number of epochs. The second training repeats it
-with the rows of validation too. Its model is judged on test and exported. A network without a share is not trained
-again.
+Validation rows can choose a model or train it, but not both at once. The first training chooses: a threshold that no
+held-out rows set, and with `monitor` the number of epochs. The second training repeats it with the rows of validation
+too. Its model is judged on test and exported.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import shutil
 import time
 from collections.abc import Collection
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +29,6 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.refit import Refit
 from seqclf.models.network import as_network
-from seqclf.runs.mix import Mix, WideFit, put_mixture, refit_wide, rung_logits, without_mixture
 from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import launching_ranks
 from seqclf.runs.trainer import make_task, make_trainer
@@ -48,25 +46,10 @@ JOINED = ("train", "validation")  # rows held out for a threshold are in a split
 
 
 class Chosen(NamedTuple):
-    """The model that the first training chose.
-
-    `checkpoint`: file of the model. `step`: number of its optimizer steps. `wide`, `mix`: wide paths and their share,
-    None without wide paths.
-    """
+    """The model that the first training chose. `checkpoint`: its file. `step`: number of its optimizer steps."""
 
     checkpoint: Path
     step: int
-    wide: WideFit | None
-    mix: Mix | None
-
-
-@dataclass(frozen=True)
-class RefittedModel:
-    """A model that was trained on train and validation. `mix`: share and rungs of its wide paths, None without them."""
-
-    task: SequenceTask
-    mix: Mix | None
-    record: Refit
 
 
 def check_refit(config: TrainConfig, splits: Collection[str], task: SequenceTask, trainer: pl.Trainer) -> None:
@@ -100,7 +83,7 @@ def refit_model(
     chosen: Chosen,
     run: Path,
     trust: Collection[str],
-) -> RefittedModel:
+) -> tuple[SequenceTask, Refit]:
     """Train the chosen model anew on train and validation, and put it into best.ckpt of the run.
 
     `batches`, `trainer`: of the first training. `trust`: packages whose code the checkpoint may name (see `load_task`).
@@ -109,43 +92,30 @@ def refit_model(
     over the same part of the learning rate schedule. Each row is then read as often as in the training whose length
     validation chose. On rows whose order decides (100 of train, 30 of validation, 10 seeds), the test loss changed by
     -0.056 with as many epochs, by -0.023 with as many steps, and by -0.025 with a schedule that ends at the chosen
-    epoch. There is no validation and no early stopping. Where the wide paths are the model, only they are fitted.
+    epoch. There is no validation and no early stopping.
     """
     folder, started = run / FOLDER, time.perf_counter()
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
-    has_network = chosen.mix is None or chosen.mix.choice.share < 1
-    what = "trains the chosen model" if has_network else "fits the wide path, which is the whole model,"
-    console.print(f"refit=true: {what} anew on train and validation", soft_wrap=True)
+    console.print("refit=true: trains the chosen model anew on train and validation", soft_wrap=True)
     try:
         with progress.stage("joining train and validation"):
             rows = join_splits([dataset.splits[name] for name in JOINED], folder / "data")
         task = _new_task(config, dataset, rows)
-        plan = _plan(batches, rows, trainer, chosen.step) if has_network else None
-        if plan is not None:
-            _train(task, config, plan, folder)
-            chosen_task = without_mixture(load_task(chosen.checkpoint, trust=set(trust)))
-            as_network(task.model).take_from(chosen_task.model)
-        else:
-            task.model = without_mixture(load_task(chosen.checkpoint, trust=set(trust))).model
-        task = task.to(trainer.strategy.root_device).eval()
-        mix, wide = chosen.mix, None
-        if chosen.wide is not None and mix is not None:
-            wide = refit_wide(chosen.wide.model, rows, dataset, task)
-            put_mixture(task, wide, mix.choice)
+        plan = _plan(batches, rows, trainer, chosen.step)
+        _train(task, config, plan, folder)
+        as_network(task.model).take_from(load_task(chosen.checkpoint, trust=set(trust)).model)
         _save(task, plan, chosen.checkpoint, run / "checkpoints" / "best.ckpt")
         task = load_task(run / "checkpoints" / "best.ckpt", trust=set(trust)).to(trainer.strategy.root_device)
-        if wide is not None and mix is not None:
-            mix = replace(mix, logits=rung_logits(task, wide, batches, list(dataset.splits)[-1]), mixed={})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     record = Refit(
         rows=len(rows.labels),
-        epochs=0.0 if plan is None else round(plan.epochs, 2),
-        steps=0 if plan is None else plan.steps,
+        epochs=round(plan.epochs, 2),
+        steps=plan.steps,
         chosen_step=chosen.step,
         seconds=round(time.perf_counter() - started, 2),
     )
-    return RefittedModel(task, mix, record)
+    return task, record
 
 
 class _Plan(NamedTuple):
@@ -205,13 +175,13 @@ def _train(task: SequenceTask, config: TrainConfig, plan: _Plan, folder: Path) -
         trainer.fit(task, datamodule=plan.batches)
 
 
-def _save(task: SequenceTask, plan: _Plan | None, chosen: Path, target: Path) -> None:
+def _save(task: SequenceTask, plan: _Plan, chosen: Path, target: Path) -> None:
     """Write the refitted task to `target`, and keep the chosen checkpoint beside it, from which a run can resume."""
     first = torch.load(chosen, map_location="cpu", weights_only=True)
     state = {
         "pytorch-lightning_version": first["pytorch-lightning_version"],
-        "epoch": first["epoch"] if plan is None else math.ceil(plan.epochs),
-        "global_step": first["global_step"] if plan is None else plan.steps,
+        "epoch": math.ceil(plan.epochs),
+        "global_step": plan.steps,
         "state_dict": {name: tensor.cpu() for name, tensor in task.state_dict().items()},
         "hyper_parameters": dict(task.hparams),
         REFITTED: True,

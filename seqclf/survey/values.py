@@ -247,7 +247,7 @@ def measure_token_rates(dataset: Dataset, name: str, encoder: FieldEncoder) -> T
     counts = count_ids(ids, groups, len(codes) + 1, spec["size"])
     counts[:, : UNKNOWN_IDS[spec["kind"]] + 1] = 0  # leave out unknown and missing values
     labels = [dataset.classes[code] for code in codes]
-    return _rates(counts, labels, lambda chosen: id_texts(encoder, name, ids.ndim, chosen))
+    return _rates(counts, labels, lambda chosen: _id_texts(encoder, name, ids.ndim, chosen))
 
 
 def count_ids(ids: np.ndarray, groups: np.ndarray, num_groups: int, size: int) -> np.ndarray:
@@ -303,7 +303,7 @@ def _rates(counts: np.ndarray, labels: list[str], texts: Any) -> TokenRates:
     return TokenRates(entries(frequent[total[frequent] > 0]), typical)
 
 
-def id_texts(encoder: FieldEncoder, name: str, dimensions: int, ids: np.ndarray) -> list[str]:
+def _id_texts(encoder: FieldEncoder, name: str, dimensions: int, ids: np.ndarray) -> list[str]:
     """Return the text of each id of a field, whose array has 1 dimension, or 2 for a set of values per token."""
     tokens = encoder.decode({name: ids[:, None] if dimensions == 2 else ids})
     return [token[1:-1] for token in tokens] if dimensions == 2 else tokens  # strip the braces around a set

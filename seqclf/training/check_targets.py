@@ -42,7 +42,6 @@ from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.structure.options import changed_config, read_schedule
 from seqclf.training.losses import OFFERED
 from seqclf.training.options import TrainConfig
-from seqclf.wide.kinds import locate_kinds
 
 # Lightning callbacks that a config adds to the default callbacks.
 
@@ -99,7 +98,6 @@ def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfi
         "loss": resolve_loss(config.loss, written),
         "optimizer": resolve_optimizer(config.optimizer, written),
     }
-    locate_kinds(config.model["wide"] if isinstance(config.model["wide"], list) else [])
     model = resolved["model"]
     for key, _, change in read_schedule(config.structure):
         model = changed_config(model, change.of_model(), key)

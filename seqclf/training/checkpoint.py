@@ -22,7 +22,6 @@ from seqclf.data.field_spec import COMBINATIONS, INPUT_KINDS, SIZE_KEYS
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.system.state_validation import COUNT, SIZE, Each, Where, error_context, one_of, require
-from seqclf.wide.mixture import mixed
 
 TARGET = {"_target_": str}
 ENCODED = {"name": str, "kind": one_of(*INPUT_KINDS)}
@@ -44,10 +43,8 @@ SHAPE = {
     "global_step": COUNT,
     "epoch": COUNT,
 }
-WIDE_WEIGHTS, NETWORK_WEIGHTS = "model.wide.", "model.network."  # names in the checkpoint of a `Mixture`
-WIDE = {"share": Where(float, lambda share: 0 <= share <= 1, "a number from 0 to 1"), "paths": [TARGET]}
 # Packages whose code a checkpoint may always name.
-TRUSTED = {"model": ("seqclf",), "loss": ("seqclf", "torch.nn"), "wide": ("seqclf",)}
+TRUSTED = {"model": ("seqclf",), "loss": ("seqclf", "torch.nn")}
 REPEATED = ("members", "layers")  # settings for the number of copies of a part of the network
 
 
@@ -105,10 +102,6 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
         require(field, {SIZE_KEYS[field["kind"]]: SIZE}, f"dataset.fields[{index}]")
         if field["kind"] == "bag":
             require(field, {"combine": one_of(*COMBINATIONS)}, f"dataset.fields[{index}]")
-    if hyper.get("wide") is not None:
-        require(hyper["wide"], WIDE, "wide")
-        if len(hyper["wide"]["paths"]) > tensors:
-            raise InputError("wide.paths", "are more than the checkpoint has weights")
     encoder = hyper["model"].get("encoder")
     blocks = {"model": hyper["model"], "model.encoder": encoder if isinstance(encoder, dict) else {}}
     for key, block in blocks.items():
@@ -155,24 +148,8 @@ def check_size(hyper: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
     dataset = hyper["dataset"]
     with torch.device("meta"):
         network = build_classifier(hyper["model"], dataset["fields"], len(dataset["classes"]))
-        if hyper.get("wide") is not None:
-            network = mixed(network, hyper["wide"], dataset["fields"], len(dataset["classes"]))
     expected = {f"model.{name}": tensor for name, tensor in network.state_dict().items()}
     check_weights({name: tensor for name, tensor in weights.items() if name.startswith("model.")}, expected)
-
-
-def without_wide(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of the network in a checkpoint, without those of the wide paths beside it (see `Mixture`).
-
-    Training continues with the network alone.
-    """
-    if not any(name.startswith(WIDE_WEIGHTS) for name in weights):
-        return dict(weights)
-    return {
-        name.replace(NETWORK_WEIGHTS, "model.", 1) if name.startswith(NETWORK_WEIGHTS) else name: tensor
-        for name, tensor in weights.items()
-        if not name.startswith(WIDE_WEIGHTS) and name != "model.scales"
-    }
 
 
 def _sizes(tensor: Tensor) -> str:

@@ -282,8 +282,8 @@ def check_foreign_network(
 def trained_padding_error(task: SequenceTask, shortest: int = 1) -> float | None:
     """Return the `padding_error` of the trained model of a task, None for a model that ignores padding.
 
-    Networks of this package do. The model is a copy on the CPU in float32: an ensemble as a whole, and a network with
-    its wide path. Raises InputError if its logits are not finite.
+    Networks of this package do. The model is a copy on the CPU in float32, an ensemble as a whole. Raises InputError if
+    its logits are not finite.
     """
     hyper: Mapping[str, Any] = task.hparams
     foreign = _foreign_targets(hyper["model"], "model")

@@ -46,7 +46,6 @@ from seqclf.training.checkpoint import (
     read_checkpoint,
     save_gradients,
     take_trained,
-    without_wide,
 )
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.gradient_clipping import clip_norm
@@ -55,7 +54,6 @@ from seqclf.training.missing_weights import check_registered
 from seqclf.training.schedule import elapsed_share, schedule_factor
 from seqclf.training.step_memory import StepMemory
 from seqclf.training.weight_average import WeightAverage
-from seqclf.wide.mixture import mixed
 
 # Name of the logged value for the best checkpoint and early stopping. The value is smoothed (see `smoothed_choice`).
 MONITORED = "validation/monitor"
@@ -97,7 +95,6 @@ class SequenceTask(pl.LightningModule):
         monitor: str | None = None,
         seed: int | None = None,
         frozen: Sequence[str] | None = None,
-        wide: Config | None = None,
     ):
         super().__init__()
         if not isinstance(dataset, Mapping):
@@ -141,8 +138,6 @@ class SequenceTask(pl.LightningModule):
         self.recent_values: dict[int, float] = {}
         self.model = build_classifier(model, dataset["fields"], len(self.classes))
         freeze_weights(self.model, frozen)
-        if wide is not None:
-            self.model = mixed(self.model, wide, dataset["fields"], len(self.classes))
         self.loss = build_loss(loss, self.classes, dataset["class_counts"])
         check_registered(self.model, f"model._target_={model['_target_']}")
         check_registered(self.loss, f"loss._target_={loss['_target_']}")
@@ -276,7 +271,6 @@ class SequenceTask(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         finish_progress(checkpoint)
         self.is_fitted = True
-        checkpoint["state_dict"] = without_wide(checkpoint["state_dict"])
         if self.global_rank > 0:  # rank 0 continues with the sums over all ranks, other ranks start at 0
             counts = self.train_metrics.state_dict(prefix="train_metrics.")
             checkpoint["state_dict"] |= {name: torch.zeros_like(count) for name, count in counts.items()}

@@ -30,7 +30,6 @@ from seqclf.training.checkpoint import (
     TRAINED,
     check_weights,
     read_checkpoint,
-    without_wide,
 )
 from seqclf.training.epoch_record import EpochRecord, Speed
 from seqclf.training.module import SequenceTask
@@ -293,7 +292,7 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
         require(state, RESUMED)
         require(state.get(LOGGED, {}), MONITORABLE, LOGGED)
         require(state.get(RECENT, {}), RECENT_VALUES, RECENT)
-        check_weights(without_wide(state["state_dict"]), task.state_dict())
+        check_weights(state["state_dict"], task.state_dict())
         if task.optimizer.get("average") is not None:
             _check_trained(state, task)
         for name, callback_state in state["callbacks"].items():

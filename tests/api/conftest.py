@@ -13,7 +13,6 @@ import seqclf
 FAST = (
     "model.hidden_size=8",
     "model.embedding_size=8",
-    "model.wide=false",
     "trainer.max_epochs=2",
     "trainer.accelerator=cpu",
     "logger=none",

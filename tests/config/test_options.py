@@ -246,7 +246,7 @@ def test_numbers_below_their_range_are_refused_by_key(train_values, key, value):
 
 
 def test_arguments_of_other_packages_may_be_anything(train_values):
-    model = {"_target_": "mine.Transformer", "members": 1, "wide": False, "layers": "many", "heads": [4, 8]}
+    model = {"_target_": "mine.Transformer", "members": 1, "layers": "many", "heads": [4, 8]}
     loss = {"_target_": "mine.Loss", "gamma": "high"}
     config = parse_options(TrainConfig, {**train_values, "model": model, "loss": loss})
     assert (config.model, config.loss) == (model, loss)

@@ -7,7 +7,7 @@ import pytest
 
 from seqclf import Classifier
 
-COMMON = ["model.hidden_size=12", "model.embedding_size=8", "model.wide=false", "logger=none", "baseline=false"]
+COMMON = ["model.hidden_size=12", "model.embedding_size=8", "logger=none", "baseline=false"]
 CELLS = {
     "t_lstm": [
         "data.fields={shop: category, time: time}",

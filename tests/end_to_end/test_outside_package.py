@@ -181,7 +181,7 @@ def test_a_network_of_the_package_goes_the_same_way(shell, train):
     typed = ["model._target_=acme.networks.Averages", "+model.depth=1", "model.hidden_size=8", "seed=1"]
     assert train("outside_net_typed", *typed).result["recall"] == result["recall"]
     config = yaml.safe_load((shell.folder / "outside_net_typed/config.yaml").read_text())
-    settings = {"hidden_size": 8, "depth": 1, "members": 1, "wide": "auto"}
+    settings = {"hidden_size": 8, "depth": 1, "members": 1}
     assert config["model"] == {"_target_": typed[0].partition("=")[2], **settings}
 
 
@@ -205,7 +205,7 @@ def shops(shell):
 @pytest.mark.slow
 def test_a_cell_with_a_matrix_is_trained_resumed_exported_and_streamed(shell, start, shops):
     data = ["data=files", "data.train=shops.parquet", "data.label=fraud", "data.fields={shop: category}"]
-    sizes = ["model.hidden_size=8", "model.bidirectional=false", "model.wide=false", "+model.encoder.cell.keys=3"]
+    sizes = ["model.hidden_size=8", "model.bidirectional=false", "+model.encoder.cell.keys=3"]
     command = ["train", *data, *QUICK, *CELL, *sizes, "hydra.run.dir=outside_matrix"]
     start(*command, "export=false")().result  # noqa: B018 (fails unless the command ends well)
     resumed = start(*command, "checkpoint=auto", "trainer.max_epochs=2")().result
@@ -255,7 +255,7 @@ def test_an_encoder_that_reads_the_padding_is_rejected_before_the_first_epoch(sh
 @pytest.fixture(scope="module")
 def reads_padding(shell, train):
     """Run folder and completed command of a training that `runtime.on_padding` allows."""
-    plain = ["model.encoder._target_=acme.encoders.PlainBidirectional", "runtime.on_padding=allow", "model.wide=false"]
+    plain = ["model.encoder._target_=acme.encoders.PlainBidirectional", "runtime.on_padding=allow"]
     return shell.folder / "outside_plain_both", train("outside_plain_both", *plain)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "seqclf.train"]
 ROWS = "data.generator.rows={train: 200, validation: 60, test: 60}"
-QUICK = ["data=toy", ROWS, "model.wide=false", "logger=none", "baseline=false"]
+QUICK = ["data=toy", ROWS, "logger=none", "baseline=false"]
 
 
 @pytest.fixture(scope="module")

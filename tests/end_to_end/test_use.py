@@ -18,7 +18,7 @@ from seqclf.data.encoding.encoders import encode
 from seqclf.models.onnx.export import example_inputs
 from seqclf.training.module import load_task
 
-QUICK = ["logger=none", "trainer.max_epochs=1", "model.hidden_size=8", "model.embedding_size=8", "model.wide=false"]
+QUICK = ["logger=none", "trainer.max_epochs=1", "model.hidden_size=8", "model.embedding_size=8"]
 
 INVALID_ROW = {"card": "bad", "shop": ["food"], "amount": [1.0, 2.0], "fraud": "no"}
 

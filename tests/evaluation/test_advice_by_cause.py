@@ -20,7 +20,7 @@ from seqclf.runs import evaluate
 pytestmark = pytest.mark.slow
 COMMON = [
     *("logger=none", "export=false", "trainer.accelerator=cpu", "runtime.threads=1"),
-    *("model.hidden_size=24", "model.embedding_size=8", "model.wide=false", "trainer.max_epochs=30"),
+    *("model.hidden_size=24", "model.embedding_size=8", "trainer.max_epochs=30"),
 ]
 SAME_LAW = np.random.default_rng(5).normal(size=300)  # weight of each token in `bag`
 
@@ -115,8 +115,8 @@ SETS = {
     ),
     "a small network": Planted(
         Cause.UNDERFITTING, first_of_two, 900,
-        ["model.hidden_size=1", "model.embedding_size=1", "patience=2", TOKENS], "model.hidden_size=96",
-        is_followed=True,
+        ["model.hidden_size=1", "model.embedding_size=1", "monitor=recall", "patience=2", TOKENS],
+        "model.hidden_size=96", is_followed=True,
     ),
     "few rows with noise": Planted(
         Cause.OVERFITTING, first_token, 300,
@@ -124,12 +124,7 @@ SETS = {
         "model.dropout=0.25",
         is_followed=True, options={"noise": 0.15, "symbols": 9},
     ),
-    "votes of tokens": Planted(
-        Cause.SIMPLER_MODEL, bag, 400, ["patience=4", TOKENS], "model.wide=true", is_followed=True
-    ),
-    "votes of tokens, with a wide path": Planted(
-        Cause.SIMPLER_MODEL, bag, 400, ["patience=4", "model.wide=true", TOKENS]
-    ),
+    "votes of tokens": Planted(Cause.SIMPLER_MODEL, bag, 400, [TOKENS], "refit=true", is_followed=True),
     "other groups in test": Planted(
         Cause.SHARED_GROUPS, by_group, 700,
         ["data.group=who", TOKENS, "trainer.max_epochs=10", "baseline=false"], "data.split.by=group",
@@ -143,10 +138,12 @@ SETS = {
         Cause.NONE, first_token, 1200, ["trainer.max_epochs=12"], options={"share": 0.1}
     ),
     "solved": Planted(Cause.NONE, first_token, 700, ["trainer.max_epochs=12"]),
-    "long signals": Planted(Cause.UNDERFITTING, rhythm, 160, ["patience=1", NUMBERS], "model=conv_lstm"),
+    "long signals": Planted(
+        Cause.UNDERFITTING, rhythm, 160, ["monitor=recall", "patience=1", NUMBERS], "model=conv_lstm"
+    ),
     "noise that drowns the signal": Planted(
         Cause.UNDERFITTING, step_of_level, 400,
-        ["patience=3", NUMBERS, "model.number_noise=5.0", "baseline=false"], "model.number_noise=0",
+        ["monitor=recall", "patience=3", NUMBERS, "model.number_noise=5.0", "baseline=false"], "model.number_noise=0",
         is_followed=True,
     ),
 }  # fmt: skip
@@ -211,5 +208,5 @@ def lowest_change(labels, before, after):
 def test_random_labels_are_never_balanced_and_ask_for_no_more_rows_to_judge_by(train):
     generator = np.random.default_rng(3)
     rows, test = random_labels(500, generator), random_labels(500, generator)
-    found, metrics, _ = train(rows, test, [TOKENS, "patience=3"])
+    found, metrics, _ = train(rows, test, [TOKENS, "monitor=recall", "patience=3"])
     assert found.overrides and "balanced" not in metrics["next"] and "judge it" not in metrics["next"]

@@ -13,7 +13,6 @@ from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.diagnosis import Cause, Facts, Fit, Score, diagnose
-from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 
 
@@ -75,23 +74,6 @@ def test_a_model_in_trouble_has_a_cause_even_if_its_parts_are_small():
     assert diagnose(Facts(settings=settings()), GOOD).cause is Cause.NONE, "nothing is known of the run"
 
 
-def test_scores_with_dropout_show_overfitting_only():
-    under, over = fit_of(0.5, 0.6, with_dropout=True), fit_of(0.95, 0.6, with_dropout=True)
-    assert diagnose(Facts(settings=settings(), fit=under), GOOD).cause is Cause.NONE
-    assert diagnose(Facts(settings=settings(), fit=over), GOOD).cause is Cause.OVERFITTING
-
-
-def test_the_fit_of_a_mixture_is_that_of_its_network():
-    """The wide paths were fitted to the training rows, so the mixture finds nearly all of them."""
-    train, validation = split_of([50, 50], [1.0, 1.0]), split_of([50, 50], [0.7, 0.7])
-    splits, best = {"train": train, "validation": validation}, {"train/recall": 0.6, "validation/recall": 0.58}
-    assert Fit.of(splits, best).train.value == 1.0
-    mixed = Fit.of(splits, best, share=0.5)
-    assert (mixed.train.value, mixed.validation.value, mixed.with_dropout) == (0.6, 0.58, True)
-    assert mixed.validation.interval[0] < 0.58 < mixed.validation.interval[1]
-    assert Fit.of(splits, None, share=0.5) is None
-
-
 @pytest.mark.parametrize(
     ("most", "epochs", "best_epoch", "steps", "expected"),
     [
@@ -121,28 +103,22 @@ def test_a_training_is_too_short_by_few_epochs_or_where_the_last_was_the_best(
     assert diagnose(memorised, GOOD).cause is Cause.OVERFITTING, "more epochs would not help"
 
 
-def test_a_simpler_model_that_wins_is_named_before_another_training():
-    network_alone = settings("model.wide=false")
-    facts = Facts(settings=network_alone, epochs=30, best_epoch=29, fit=fit_of(0.6, 0.6))
-    found = diagnose(facts, GOOD, compared(-0.2), is_troubled=True)
-    assert found.cause is Cause.SIMPLER_MODEL and found.overrides[0] == "model.wide=true"
-    adaptive = replace(facts, settings=settings("model=adaptive"))
-    assert "model.wide=true" not in diagnose(adaptive, GOOD, compared(-0.2), is_troubled=True).overrides
-    unfinished = replace(facts, settings=settings("trainer.max_epochs=2"), epochs=2, best_epoch=1)
-    assert diagnose(unfinished, GOOD, compared(-0.2), is_troubled=True).cause is Cause.FEW_STEPS
-
-
-def test_a_wide_path_that_beats_the_network_leaves_nothing_to_train():
-    scores = {"rows": 300, "loss": 0.5, "accuracy": 0.6, "recall": 0.6, "metric": "accuracy", "value": 0.6}
-    ladder = (
-        Rung(name="wide", model="n-grams", **scores),
-        Rung(name="network", model="LSTM", gain=[compared(-0.2)], **scores),
+@pytest.mark.parametrize(
+    ("train", "override"), [(0.6, "model.hidden_size=192"), (0.95, "refit=true")], ids=["underfitted", "overfitted"]
+)
+def test_a_simpler_model_that_wins_is_the_cause(train, override):
+    facts = Facts(
+        settings=settings("model.number_noise=0", "model.dropout=0.25"),
+        epochs=30,
+        best_epoch=20,
+        fit=fit_of(train, 0.6),
+        splits={"train": GOOD, "test": GOOD},
     )
-    found = diagnose(Facts(settings=settings("model.wide=true"), ladder=ladder, share=1.0), GOOD, compared(0.1))
-    assert (found.cause, found.overrides) == (Cause.SIMPLER_MODEL, ())
+    found = diagnose(facts, GOOD, compared(-0.2), is_troubled=True)
+    assert found.cause is Cause.SIMPLER_MODEL and override in found.overrides
     assert "0.600" in found.evidence and "0.400" in found.evidence
-    better = (ladder[0], replace(ladder[1], gain=[compared(0.2)]))
-    assert diagnose(Facts(ladder=better), GOOD).cause is Cause.NONE
+    unfinished = replace(facts, settings=settings("trainer.max_epochs=2"), epochs=2, best_epoch=1, fit=fit_of(0.6, 0.6))
+    assert diagnose(unfinished, GOOD, compared(-0.2), is_troubled=True).cause is Cause.FEW_STEPS
 
 
 def test_only_lost_rare_classes_of_unbalanced_data_are_weighted():
@@ -235,7 +211,7 @@ def test_overrides_are_keys_of_the_model_and_new_to_the_run(model):
     """Each is one word of a shell, is accepted without a plus sign, and is not recommended again."""
     splits, choice = {"train": GOOD, "test": GOOD}, f"model={model}"
     for place, found in enumerate(overrides([choice], splits=splits, has_numbers=True)):
-        assert found or model == "adaptive"  # which has no ensemble, wide path or refit
+        assert found or model == "adaptive"  # which has no ensemble or refit
         assert [word for override in found for word in shlex.split(override)] == found
         assert not set("".join(found)) & set("*?[]{}~!$"), "special in bash or zsh"
         for override in found:

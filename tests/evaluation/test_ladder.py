@@ -14,7 +14,7 @@ from seqclf.evaluation.ladder import Contender, JudgedRows, build_ladder
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
 
-NAMES = ("order-blind", "shuffled tokens", "wide", "network")
+NAMES = ("order-blind", "shuffled tokens", "kernels", "network")
 
 
 def contenders(labels, classes, seed=0):

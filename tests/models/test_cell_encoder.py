@@ -334,7 +334,7 @@ def test_an_ensemble_of_cells_is_exported(tmp_path):
 @pytest.mark.parametrize("kind", [CELLS["matrix"], TimeLSTM])
 def test_layers_that_training_adds_keep_the_logits(kind):
     config = {"_target_": "seqclf.models.classifier.SequenceClassifier", "encoder": settings(kind)}
-    config |= {**PLAIN, "pooling": "max", "layers": 1, "members": 1, "wide": False}
+    config |= {**PLAIN, "pooling": "max", "layers": 1, "members": 1}
     old = network(kind, pooling="max")
     inputs = draw(FIELDS, np.random.default_rng(0), 2)
     before = eager(old, inputs)

@@ -2,12 +2,10 @@
 
 import html
 import shlex
-from dataclasses import replace
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from seqclf.evaluation.choose_share import ShareChoice, SharePoint
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.model_card import model_card
@@ -16,7 +14,7 @@ FIELD = {"kind": "category", "columns": ["x"], "values": "string", "width": None
 SCHEMA = {"id": None, "max_length": 9, "truncate": "error", "group_by": [], "order_by": [], "ignored": []}
 
 
-def card(classes=("a", "b", "c"), label="label", model=None, mix=None):
+def card(classes=("a", "b", "c"), label="label", model=None):
     manifest = {
         "classes": list(classes),
         "positive": None,
@@ -27,7 +25,7 @@ def card(classes=("a", "b", "c"), label="label", model=None, mix=None):
         "metrics": {},
         "versions": {"seqclf": "1"},
     }
-    return model_card(manifest, replace(RunResult.from_dict({}), mix=mix))
+    return model_card(manifest, RunResult.from_dict({}))
 
 
 @pytest.mark.parametrize(
@@ -77,16 +75,3 @@ def test_a_name_that_cannot_be_quoted_is_replaced_by_a_placeholder():
 )
 def test_the_card_names_the_network(model, name):
     assert name in card(model={"members": 1, **model})
-
-
-@pytest.mark.parametrize(
-    ("share", "parts"),
-    [
-        (0.0, "with a LSTM."),
-        (0.4, "with a LSTM and a simple model (n-grams)."),
-        (1.0, "with a simple model (n-grams)."),
-    ],
-)
-def test_the_card_names_the_parts_that_the_bundle_holds(share, parts):
-    points = tuple(SharePoint(share=at, loss=0.5, excess=0.0, error=0.01) for at in sorted({0.0, share, 1.0}))
-    assert parts in card(mix=ShareChoice(share=share, scale=1.0, rows=50, points=points, paths=("n-grams",)))

@@ -24,7 +24,6 @@ from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.terms import Term
 from seqclf.evaluation.tokens_curve import CurvePoint, TokensCurve
 from seqclf.report.figures import MARGIN
 from seqclf.report.mistakes import worst_mistakes
@@ -171,7 +170,6 @@ def report_with(text, has_positive):
     return replace(
         report,
         title=text,
-        result=replace(report.result, terms={label: [Term(f"{text} a", 1.25, 3)] for label in labels}),
         mistakes=[mistake._replace(id=text, tokens=text) for mistake in report.mistakes],
         history=[{**row, "observation": text} for row in report.history],
         warnings=[text],
@@ -194,12 +192,6 @@ def test_text_from_outside_never_becomes_markup(tmp_path, evil, has_positive):
     harmless, hostile = parsed
     assert hostile.tags == harmless.tags and hostile.attributes == harmless.attributes
     assert hostile.tags["script"] == (2 if has_positive else 0), "the slider's script and its data"
-
-
-def test_ngrams_stand_behind_the_classes_that_they_speak_for(tmp_path):
-    write_report(report_with("b", has_positive=False), tmp_path / "report.html")
-    page = visible_text((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert "no b b a +1.25" in page and "yes b b a +1.25" in page
 
 
 def test_sections_stand_in_a_fixed_order(rendered):

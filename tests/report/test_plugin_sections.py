@@ -102,7 +102,6 @@ def test_the_built_in_sections_stand_in_their_order():
         "epochs",
         "confusion",
         "classes",
-        "terms",
         "groups",
         "lengths",
         "calibration",

@@ -6,14 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from seqclf.evaluation.choose_share import ShareChoice, SharePoint
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.target_results import TargetResult
-from seqclf.report.verdict import mix_sentence, out_of, verdict_of
+from seqclf.report.verdict import out_of, verdict_of
 
 
 def split_metrics(confusion, classes, positive=None):
@@ -182,21 +181,3 @@ def test_a_target_that_was_missed_is_never_said_to_be_kept(rule, unit):
 def test_the_text_is_all_sentences_in_order():
     found = verdict(FRAUD, no_baseline="baseline=false", next_step="use it.")
     assert found.text == f"{found.use} {found.result} {found.comparison} Next: use it."
-
-
-def mixture(network_excess, share):
-    """A choice whose mixtures have a standard error of 0.02, and where the simple model alone is worse by 0.1."""
-    excess = {0.0: network_excess, share: 0.01, 1.0: 0.1}
-    points = tuple(SharePoint(share=at, loss=0.3 + more, excess=more, error=0.02) for at, more in excess.items())
-    return ShareChoice(share=share, scale=1.0, rows=50, points=points, paths=("n-grams",))
-
-
-def test_the_simple_model_adds_something_only_where_validation_shows_it():
-    assert "both add something" in mix_sentence(mixture(0.05, 0.6))
-    assert "both add something" not in mix_sentence(mixture(0.0, 0.6))
-
-
-def test_a_loss_near_0_is_not_shown_as_0():
-    points = tuple(SharePoint(share=at, loss=2e-5, excess=0.0, error=0.01) for at in (0.0, 1.0))
-    text = mix_sentence(ShareChoice(share=1.0, scale=1.0, rows=50, points=points, paths=("n-grams",)))
-    assert text.count("below 0.001") == 2 and "0.000" not in text

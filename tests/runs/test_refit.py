@@ -1,6 +1,5 @@
 """refit=true: the exported model is trained on train and validation, and validation is about the model before."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -11,13 +10,12 @@ import torch
 import seqclf
 from seqclf import InputError
 from seqclf.data.storage.joined import join_splits
-from seqclf.evaluation.choose_share import choose_share
 from seqclf.training.module import load_task
 from seqclf.training.resume import newest_checkpoint
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
 SETTINGS += ["optimizer.lr=1e-2", "data.split.validation=0.3", "trainer.max_epochs=3", "baseline=false"]
-SETTINGS += ["batching.max_sequences=16", "model.wide=true", "data.id=id"]
+SETTINGS += ["batching.max_sequences=16", "data.id=id"]
 GUARANTEE = ["decision.min_recall=0.5"]
 
 
@@ -36,11 +34,6 @@ def train(folder, *overrides, name="run", test=True, count=240):
     return seqclf.fit(rows(count, 0), label="label", **judged, overrides=settings, folder=folder / name)
 
 
-def half(*arguments):
-    """The choice of a mixture, with a share of 0.5."""
-    return dataclasses.replace(choose_share(*arguments), share=0.5)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("refit")
@@ -54,8 +47,7 @@ def joined_ids():
 
 @pytest.fixture(scope="module")
 def runs(folder, joined_ids):
-    """Runs without a refit, and with one, by decision. The network has a half of the logits, and none in "alone"."""
-    import seqclf.runs.mix as mix
+    """Runs without a refit, and with one, by decision."""
     import seqclf.runs.refit as refit
 
     def join(splits, target):
@@ -66,9 +58,7 @@ def runs(folder, joined_ids):
     made = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(refit, "join_splits", join)
-        for name, decision in (("alone", []), ("argmax", []), ("guarantee", GUARANTEE)):
-            if name == "argmax":
-                patch.setattr(mix, "choose_share", half)
+        for name, decision in (("argmax", []), ("guarantee", GUARANTEE)):
             made[name, False] = train(folder, "export=false", *decision, name=f"{name}-without")
             exported = f"export={str(name == 'guarantee').lower()}"
             made[name, True] = train(folder, "refit=true", exported, *decision, name=name)
@@ -116,12 +106,7 @@ def test_what_validation_says_is_of_the_model_before(runs, name):
     same_temperature = refitted["calibration"]["temperature"] == without["calibration"]["temperature"]
     assert same_temperature == (name == "argmax")
     assert (refitted["decision"] == without["decision"]) == (name == "argmax")
-    assert refitted["mix"] == without["mix"]
     assert refitted["test"]["loss"] != without["test"]["loss"]
-    assert {rung["name"] for rung in refitted["ladder"]} == {rung["name"] for rung in without["ladder"]}
-    assert all(
-        ours["loss"] != theirs["loss"] for ours, theirs in zip(refitted["ladder"], without["ladder"], strict=True)
-    )
 
 
 def test_the_record_says_how_long_it_was_trained(runs):
@@ -132,23 +117,6 @@ def test_the_record_says_how_long_it_was_trained(runs):
     assert record["epochs"] == pytest.approx(without["step"] / 11, abs=0.5)
     assert record["steps"] == pytest.approx(record["epochs"] * 15, abs=2)
     assert record["seconds"] > 0 and "refit" not in without
-
-
-def test_a_network_without_a_share_is_not_trained_again(runs):
-    without, refitted = (runs["alone", is_refitted] for is_refitted in (False, True))
-    assert refitted.metrics["mix"]["share"] == 1
-    assert refitted.metrics["refit"] | {"seconds": 0} == {
-        **{"rows": 240, "epochs": 0.0, "steps": 0, "seconds": 0},
-        "chosen_step": without.metrics["step"],
-    }
-    assert refitted.metrics["step"] == without.metrics["step"]
-    assert refitted.metrics["validation"] == without.metrics["validation"]
-    before, after = (load_task(run.folder / "checkpoints/best.ckpt").model for run in (without, refitted))
-    assert all(torch.equal(mine, after.network.state_dict()[key]) for key, mine in before.network.state_dict().items())
-    assert not torch.equal(before.wide.paths[0].bias, after.wide.paths[0].bias)
-    rungs = [{rung["name"]: rung["loss"] for rung in run.metrics["ladder"]} for run in (without, refitted)]
-    assert rungs[0]["network"] == rungs[1]["network"] and rungs[0]["wide"] != rungs[1]["wide"]
-    assert rungs[1]["wide"] == pytest.approx(refitted.metrics["test"]["loss"], abs=1e-6)
 
 
 def test_best_checkpoint_is_the_exported_model(runs, tmp_path):
@@ -193,10 +161,7 @@ def test_report_and_card_say_which_rows_trained_the_model(runs):
     assert "the epoch that was chosen" in (run.folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_finished_run_is_refitted_again_from_the_model_before(runs, folder, monkeypatch):
-    import seqclf.runs.mix as mix
-
-    monkeypatch.setattr(mix, "choose_share", half)
+def test_a_finished_run_is_refitted_again_from_the_model_before(runs, folder):
     run = runs["argmax", True]
     checkpoints = run.folder / "checkpoints"
     assert newest_checkpoint(checkpoints).name == "last.ckpt"
@@ -223,7 +188,7 @@ def test_a_finished_run_is_refitted_again_from_the_model_before(runs, folder, mo
         ([], "so no rows would judge the model; give data.test or data.split.test"),
         (["trainer.devices=2", "trainer.strategy=ddp", "data.split.test=0.2"], "one process; set trainer.devices=1"),
         (["structure=[{epoch: 2, hidden_size: 12}]", "data.split.test=0.2"], "no schedule of a changing network"),
-        (["model=adaptive", "model.wide=auto", "data.split.test=0.2"], "halting threshold"),
+        (["model=adaptive", "data.split.test=0.2"], "halting threshold"),
         (["trainer.max_time=00:00:01:00", "data.split.test=0.2"], "set trainer.max_epochs"),
         (
             ["+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.LearningRateMonitor}]", "data.split.test=0.2"],
@@ -254,7 +219,7 @@ def ordered_rows(count, seed):
 def test_with_few_rows_the_refitted_model_is_better(tmp_path):
     """100 rows of train, 30 of validation, the mean test loss over six seeds."""
     losses = {refit: [] for refit in ("false", "true")}
-    settings = [*SETTINGS, f"data.cache_dir={tmp_path / 'cache'}", "data.id=null", "model.wide=false", "export=false"]
+    settings = [*SETTINGS, f"data.cache_dir={tmp_path / 'cache'}", "data.id=null", "export=false"]
     settings += ["model.hidden_size=16", "trainer.max_epochs=15", "patience=null", "monitor=loss"]
     settings += ["data.split.validation=0.23"]
     for seed in range(6):

@@ -10,7 +10,6 @@ SMALL = [
     f"trainer.max_epochs={EPOCHS}",
     "model.hidden_size=8",
     "model.embedding_size=8",
-    "model.wide=false",
     "optimizer.lr=0.02",
     "runtime.threads=1",
 ]

@@ -92,7 +92,7 @@ def refused(resolve, settings, *written):
 
 def test_a_network_of_another_package_gets_the_keys_that_it_takes():
     model = resolve_model(own_model(kernel=5), {"model._target_", "model.kernel"})
-    assert model == {"_target_": f"{HERE}.Net", "dropout": MODEL["dropout"], "members": 1, "wide": "auto", "kernel": 5}
+    assert model == {"_target_": f"{HERE}.Net", "dropout": MODEL["dropout"], "members": 1, "kernel": 5}
     assert build_classifier(model, FIELDS, 2).arguments == (5, MODEL["dropout"], 2)
 
 
@@ -112,7 +112,6 @@ def test_a_network_that_takes_any_name_gets_the_keys_that_were_written():
         "kernel": 5,
         "hidden_size": MODEL["hidden_size"],
         "members": 1,
-        "wide": "auto",
     }
 
 

@@ -15,7 +15,7 @@ from seqclf.api.fit import training_setup
 from seqclf.training import length
 from seqclf.training.length import automatic_length, resolve_length
 
-SMALL = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8", "model.wide=false"]
+SMALL = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
 SMALL += ["baseline=false", "export=false", "batching.max_sequences=8"]
 
 

@@ -167,7 +167,6 @@ def test_constructors_take_the_defaults_of_conf(splits, tmp_path, trainer):
         "dataset": DATASET,
         **{name: default[name] for name in ("model", "loss", "optimizer", "monitor", "seed")},
         "frozen": [],
-        "wide": None,
     }
     assert data.batching.max_tokens == 64 and data.seed == default["seed"]
     assert data.batching.model_dump() == {**default["batching"], "max_tokens": 64}

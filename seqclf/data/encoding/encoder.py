@@ -393,9 +393,3 @@ class FieldEncoder(Column, Codec, View):
 
         `set_up` may not use `others`, because `others` may still be incomplete.
         """
-
-    def input_names(self) -> list[str]:
-        """Return the name of each channel of an encoded number field, those of `channel_names` first."""
-        spec: Mapping[str, Any] = self.spec()
-        names = self.channel_names()
-        return [*names, *(f"{self.field.name}[{channel}]" for channel in range(len(names), spec["width"]))]

@@ -53,7 +53,8 @@ class HeadsClassifier(SequenceNetwork):
     Args:
         fields: Specs of the model's inputs.
         num_classes: Number of classes C.
-        heads: List of heads: recurrent, kernels, linear, statistics, ngrams, or `{_target_: CLASS}` for a `Head` of your own.
+        heads: Names of heads: recurrent, kernels, linear, statistics, ngrams; or `{_target_: CLASS}` for a `Head` of
+            your own.
         window: Number of tokens over which the recurrent head's inputs are averaged.
         dilations: Distances between the taps of the random kernels, in tokens; an empty list for no kernels.
         biases: Number of features of each kernel.

@@ -1,22 +1,22 @@
-"""Pooled statistics of number fields: what the values of a sequence are on the whole, whole or chunk by chunk."""
+"""Pooled statistics of number fields: what the values of a sequence are on the whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from seqclf.data.field_spec import FieldSpec
-from seqclf.models.running_state import LOWEST, State
+from seqclf.models.running_state import LOWEST
 
-STATISTICS = ("mean", "deviation of", "lowest", "highest", "first", "last")  # see `Pooled.columns`
+STATISTICS = 6  # for each channel, see `Pooled.columns`
 MAX_VALUE = 1e15  # larger values are clipped, so that no sum of squares overflows
 
 
 class Pooled(NamedTuple):
-    """Statistics of the tokens read so far, float64.
+    """Statistics of sequences, float64.
 
     `tokens`: (B, 1) number of tokens. `seen`: (B, D) number of values of each channel that are not missing. The others:
     (B, D) statistics of these. Without such values, `lowest` and `highest` are the largest and the lowest float32, and
@@ -31,36 +31,6 @@ class Pooled(NamedTuple):
     highest: Tensor
     first: Tensor
     last: Tensor
-
-    def joined(self, later: Pooled) -> Pooled:
-        """Return the statistics of these tokens and of `later` ones. Either may have none."""
-        seen = self.seen + later.seen
-        part = later.seen / seen.clamp(min=1)
-        step = later.mean - self.mean
-        variance = (1 - part) * self.deviation**2 + part * later.deviation**2 + part * (1 - part) * step**2
-        return Pooled(
-            self.tokens + later.tokens,
-            seen,
-            self.mean + part * step,
-            variance.sqrt(),
-            torch.minimum(self.lowest, later.lowest),
-            torch.maximum(self.highest, later.highest),
-            torch.where(self.seen > 0, self.first, later.first),
-            torch.where(later.seen > 0, later.last, self.last),
-        )
-
-    def after(self, states: Sequence[Tensor]) -> Pooled:
-        """Return the statistics of the tokens of `states` (see `NumberPool.states`) and of these tokens."""
-        earlier = Pooled(*(state.double() for state in states))
-        return earlier._replace(mean=earlier.mean + earlier.first).joined(self)
-
-    def kept(self) -> list[Tensor]:
-        """Return the states of the tokens so far, float32.
-
-        The mean is kept as its distance from the first value. That of values around 100,000 would lose 0.01 in each
-        chunk, and the deviation as much.
-        """
-        return [state.float() for state in self._replace(mean=self.mean - self.first)]
 
     def columns(self) -> Tensor:
         """Return the statistics of the channels and the log number of tokens (B, 6 D + 1)."""
@@ -84,18 +54,10 @@ class NumberPool:
         self.names = [field["name"] for field in numbers]
         self.masked = [field.get("masked", 0) for field in numbers]
         self.width = sum(field["width"] for field in numbers)
-        starts = [sum(field["width"] for field in numbers[:number]) for number in range(len(numbers))]
-        # Positions of the channels that are not masks.
-        self.measured = [
-            start + channel
-            for start, field, masked in zip(starts, numbers, self.masked, strict=True)
-            for channel in range(field["width"])
-            if not masked <= channel < 2 * masked
-        ]
-        self.size = len(STATISTICS) * self.width + 1  # statistics of all channels, and the log number of tokens
+        self.size = STATISTICS * self.width + 1  # statistics of all channels, and the log number of tokens
 
     def __call__(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Pooled:
-        """Return the statistics of tokens. For the arguments, see `WidePath.forward`."""
+        """Return the statistics of tokens. For the arguments, see `SequenceNetwork.forward`."""
         return self.pooled(*self.values(fields, lengths), lengths)
 
     def values(self, fields: Mapping[str, Tensor], lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,16 +86,6 @@ class NumberPool:
             torch.where(order == 1, exact, 0).sum(dim=1),
             torch.where(order == seen, exact, 0).sum(dim=1),
         )
-
-    def states(self) -> list[State]:
-        """Return the statistics of the tokens so far, as the states of a path that reads chunk by chunk."""
-        starts = {"lowest": -LOWEST, "highest": LOWEST}
-        shapes = {"tokens": (1,)}
-        return [State(name, shapes.get(name, (self.width,)), starts.get(name, 0.0)) for name in Pooled._fields]
-
-    def texts(self, channels: Sequence[str]) -> list[str]:
-        """Return the name of each statistic, in the order of `Pooled.columns`. `channels`: (D,) names."""
-        return [f"{statistic} {channel}" for statistic in STATISTICS for channel in channels] + ["number of tokens"]
 
 
 def _present(values: Tensor, masked: int) -> Tensor:

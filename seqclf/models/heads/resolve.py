@@ -10,7 +10,7 @@ from seqclf.errors import InputError
 from seqclf.models.heads.kernel_bank import OUTPUTS, choose_dilations
 
 AUTO: Literal["auto"] = "auto"
-NOT_RESOLVED = ("cache", "wide")  # settings whose value "auto" stays
+NOT_RESOLVED = ("cache",)  # settings whose value "auto" stays
 MIN_ORDER = 0.05  # autocorrelation above which numbers have an order; shuffled tokens have about .015
 WINDOWS = 32  # windows of a sequence of median length, as many steps as a recurrent layer learns well
 DILATIONS = 12

@@ -47,17 +47,3 @@ def make_views(values: Tensor, lengths: Tensor) -> Views:
 def differences(values: Tensor) -> Tensor:
     """Return the difference of each token from the one before, 0 for the first token. `values`: (B, D, T)."""
     return values - torch.cat([values[..., :1], values[..., :-1]], dim=-1)
-
-
-def level_statistics(views: Views, lengths: Tensor) -> Tensor:
-    """(B, 6 D + 1) float64: mean, log deviation, lowest, highest, first and last value, log length."""
-    raw, counts = views.raw.double(), lengths[:, None].double()
-    mean = raw.sum(-1) / counts
-    centred = torch.where(views.valid, raw - mean[..., None], 0)
-    # Without the floor, the logarithm would magnify the rounding noise of constant rows.
-    deviation = (centred.square().sum(-1) / counts).sqrt().clamp(min=0.01).log()
-    lowest = torch.where(views.valid, raw, MAX_RAW).amin(-1)
-    highest = torch.where(views.valid, raw, -MAX_RAW).amax(-1)
-    is_last = torch.arange(raw.shape[-1], device=raw.device) == lengths[:, None, None] - 1
-    last = torch.where(is_last, raw, 0).sum(-1)
-    return torch.cat([mean, deviation, lowest, highest, raw[..., 0], last, counts.log()], dim=1)

@@ -20,7 +20,6 @@ CONFIG = {
     "residual_layers": 0,
     "bidirectional": True,
     "members": 1,
-    "wide": False,
 }
 
 

@@ -409,12 +409,6 @@ class NumberEncoder(NumberColumn):
         tokens[:, :known] = 0.0
         return tokens
 
-    def input_names(self) -> list[str]:
-        added = ["presence of"] * bool(self._has_mask) + ["time since"] * (self.since is not None)
-        added += ["log deviation of", "log mean of"] * (self.levels is not None)
-        names = self.channel_names()
-        return [*names, *(f"{words} {name}" for words in added for name in names)]
-
     def spec(self) -> NumberSpec:
         scaled = self.scale != "none"
         channels = [scaled] * self.width + [False] * self.width * bool(self._has_mask)

@@ -212,10 +212,6 @@ class TimeEncoder(ListEncoder):
         tokens[removal.followers, 0] = (self._log(joined) - self.mean) / self.deviation
         return tokens
 
-    def input_names(self) -> list[str]:
-        cycles = [name for name in self.option("cycles") for name in (f"sine of {name}", f"cosine of {name}")]
-        return [f"gap of {self.field.name}", *cycles]
-
     def spec(self) -> NumberSpec:
         scaled = [True] + [False] * 2 * len(self.periods)
         return {"name": self.field.name, "kind": "number", "width": len(scaled), "scaled": scaled}

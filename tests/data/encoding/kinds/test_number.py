@@ -290,23 +290,3 @@ def test_only_scaled_channels_are_marked_as_such(options, scaled):
 def test_a_spec_tells_where_the_masks_are(options, masked):
     (scaler,) = make_encoders([Field("x", "number", ("x",), width=2, options=options)]).values()
     assert scaler.spec().get("masked") == masked
-
-
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        ({}, ["a", "b"]),
-        (
-            {"missing": "last", "since": "tokens"},
-            ["a", "b", "presence of a", "presence of b", "time since a", "time since b"],
-        ),
-        (
-            {"scale": "sequence"},
-            ["a", "b", "log deviation of a", "log deviation of b", "log mean of a", "log mean of b"],
-        ),
-    ],
-    ids=str,
-)
-def test_every_input_channel_has_a_name(options, names):
-    (scaler,) = make_encoders([Field("x", "number", ("a", "b"), width=2, options=options)]).values()
-    assert scaler.input_names() == names and len(names) == scaler.spec()["width"]
