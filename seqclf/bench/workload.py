@@ -63,7 +63,7 @@ class Workload(NamedTuple):
 
     @property
     def description(self) -> dict[str, Any]:
-        """What a network may adapt to, as in `Dataset.description()`."""
+        """Facts that a network may adapt to, as in `Dataset.description()`."""
         sequences = self.split.sequences
         summary = summarize_sequences(sequences, self.fields)
         return {"fields": self.fields, "rows": {"train": len(sequences)}, "sequences": summary}

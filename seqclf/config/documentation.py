@@ -87,7 +87,7 @@ class Command:
 
     >>> train = Command("train")
     >>> train.groups["model"], train.choices("optimizer")
-    ('lstm', ['adamw', 'sgd'])
+    ('auto', ['adamw', 'sgd'])
     """
 
     @classmethod

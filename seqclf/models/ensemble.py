@@ -61,6 +61,13 @@ class Ensemble(SequenceNetwork):
     def independent_parts(self) -> list[nn.Module]:
         return list(self.members)
 
+    def parts(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> dict[str, Tensor]:
+        """Return the votes of the members' parts of the same name."""
+        of_members = [as_network(member).parts(fields, lengths, host_lengths) for member in self.members]
+        return {name: vote(torch.stack([parts[name] for parts in of_members])) for name in of_members[0]}
+
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         if self.training:
             return torch.stack([member(fields, lengths, host_lengths) for member in self.members])

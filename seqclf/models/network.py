@@ -113,6 +113,15 @@ class SequenceNetwork(nn.Module):
         """Return the networks that are trained independently: the members of an ensemble, or only this network."""
         return [self]
 
+    def parts(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> dict[str, Tensor]:
+        """Return dict name → logits (B, C) of parts that are models on their own, or an empty dict without such parts.
+
+        The ladder of a run compares them with the network.
+        """
+        return {}
+
     @staticmethod
     def forward_together(
         members: Sequence[Any], fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None

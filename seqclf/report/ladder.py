@@ -26,11 +26,11 @@ def ladder_blocks(result: RunResult) -> list[Block]:
     """
     ladder = result.ladder
     stated = None if result.baseline is None else result.baseline.comparison
-    sentences = [
-        gain_sentence(upper, lower) for lower, upper in pairwise(ladder) if upper.gain and upper.gain != stated
-    ]
-    if not sentences:
+    pairs = [(upper, lower) for lower, upper in pairwise(ladder) if upper.gain and upper.gain != stated]
+    if not pairs:
         return []
+    # A head of the network has a row, and only the network itself has a sentence.
+    sentences = [gain_sentence(upper, lower) for upper, lower in pairs if upper.name in SUBJECTS]
     intro = (
         f"Ladder: each model on the same {ladder[0].rows:,} rows of {result.split}, and what it adds to the row above."
     )
@@ -57,7 +57,7 @@ def gain_sentence(upper: Rung, lower: Rung) -> str:
     """Return a sentence about what a rung adds to the rung below it. `upper` has a gain."""
     assert upper.gain is not None
     gain = upper.gain[0]
-    subject, other = SUBJECTS.get(upper.name, f"The rung {upper.name}"), OBJECTS.get(lower.name, lower.name)
+    subject, other = SUBJECTS.get(upper.name, f"The {upper.name} head"), OBJECTS.get(lower.name, f"its {lower.name} head")
     amount = f"{SIGNED(gain.difference)} {metric_title(gain.metric)} ({interval_text((gain.low, gain.high), SIGNED)})"
     if gain.too_few_groups:
         return f"{subject} is not judged against {other}: a class lies in one group, or nearly so."

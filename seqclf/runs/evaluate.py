@@ -17,12 +17,12 @@ from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
-from seqclf.evaluation.calibration import fit_temperature
+from seqclf.evaluation.calibration import fit_temperature, softmax
 from seqclf.evaluation.choose_decision import choose_decision, uses_holdout
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.diagnosis import Fit
-from seqclf.evaluation.ladder import SHUFFLED, Contender
+from seqclf.evaluation.ladder import SHUFFLED, Contender, most_probable
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarm, diagnose_run, next_step
 from seqclf.evaluation.refit import Refit
@@ -39,7 +39,7 @@ from seqclf.models.network import as_network
 from seqclf.report.page import write_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
-from seqclf.runs.inference import predict_logits, tokens_curve
+from seqclf.runs.inference import predict_logits, predict_parts, tokens_curve
 from seqclf.runs.ladder import compare_with_simpler
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.report import best_epoch, run_mistakes, run_report
@@ -50,6 +50,7 @@ from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
 
+MAX_TOKENS_OF_PARTS = 2_000_000  # tokens of the last split up to which parts of the network are scored alone
 THRESHOLD = "threshold"  # name of the split of held-out validation rows
 
 
@@ -87,6 +88,7 @@ def evaluate_and_export(
     decisions = {**dict.fromkeys(evaluation.outputs, evaluation.decision), **before.decisions}
     metrics = _metrics(config, dataset, evaluation, decisions, _choices(config, len(history), halting is not None))
     between = {} if shuffled is None else {SHUFFLED: shuffled}
+    between |= _parts_alone(task, batches, evaluation.split)
     compared = compare_with_simpler(
         *(config, dataset, evaluation, metrics[evaluation.split], between), with_baseline=no_baseline is None
     )
@@ -262,6 +264,14 @@ def split_outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -
 def _outputs(rows: Split, logits: np.ndarray) -> SplitOutputs:
     lengths = rows.lengths_before_truncation
     return SplitOutputs(logits, rows.labels, lengths, lengths > rows.sequences.lengths, rows.groups, rows.group_names)
+
+
+def _parts_alone(task: SequenceTask, batches: SequenceDataModule, split: str) -> dict[str, Contender]:
+    """Return the parts of a network as models of their own, none for a split that takes long to read."""
+    if batches.splits[split].sequences.offsets[-1] > MAX_TOKENS_OF_PARTS:
+        return {}
+    logits = predict_parts(task, batches.evaluation_loader(split))
+    return {name: Contender("head alone", most_probable(softmax(values))) for name, values in logits.items()}
 
 
 def _choices(config: TrainConfig, epochs: int, halts: bool) -> list[str]:

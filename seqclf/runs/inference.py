@@ -10,6 +10,7 @@ import torch
 from seqclf.batching.datamodule import Batch
 from seqclf.errors import InputError
 from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint
+from seqclf.models.network import as_network
 from seqclf.system import progress
 from seqclf.training.module import SequenceTask
 
@@ -41,6 +42,24 @@ def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.nda
             "train with debug=nan, which names the module and the rows",
         )
     return np.concatenate(labels)[order], ordered
+
+
+@torch.inference_mode()
+def predict_parts(task: SequenceTask, batches: Iterable[Batch]) -> dict[str, np.ndarray]:
+    """Return dict part of the network → logits (N, C) of all batches (see `SequenceNetwork.parts`)."""
+    task = task.eval()
+    ids: list[np.ndarray] = []
+    found: dict[str, list[np.ndarray]] = {}
+    for batch in batches:
+        fields = {name: values.to(task.device) for name, values in batch.fields.items()}
+        parts = as_network(task.model).parts(fields, batch.lengths.to(task.device), batch.host_lengths)
+        if not parts:
+            return {}
+        ids.append(batch.ids)
+        for name, logits in parts.items():
+            found.setdefault(name, []).append(logits.float().cpu().numpy())
+    order = np.argsort(np.concatenate(ids), kind="stable")
+    return {name: np.concatenate(logits)[order] for name, logits in found.items()}
 
 
 @torch.inference_mode()

@@ -81,7 +81,7 @@ def task() -> Callable[..., SequenceTask]:
         torch.manual_seed(seed)
         defaults = {"dataset": DATASET, "model": MODEL, "loss": LOSS, "optimizer": OPTIMIZER}
         settings = {name: {**default, **parts.get(name, {})} for name, default in defaults.items()}
-        if "_target_" in parts.get("model", {}):
+        if "heads" in parts.get("model", {}):
             settings["model"] = parts["model"]
         return SequenceTask(**settings, monitor=monitor, seed=seed)
 

@@ -30,11 +30,11 @@ from seqclf.models.options import CellName, DropoutShare
 from seqclf.models.training_loss import Loss, TrainingLoss
 
 HEADS: dict[str, type[Head]] = {
-    "recurrent": RecurrentHead,
-    "kernels": KernelsHead,
     "linear": KernelsHead,  # its name without kernels, when it reads statistics alone
     "statistics": StatisticsHead,
     "ngrams": NgramsHead,
+    "kernels": KernelsHead,
+    "recurrent": RecurrentHead,
 }
 # Rows and cells of logits up to which validation rows set the weights of the heads.
 WEIGHTED_ROWS, WEIGHTED_CELLS = 20_000, 10_000_000
@@ -245,6 +245,15 @@ class HeadsClassifier(SequenceNetwork):
         """Return the logits (B, C) of each head."""
         reading = self.read(fields, lengths)
         return [head(fields, lengths, host_lengths, reading) for head in self.heads]
+
+    def parts(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> dict[str, Tensor]:
+        """Return the logits of each head, those that read the least of the order first."""
+        if len(self.names) == 1:
+            return {}
+        logits = dict(zip(self.names, self.head_logits(fields, lengths, host_lengths), strict=True))
+        return {name: logits[name] for name in sorted(logits, key=lambda name: [*HEADS, name].index(name))}
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C). See `SequenceNetwork.forward`."""
