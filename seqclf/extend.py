@@ -1,6 +1,6 @@
 """Public names for authors of extensions. Import these names from `seqclf.extend`, because other modules may be moved.
 
-- Networks: `SequenceNetwork` is the base class. The base class for the encoder of a network is `SequenceEncoder`. A
+- Networks: `SequenceNetwork` is the base class. `Head` is the base class of the heads of `model=auto`. The base class for the encoder of a network is `SequenceEncoder`. A
   recurrent cell derives from `RecurrentCell`, and the encoder `CellEncoder` runs it over sequences. A cell, and an
   encoder of a model that reads chunks, has a `State` for each recurrent state. `sort_nodes` sorts the nodes of trees.
   Arguments with the types `Count`, `NonNegative`, `Positive` and `Share` are checked before training, and so is the
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from seqclf.errors import InputError as InputError
     from seqclf.models.cell_encoder import CellEncoder as CellEncoder
     from seqclf.models.encoder import SequenceEncoder as SequenceEncoder
+    from seqclf.models.heads.head import Head as Head
     from seqclf.models.network import SequenceNetwork as SequenceNetwork
     from seqclf.models.recurrent_cell import RecurrentCell as RecurrentCell
     from seqclf.models.running_state import State as State
@@ -132,6 +133,7 @@ _NAMES = {
     "errors": "InputError",
     "models.cell_encoder": "CellEncoder",
     "models.encoder": "SequenceEncoder",
+    "models.heads.head": "Head",
     "models.network": "SequenceNetwork",
     "models.recurrent_cell": "RecurrentCell",
     "models.running_state": "State",

@@ -17,6 +17,7 @@ TREE = ast.parse(Path(extend.__file__).read_text(encoding="utf-8"))
 TRAINING = {
     "CellEncoder",
     "FiniteCheck",
+    "Head",
     "RecurrentCell",
     "RowLoss",
     "SequenceEncoder",

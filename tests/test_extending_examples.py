@@ -91,3 +91,19 @@ def test_the_metric_of_an_epoch_counts_every_row_once():
     expected = np.mean(np.sum((odds / odds.sum(axis=1, keepdims=True) - truth) ** 2, axis=1))
     assert task.logged["validation/brier"] == pytest.approx(expected)
     assert callback.epoch_note == f"Brier score {expected:.4f}"
+
+
+def test_the_head_is_a_part_of_the_default_network(monkeypatch, tmp_path):
+    code = documented_example("A head", number=1)
+    install_package(monkeypatch, tmp_path, "levelspackage", {"heads.py": code}, {})
+    from seqclf.models.heads.network import HeadsClassifier
+
+    levels = {"_target_": "levelspackage.heads.Levels", "dropout": 0.5}
+    network = HeadsClassifier(
+        FIELDS, 3, heads=["recurrent", levels], window=2, dilations=[1], closed_form=True, embedding_size=4,
+        projection_size=4, hidden_size=4, convolution=0, dropout=0.1, feature_dropout=0.1,
+    )  # fmt: skip
+    assert network.names == ["recurrent", "Levels"] and network.heads[1].dropout.p == 0.5
+    target = levels["_target_"]
+    check_exportable(network, FIELDS, target)
+    assert padding_error(network, FIELDS, target) < TOLERANCE

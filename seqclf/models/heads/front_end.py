@@ -117,8 +117,8 @@ class FrontEnd(nn.Module):
 
     def _part(self, values: Tensor, lengths: Tensor, linear: Linear | None) -> tuple[Tensor, Tensor]:
         """Return the windows (B, N, K), or the values of `linear`, and the means (B, M) of `values` (B, D, T)."""
-        count = (values.shape[2] + self.window - 1) // self.window  # N
         exports = torch.onnx.is_in_onnx_export()
+        count = None if exports else (values.shape[2] + self.window - 1) // self.window  # N, which a graph has anyway
         # Tokens are summed in blocks from the first token on, so that padding does not change the last bit of a sum.
         block = self.window if exports else self.window * max(1, MIN_BLOCK // self.window)
         values = functional.pad(values, (0, block - 1 if exports else -values.shape[2] % block))
