@@ -5,7 +5,6 @@ from __future__ import annotations
 import runpy
 import sys
 
-from seqclf.config.completion import SCRIPTS, completions
 from seqclf.config.documentation import Command, command_names
 from seqclf.config.help_text import asks_for_help, print_help
 from seqclf.config.hints import did_you_mean
@@ -16,8 +15,7 @@ EXAMPLES = """Examples:
   seqclf train data=files data.train=train.parquet data.label=label
   seqclf predict bundle=RUN/bundle input=new.parquet output=scores.parquet
 
-`seqclf COMMAND --help` lists the keys of a command. Completion with the tab key:
-  eval "$(seqclf --completion bash)"      or zsh"""
+`seqclf COMMAND --help` lists the keys of a command."""
 
 
 def dispatch() -> None:
@@ -29,10 +27,6 @@ def dispatch() -> None:
         print(overview())
     elif name == "--version":
         print(f"seqclf {__version__}")
-    elif name == "--completion" and arguments and arguments[0] in SCRIPTS:
-        print(SCRIPTS[arguments[0]])
-    elif name == "--complete":  # this option is for the completion scripts
-        print("\n".join(completions(arguments)))
     else:
         sys.exit(refuse(name))
 
@@ -55,9 +49,6 @@ def overview() -> str:
 
 def refuse(name: str) -> int:
     """Print an error for an unknown command `name`. Return the exit code."""
-    if name == "--completion":
-        print(f"error: --completion: must be {' or '.join(SCRIPTS)}", file=sys.stderr)
-        return 2
     if "=" in name:
         hint = f"name the command first: seqclf train {name}"
     else:

@@ -39,7 +39,7 @@ sys.path[:0] = [str(Path(__file__).parent)]
 import waveforms  # noqa: E402
 
 AEON_WORKER = Path(__file__).parent / "peer_frameworks" / "minirocket.py"
-RUNGS = ("order-blind", "network")
+RUNGS = ("order-blind", "linear", "statistics", "ngrams", "kernels", "recurrent", "network")
 QUIET = ("logger=none", "export=false", "trainer.enable_progress_bar=false", "trainer.accelerator=cpu")
 LETTERS = 12
 SPLITS = {"train": 600, "validation": 200, "test": 1000}
@@ -139,6 +139,8 @@ def overrides_of(name: str, seed: int, folder: Path, data: Path | None) -> list[
     """Return the overrides of a set. `data`: folder of the sets that are not generated."""
     if name in GENERATED:
         return write_generated(name, seed, folder)
+    if name in BUILT_IN:
+        return [f"data={name}"]
     if data is None:
         raise SystemExit(f"{name}: needs --data")
     if name.startswith("signals/"):
@@ -148,6 +150,7 @@ def overrides_of(name: str, seed: int, folder: Path, data: Path | None) -> list[
 
 
 GENERATED = (*TOKENS, *TABLES, *(f"wave/{family}" for family in waveforms.FAMILIES))
+BUILT_IN = ("spoken_arabic_digits", "japanese_vowels")
 FOLDERS = {"hdfs": "hdfs_2pct"}
 
 

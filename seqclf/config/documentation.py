@@ -5,7 +5,7 @@ continues the comment above. A comment block at the start of a file describes th
 note on the keys below, up to the next blank line. A mapping in braces counts as one value. A mapping whose keys are
 chosen by users also counts as one value.
 
-This module does not import Hydra and OmegaConf, so that help texts and shell completion are fast.
+This module does not import Hydra and OmegaConf, so that help texts are fast.
 """
 
 from __future__ import annotations

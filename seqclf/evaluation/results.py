@@ -22,7 +22,6 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.design_effect import group_codes, mean_effect
 from seqclf.evaluation.group_scores import GroupScores, group_scores
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
-from seqclf.evaluation.length_decline import LengthDecline, find_length_decline
 from seqclf.evaluation.metrics import (
     ClassificationMetrics,
     ConfusionMetrics,
@@ -72,16 +71,14 @@ class MajorityMetrics(JsonResult):
 class SplitMetrics(ClassificationMetrics):
     """Metrics of a split with their slices, intervals and alarms: a block of metrics.json.
 
-    `groups`: scores by group, None for independent rows. `length_decline`: range of the longest sequences with a
-    significantly lower recall than shorter sequences, None without such a decline. `targets`: results of the decision's
-    targets, None without targets. `used_for`: choices, such as epoch and threshold, that were made with the rows of the
-    split, so that its metrics are too optimistic.
+    `groups`: scores by group, None for independent rows. `targets`: results of the
+    decision's targets, None without targets. `used_for`: choices, such as epoch and threshold, that were made with the
+    rows of the split, so that its metrics are too optimistic.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {
         "groups",
         "intervals",
-        "length_decline",
         "targets",
         "used_for",
     }
@@ -92,7 +89,6 @@ class SplitMetrics(ClassificationMetrics):
     alarms: list[Alarm]
     majority: MajorityMetrics
     groups: GroupScores | None = None
-    length_decline: LengthDecline | None = None
     targets: list[TargetResult] | None = None
     used_for: list[str] | None = None
 
@@ -178,11 +174,8 @@ def evaluate_split(
     by_length = slices_by_length(predictions, outputs.lengths)
     group = group_codes(outputs.groups)
     effect = mean_effect(labels == predictions.predicted, group)
-    intervals = decline = None
+    intervals = None
     if with_intervals:
-        only = None if positive is None else classes.index(positive)
-        buckets = [(part.low, part.high) for part in by_length]
-        decline = find_length_decline(labels, predictions.predicted, outputs.lengths, buckets, only, group)
         intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive, group)
     auroc = None if intervals is None or intervals.positive is None else intervals.positive.auroc
     targets, argmax = threshold_labels(decision, positive), None
@@ -208,7 +201,6 @@ def evaluate_split(
                 None if positive is None else classes.index(positive),
             )
         ),
-        length_decline=decline,
         targets=target_results(decision, labels, predictions.predicted, classes, group) or None,
         used_for=used_for,
     )

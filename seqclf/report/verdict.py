@@ -119,17 +119,15 @@ NEXT = "Next: "
 class Verdict(NamedTuple):
     """Sentences of a verdict. A sentence that does not apply is `None`.
 
-    `use`: advice to use the model or not, with reasons. `result`: the main scores of the model. `lengths`: a
-    warning if recall is lower on the longest sequences. `caution`: a warning if the evaluated rows were also used
-    to select the model. `comparison`: comparison of the model with the order-blind baseline. `guarantee`: the
-    evidence for the targets of the decision. `training`: the rows that trained the model, if it was refitted.
-    `next_step`: the advised next action. `counts`: sentence with the number of evaluated rows. Score tables are
-    printed below this sentence.
+    `use`: advice to use the model or not, with reasons. `result`: the main scores of the model. `caution`: a warning if
+    the evaluated rows were also used to select the model. `comparison`: comparison of the model with the order-blind
+    baseline. `guarantee`: the evidence for the targets of the decision. `training`: the rows that trained the model, if
+    it was refitted. `next_step`: the advised next action. `counts`: sentence with the number of evaluated rows. Score
+    tables are printed below this sentence.
     """
 
     use: str
     result: str
-    lengths: str | None
     caution: str | None
     comparison: str | None
     guarantee: str | None
@@ -150,7 +148,6 @@ class Verdict(NamedTuple):
         """
         answers = {
             "Does it beat the baseline?": self.comparison,
-            "Does the length matter?": self.lengths,
             "Does the guarantee hold?": self.guarantee,
             "Are the scores independent?": self.caution,
             "Which rows trained it?": self.training,
@@ -171,7 +168,6 @@ def verdict_of(result: RunResult) -> Verdict:
     return Verdict(
         use=_use(result.not_yet, result.baseline is None and result.no_baseline is not None),
         result=of_model,
-        lengths=length_result(metrics),
         caution=dependence(metrics, split),
         comparison=comparison_result(result.baseline, result.no_baseline),
         guarantee=guarantees(decision, metrics, split),
@@ -272,21 +268,6 @@ def class_result(metrics: SplitMetrics) -> str:
     of_worst = None if intervals is None else intervals.recall_by_class[worst]
     of_class, hits = out_of(recalls[worst], of_worst, metrics.support_by_class[worst])
     return f"{result}; it is weakest on {shortened(worst, MAX_LABEL_CHARACTERS)}: of {of_class} it finds {hits}."
-
-
-def length_result(metrics: SplitMetrics) -> str | None:
-    """Return a sentence if recall is lower on long sequences than on shorter sequences, else `None`."""
-    decline = metrics.length_decline
-    if decline is None:
-        return None
-    name = (
-        "recall" if metrics.positive is None else f"recall of {shortened(metrics.positive.label, MAX_LABEL_CHARACTERS)}"
-    )
-    return (
-        f"Its {name} falls with the length: {decline.recall:.3f} on the {decline.rows:,} sequences of {decline.low:,} "
-        f"to {decline.high:,} tokens, {decline.recall_of_shorter:.3f} on shorter ones (lower by at least "
-        f"{-decline.difference_high:.3f})."
-    )
 
 
 def row_counts(metrics: SplitMetrics, split: str) -> str:
