@@ -15,7 +15,6 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.diagnosis import Cause, Facts, Fit, Score, diagnose
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 
-
 # What a run has put in place of settings that are auto.
 RESOLVED = ["model.heads=[recurrent,kernels]", "model.hidden_size=64", "model.dropout=0.4"]
 
