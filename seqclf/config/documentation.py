@@ -182,15 +182,18 @@ class Command:
         return {group: choice for group, choice in made.items() if group in self.groups} | typed
 
     def choice_with(self, path: str) -> tuple[str, str] | None:
-        """Return the first choice of a config group that has the key `path`, such as `loss.gamma`.
+        """Return a choice of a config group that has the key `path`, such as `loss.gamma`.
 
-        The result is a pair (group, choice), or None if no choice has the key.
+        It is the default, or else a choice that others inherit from, or else the first one. The result is a pair
+        (group, choice), or None if no choice has the key.
         """
         group = _first(path)
         if group not in self.groups or group == GLOBAL_GROUP:
             return None
-        names = (name for name in self.choices(group) if any(key.path == path for key in self.choice(group, name).keys))
-        return next(((group, name) for name in names), None)
+        choices = self.choices(group)
+        names = [name for name in choices if any(key.path == path for key in self.choice(group, name).keys)]
+        bases = {parent for name in choices for parent in read_file(_path(self.folders, group, name)).parents}
+        return (group, min(names, key=lambda name: (name != choices[0], name not in bases))) if names else None
 
 
 def command_names(folder: Path = CONF) -> list[str]:

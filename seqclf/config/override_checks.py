@@ -109,7 +109,8 @@ class TypedArguments:
             replacing = set_mapping(self.command, key, value, self.chosen)
             return InputError(key, "is set already", f"to replace it, write {replacing}")
         group = re.escape(key.partition(".")[0])
-        if any(re.match(rf"\+*{group}\.([\w.]+\.)?_target_=(?!seqclf\.)", text) for text in self.arguments):
+        foreign = [text for text in self.arguments if re.match(rf"\+*{group}\.([\w.]+\.)?_target_=(?!seqclf\.)", text)]
+        if any(key_of(text) != key for text in foreign):
             # The user typed a class of another package. The class may have this argument, but is not imported yet.
             added = shell_word(f"+{key}={'VALUE' if value is None else value}")
             return InputError(key, "no such key", f"to add a new key, write {added}")

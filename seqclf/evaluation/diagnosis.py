@@ -30,7 +30,7 @@ LAST_EPOCHS = 0.9  # a best epoch in the last tenth of the training may mean tha
 MAX_SHORT_STEPS = 3000  # optimizer steps; a longer training of at least `MIN_EPOCHS` is not called too short
 MIN_FIT_ERROR = 0.1  # an error of less on the training rows is not called underfitting
 MIN_GAP = 0.03  # a gap of less between training and validation rows is not called overfitting
-LONG_SIGNAL = 200  # tokens; from this mean length on, convolutions shorten a signal for the recurrent layers
+LONG_SIGNAL = 200  # tokens; from this mean length on, windows of kernels shorten a signal for the recurrent layers
 BASE_UNITS = 96  # default of model.hidden_size
 MAX_UNITS = 192  # largest model.hidden_size that is recommended
 DROPOUTS = {"dropout": 0.25, "token_dropout": 0.1}  # defaults of conf/model
@@ -148,9 +148,11 @@ class Facts:
 
         More epochs may help if the limit is low, or if one of the last epochs was the best. The last epochs of a long
         training are often the best because the learning rate falls, so the number of steps has to be low as well.
+        Without `monitor`, the last epoch is kept, be it the best or not.
         """
         most = self.block("trainer").get("max_epochs") or 0
-        was_improving = (self.best_epoch or 0) + 1 > LAST_EPOCHS * most and (self.steps or 0) <= MAX_SHORT_STEPS
+        is_last_best = bool(self.settings.get("monitor")) and (self.best_epoch or 0) + 1 > LAST_EPOCHS * most
+        was_improving = is_last_best and (self.steps or 0) <= MAX_SHORT_STEPS
         return 0 < most == self.epochs and (most < MIN_EPOCHS or was_improving)
 
     @property
@@ -276,13 +278,12 @@ def _capacity(facts: Facts) -> Iterator[str]:
         yield f"trainer.max_epochs={max(ADVISED_EPOCHS, 2 * (facts.block('trainer').get('max_epochs') or 0))}"
     is_recurrent = _target(model) == "SequenceClassifier" and _target(model.get("encoder") or {}) == "Recurrent"
     if is_recurrent and facts.signal_length >= LONG_SIGNAL:
-        yield "model=conv_lstm"
+        yield "model=auto"
     if facts.has_numbers and (model.get("number_noise") or 0) > 0:
         yield "model.number_noise=0"
-    units, heads = model.get("hidden_size") or MAX_UNITS, model.get("heads") or 1
-    larger = [
-        f"model.hidden_size={size}" for size in (BASE_UNITS, MAX_UNITS) if size > units and not size % (2 * heads)
-    ]
+    units, heads = model.get("hidden_size") or MAX_UNITS, model.get("heads")
+    unit = 2 * heads if isinstance(heads, int) else 1  # the heads of model=auto are a list
+    larger = [f"model.hidden_size={size}" for size in (BASE_UNITS, MAX_UNITS) if size > units and not size % unit]
     if units < BASE_UNITS:
         yield from larger[:1]
     if (model.get("dropout") or 0) > DROPOUTS["dropout"]:

@@ -57,7 +57,10 @@ def gain_sentence(upper: Rung, lower: Rung) -> str:
     """Return a sentence about what a rung adds to the rung below it. `upper` has a gain."""
     assert upper.gain is not None
     gain = upper.gain[0]
-    subject, other = SUBJECTS.get(upper.name, f"The {upper.name} head"), OBJECTS.get(lower.name, f"its {lower.name} head")
+    subject, other = (
+        SUBJECTS.get(upper.name, f"The {upper.name} head"),
+        OBJECTS.get(lower.name, f"its {lower.name} head"),
+    )
     amount = f"{SIGNED(gain.difference)} {metric_title(gain.metric)} ({interval_text((gain.low, gain.high), SIGNED)})"
     if gain.too_few_groups:
         return f"{subject} is not judged against {other}: a class lies in one group, or nearly so."

@@ -31,7 +31,6 @@ from seqclf.models.network import as_network
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
 from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
-from seqclf.runs.length_advice import length_advice
 from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
 from seqclf.runs.order_ablation import ABLATION, check_one_process, shuffled_contender
 from seqclf.runs.process_settings import training_threads, using_threads
@@ -272,8 +271,6 @@ def _open_run(
     if task.model_text:
         console.print(f"model: {task.model_text}", soft_wrap=True)
     console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {threads}")
-    for line in length_advice(config["model"], config["batching"]["max_sequences"], dataset):
-        console.print(line, soft_wrap=True)
     return logger
 
 

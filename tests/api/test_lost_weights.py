@@ -23,7 +23,13 @@ class Hidden(nn.Module):
 
 
 def test_a_run_ends_where_its_best_checkpoint_lacks_weights(tmp_path):
-    settings = [*FAST, f"model.encoder={{_target_: {__name__}.Hidden}}", "optimizer.lr=0.1", "export=false"]
+    settings = [
+        *FAST,
+        "model=lstm",
+        f"model.encoder={{_target_: {__name__}.Hidden}}",
+        "optimizer.lr=0.1",
+        "export=false",
+    ]
     settings += ["trainer.max_epochs=8", f"hydra.run.dir={tmp_path / 'run'}"]
     with pytest.raises(seqclf.InputError) as error:
         seqclf.fit(make_frame(120), label="label", overrides=settings)

@@ -123,7 +123,7 @@ def test_help_is_readable_in_80_columns(name):
         ("batching.max_tokens", ["batching.max_tokens=16384", "padding included"]),
         ("max_tokens", ["batching.max_tokens=16384"]),
         ("data.split", ["data.split.by=group", "data.split.seed=0"]),
-        ("model", ["model=gru", "model.hidden_size=96"]),
+        ("model", ["model=gru", "model.hidden_size=auto"]),
         ("model=gru", ["model.cell=gru", "As model=lstm"]),
         ("loss.gamma", ["loss.gamma=2.0"]),
         ("patience", ["patience=null", "early stopping"]),

@@ -20,6 +20,7 @@ from seqclf.training.options import require_checkpoint_file
 
 FILES = ["data=files", "data.train=broken.parquet", "data.label=label", "logger=none"]
 WANDB = ["logger=wandb"]
+LSTM = "model=lstm"
 
 
 class Net(nn.Module):
@@ -59,7 +60,7 @@ NET, CONV, GATED, MARGIN = (
     f"{part}._target_={__name__}.{name}"
     for part, name in (("model", "Net"), ("model.encoder", "Conv"), ("model.encoder", "Gated"), ("loss", "Margin"))
 )
-CELLS = "model.encoder._target_=seqclf.extend.CellEncoder"  # whose argument `cell` is a name in the default model
+CELLS = "model.encoder._target_=seqclf.extend.CellEncoder"  # whose argument `cell` is a name in model=lstm
 TO_CELL = "+model.encoder.cell._target_"
 TO_GATE = "+model.encoder.gate._target_"
 
@@ -91,7 +92,12 @@ CASES = [
     ("train", [*WANDB, "logger.timeout=soon"], "logger.timeout=soon", "must be a number"),
     ("train", [*WANDB, "logger.tags=3"], "logger.tags=3", "must be a list, or null"),
     ("train", ["model.cell=lstn"], "model.cell=lstn", "did you mean 'lstm'?"),
-    ("train", ["model.pooling=mean+maxi"], "model.pooling=mean+maxi", "did you mean 'max'?; several are joined by +"),
+    (
+        "train",
+        [LSTM, "model.pooling=mean+maxi"],
+        "model.pooling=mean+maxi",
+        "did you mean 'max'?; several are joined by +",
+    ),
     ("train", ["model.hidden_size=big"], "model.hidden_size=big", "must be a whole number"),
     ("train", ["seed=-1"], "seed=-1", "must be at least 0"),
     (
@@ -123,21 +129,52 @@ CASES = [
     ("train", [NET], "model.kernel", "Net needs it"),
     ("train", [NET, "+model.kernle=5"], "model.kernle", "did you mean 'kernel'?"),
     ("train", [NET, "+model.kernel=5", "model.layers=2"], "model.layers", "it takes kernel"),
-    ("train", [NET, "model.encoder._target_=mypkg.Conv", "+model.kernel=5"], "model.encoder", "it takes kernel"),
-    ("train", [CONV], "model.kernel", "Conv needs it"),
-    ("train", [CONV, "+model.encoder.kernle=5"], "model.encoder.kernle", "did you mean 'kernel'?"),
-    ("train", [CONV, "+model.kernle=5"], "model.kernle", "did you mean 'kernel'?"),
-    ("train", [CELLS], "model.encoder.cell", f"names no class; write {TO_CELL}=CLASS, the dotted path of a Recurr"),
-    ("train", [CELLS, "model.cell=gru"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
-    ("train", [CELLS, "+model.encoder.cell.keys=3"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
-    ("train", [CELLS, f"{TO_CELL}=torch.nn.GRUCell"], f"{TO_CELL[1:]}=torch.nn.GRUCell", "is not a RecurrentCell"),
+    ("train", [LSTM, NET, "model.encoder._target_=mypkg.Conv", "+model.kernel=5"], "model.encoder", "it takes kernel"),
+    ("train", [LSTM, CONV], "model.kernel", "Conv needs it"),
+    ("train", [LSTM, CONV, "+model.encoder.kernle=5"], "model.encoder.kernle", "did you mean 'kernel'?"),
+    ("train", [LSTM, CONV, "+model.kernle=5"], "model.kernle", "did you mean 'kernel'?"),
+    (
+        "train",
+        [LSTM, CELLS],
+        "model.encoder.cell",
+        f"names no class; write {TO_CELL}=CLASS, the dotted path of a Recurr",
+    ),
+    ("train", [LSTM, CELLS, "model.cell=gru"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
+    ("train", [LSTM, CELLS, "+model.encoder.cell.keys=3"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
+    (
+        "train",
+        [LSTM, CELLS, f"{TO_CELL}=torch.nn.GRUCell"],
+        f"{TO_CELL[1:]}=torch.nn.GRUCell",
+        "is not a RecurrentCell",
+    ),
     ("train", [CELLS, "model=transformer"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
-    ("train", [GATED], "model.encoder.gate", f"names no class; write {TO_GATE}=CLASS, the dotted path of a Linear"),
-    ("train", [GATED, f"{TO_GATE}=torch.nn.GRU"], f"{TO_GATE[1:]}=torch.nn.GRU", "is not a Linear"),
-    ("train", [GATED, f"{TO_GATE}=torch.nn.Linear"], "model.encoder.gate.in_features", "Linear needs it"),
-    ("train", ["model.hidden_size=???"], "model.hidden_size", "as model.hidden_size=VALUE (units of each direction)"),
-    ("train", ["~model.encoder"], "model.encoder._target_", "name the class of the encoder"),
-    ("train", ["model.encoder._target_=mypkg.Conv"], "model.encoder._target_=mypkg.Conv", "holds it to PYTHONPATH"),
+    (
+        "train",
+        [LSTM, GATED],
+        "model.encoder.gate",
+        f"names no class; write {TO_GATE}=CLASS, the dotted path of a Linear",
+    ),
+    ("train", [LSTM, GATED, f"{TO_GATE}=torch.nn.GRU"], f"{TO_GATE[1:]}=torch.nn.GRU", "is not a Linear"),
+    ("train", [LSTM, GATED, f"{TO_GATE}=torch.nn.Linear"], "model.encoder.gate.in_features", "Linear needs it"),
+    (
+        "train",
+        [LSTM, "model.hidden_size=???"],
+        "model.hidden_size",
+        "as model.hidden_size=VALUE (units of each direction)",
+    ),
+    ("train", [LSTM, "~model.encoder"], "model.encoder._target_", "name the class of the encoder"),
+    (
+        "train",
+        ["model.encoder._target_=mypkg.Conv"],
+        "model.encoder._target_",
+        "write model=lstm model.encoder._target_=",
+    ),
+    (
+        "train",
+        [LSTM, "model.encoder._target_=mypkg.Conv"],
+        "model.encoder._target_=mypkg.Conv",
+        "holds it to PYTHONPATH",
+    ),
     ("train", ["model._target_=torch.nn.Linear"], "model._target_=torch.nn.Linear", "must take the argument fields"),
     ("train", [MARGIN], "loss.margin", "Margin needs it"),
     ("train", [MARGIN, "+loss.margn=1"], "loss.margn", "did you mean 'margin'?"),
@@ -161,16 +198,22 @@ CASES = [
     ("train", ["model=transformer", "model.feed_forward=swigl"], "model.feed_forward=swigl", "did you mean 'swiglu'?"),
     ("train", ["model=transformer", "model.heads=0"], "model.heads=0", "must be at least 1"),
     ("train", ["model=transformer", "model.expansion=2.5"], "model.expansion=2.5", "must be a whole number"),
-    ("train", ["model=transformer", "model.cell=gru"], "model.cell", "no cell, so remove it (model=lstm has cell)"),
-    ("train", ["experiment=sst", "path=x", "model.layers=2"], "model.layers", "so remove it (model=lstm has layers)"),
+    ("train", ["model=transformer", "model.cell=gru"], "model.cell", "no cell, so remove it (model=auto has cell)"),
+    ("train", ["experiment=sst", "path=x", "model.layers=2"], "model.layers", "so remove it (model=auto has layers)"),
     ("train", ["model=tree_lstm", "model.pooling=max"], "model.pooling", "so remove it (model=lstm has pooling)"),
     ("train", ["model.expansion=8"], "model.expansion", "write model=transformer model.expansion=8"),
-    ("train", ["model.residual_layers=1"], "model.residual_layers=1", "the first layer cannot be residual"),
+    ("train", [LSTM, "model.residual_layers=1"], "model.residual_layers=1", "the first layer cannot be residual"),
     ("train", ["structure={epoch: 3, layers: 2}"], "structure", "write 'structure=[{epoch: 3, layers: 2}]'"),
     ("train", ["+structure.epoch=3"], "structure.epoch", "write 'structure=[{epoch: 3}]'"),
     ("train", ["structure=[{epoch: 3, layers: 0}]"], "structure[0].layers=0", "must be at least 1"),
     ("train", ["structure=[{epoch: 9, layers: 2}]", "trainer.max_epochs=8"], "structure[0].epoch=9", "the change"),
-    ("train", ["structure=[{epoch: 3, hidden_size: 64}]"], "structure[0].hidden_size=64", "a model grows only"),
+    ("train", [LSTM, "structure=[{epoch: 3, hidden_size: 64}]"], "structure[0].hidden_size=64", "a model grows only"),
+    (
+        "train",
+        ["structure=[{epoch: 3, hidden_size: 64}, {epoch: 4, hidden_size: 32}]"],
+        "structure[1].hidden_size=32",
+        "must be above 64",
+    ),
     ("train", ["model=t_lstm"], "model.encoder.cell.gap=null", "must be the name of a field"),
     ("train", ["model=gru_d", "model.encoder.cell.size=3"], "model.encoder.cell.size", "no such key"),
     ("train", ["model=adaptive", "model.earliness=-1"], "model.earliness=-1", "must be at least 0"),
@@ -267,5 +310,5 @@ def test_a_part_of_a_documented_encoder_is_checked_before_the_data(
 ):
     code = documented_example("An encoder", number=4)
     install_package(monkeypatch, tmp_path_factory.mktemp("installed"), "gatedpackage", {"encoders.py": code}, {})
-    line = error_line("train", *FILES, "model.encoder._target_=gatedpackage.encoders.GatedTokens", *overrides)
+    line = error_line("train", *FILES, LSTM, "model.encoder._target_=gatedpackage.encoders.GatedTokens", *overrides)
     assert line.startswith(f"error: {expected}")

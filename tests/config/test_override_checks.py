@@ -16,6 +16,12 @@ def test_arguments_of_a_class_of_another_package_are_to_be_added(key):
     assert "model=conv_lstm" in own.unknown_key("model.kernel").remedy
 
 
+def test_a_class_for_a_block_that_only_another_model_has_names_that_model():
+    error = TypedArguments("train", ["model.encoder._target_=acme.Gated"]).unknown_key("model.encoder._target_")
+    assert error.remedy == "write model=lstm model.encoder._target_=acme.Gated"
+    assert TypedArguments("train", []).unknown_key("model.pooling").remedy == "write model=lstm model.pooling=VALUE"
+
+
 def test_a_group_whose_keys_the_command_changes_takes_a_choice():
     TypedArguments("evaluate", ["bundle=b", "data=files", "data.test=x.csv"]).check()
 

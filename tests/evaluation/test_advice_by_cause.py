@@ -20,7 +20,7 @@ from seqclf.runs import evaluate
 pytestmark = pytest.mark.slow
 COMMON = [
     *("logger=none", "export=false", "trainer.accelerator=cpu", "runtime.threads=1"),
-    *("model.hidden_size=24", "model.embedding_size=8", "trainer.max_epochs=30"),
+    *("model=lstm", "model.hidden_size=24", "model.embedding_size=8", "trainer.max_epochs=30"),
 ]
 SAME_LAW = np.random.default_rng(5).normal(size=300)  # weight of each token in `bag`
 
@@ -139,7 +139,7 @@ SETS = {
     ),
     "solved": Planted(Cause.NONE, first_token, 700, ["trainer.max_epochs=12"]),
     "long signals": Planted(
-        Cause.UNDERFITTING, rhythm, 160, ["monitor=recall", "patience=1", NUMBERS], "model=conv_lstm"
+        Cause.UNDERFITTING, rhythm, 160, ["monitor=recall", "patience=1", NUMBERS], "model=auto"
     ),
     "noise that drowns the signal": Planted(
         Cause.UNDERFITTING, step_of_level, 400,

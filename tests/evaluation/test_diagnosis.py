@@ -15,11 +15,16 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.diagnosis import Cause, Facts, Fit, Score, diagnose
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 
+# What a run has put in place of settings that are auto.
+RESOLVED = ["model.heads=[recurrent,kernels]", "model.hidden_size=64", "model.dropout=0.4"]
+
 
 def settings(*overrides):
+    names_model = any(override.startswith("model=") for override in overrides)
+    resolved = RESOLVED if "model=auto" in overrides else [] if names_model else ["model=lstm"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        # A run has replaced `trainer.max_epochs=auto` by a number.
-        return OmegaConf.to_container(compose("train", ["trainer.max_epochs=30", *overrides]), resolve=False)
+        composed = compose("train", ["trainer.max_epochs=30", *resolved, *overrides])
+        return OmegaConf.to_container(composed, resolve=False)
 
 
 def split_of(support, recalls):
@@ -89,7 +94,7 @@ def test_a_training_is_too_short_by_few_epochs_or_where_the_last_was_the_best(
     most, epochs, best_epoch, steps, expected
 ):
     facts = Facts(
-        settings=settings(f"trainer.max_epochs={most}"),
+        settings=settings(f"trainer.max_epochs={most}", "monitor=recall"),
         epochs=epochs,
         best_epoch=best_epoch,
         steps=steps,
@@ -101,6 +106,8 @@ def test_a_training_is_too_short_by_few_epochs_or_where_the_last_was_the_best(
     assert (longer in found.overrides) == expected
     memorised = replace(facts, fit=fit_of(0.99, 0.6))
     assert diagnose(memorised, GOOD).cause is Cause.OVERFITTING, "more epochs would not help"
+    last_kept = replace(facts, settings={**facts.settings, "monitor": None}, best_epoch=epochs - 1)
+    assert (diagnose(last_kept, GOOD).cause is Cause.FEW_STEPS) == (epochs == most < 12)
 
 
 @pytest.mark.parametrize(
@@ -186,10 +193,10 @@ def overrides(choices, **facts):
     ]
 
 
-def test_convolutions_are_recommended_for_long_signals_of_a_recurrent_network():
-    assert overrides([], signal_length=300.0)[0][0] == "model=conv_lstm"
+def test_windows_of_kernels_are_recommended_for_long_signals_of_a_recurrent_network():
+    assert overrides([], signal_length=300.0)[0][0] == "model=auto"
     for choices, length in ([], 50.0), (["model=conv_lstm"], 300.0), (["model=transformer"], 300.0):
-        assert "model=conv_lstm" not in overrides(choices, signal_length=length)[0]
+        assert "model=auto" not in overrides(choices, signal_length=length)[0]
 
 
 def test_a_refit_needs_a_test_and_one_process():
@@ -206,7 +213,7 @@ def test_a_learning_rate_is_recommended_for_optimizers_that_it_suits():
     assert "optimizer.lr=1e-3" not in overrides(["optimizer=sgd"])[0]
 
 
-@pytest.mark.parametrize("model", ["lstm", "gru", "rnn", "conv_lstm", "transformer", "adaptive", "tree_lstm"])
+@pytest.mark.parametrize("model", ["auto", "lstm", "gru", "rnn", "conv_lstm", "transformer", "adaptive", "tree_lstm"])
 def test_overrides_are_keys_of_the_model_and_new_to_the_run(model):
     """Each is one word of a shell, is accepted without a plus sign, and is not recommended again."""
     splits, choice = {"train": GOOD, "test": GOOD}, f"model={model}"

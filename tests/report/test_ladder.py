@@ -118,5 +118,5 @@ def test_a_gain_is_stated_as_its_interval_allows(gained, words):
 
 def test_a_rung_of_another_name_has_a_sentence_too():
     assert gain_sentence(rung("tall", 0.7, gain(0.1, 0.2, 0.3)), rung("odd", 0.5)) == (
-        "The rung tall adds +0.200 average precision (+0.100 to +0.300) to odd."
+        "The tall head adds +0.200 average precision (+0.100 to +0.300) to its odd head."
     )

@@ -12,7 +12,7 @@ import seqclf
 from seqclf import InputError
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=16", "model.embedding_size=8", "export=false"]
-SETTINGS += ["optimizer.lr=1e-2", "order_ablation=true", "data.split.validation=0.2"]
+SETTINGS += ["model=lstm", "optimizer.lr=1e-2", "order_ablation=true", "data.split.validation=0.2"]
 TOKENS = 8
 
 

@@ -210,7 +210,8 @@ def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Confi
         block = _block(changed, name, entry)
         if value == block[name]:
             raise InputError(entry, "is the value already", "remove it")
-        if name in WIDTHS and value < block[name]:
+        # A network of heads learns its widths from the data, so "auto" is compared later.
+        if name in WIDTHS and block[name] != "auto" and value < block[name]:
             raise InputError(entry, f"must be above {block[name]}, its value", "a model grows only")
         encoder = changed.get("encoder", {})
         if name == "layers" and (encoder.get("_target_") in RESIDUAL or changed["_target_"] == OF_HEADS):

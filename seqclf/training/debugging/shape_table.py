@@ -84,6 +84,7 @@ class ShapeTable(Debugger):
         self.batch = BatchShape(
             len(lengths), longest_of(batch), int(lengths.sum()), int(lengths.min()), int(lengths.max())
         )
+        self.shapes = {}  # without the modules that a network ran before, on the rows that it was fitted to
         # This extra forward pass covers networks with their own `training_loss`, because a training step does not run
         # their `forward`.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):

@@ -7,6 +7,8 @@ from torch import nn
 
 from seqclf.training.debugging.shape_table import ShapeTable
 
+from ..conftest import HEADS
+
 
 @pytest.fixture
 def shapes(task, fit):
@@ -82,3 +84,9 @@ def test_only_the_first_batch_is_recorded(task, fit):
     fit(task(), callbacks=[table], max_epochs=1, enable_checkpointing=False)
     assert table.shapes["model"].calls == 1
     assert torch.is_grad_enabled()
+
+
+def test_the_rows_that_a_network_is_fitted_to_before_are_no_batch(shapes):
+    table = shapes(**HEADS)
+    rows = {row.input.partition(",")[0] for row in table.shapes.values()} - {"did not run", "()"}
+    assert rows == {f"({table.batch.rows}"}
