@@ -3,9 +3,9 @@
 - Networks: `SequenceNetwork` is the base class. `Head` is the base class of the heads of `model=auto`. The base class
   for the encoder of a network is `SequenceEncoder`. A recurrent cell derives from `RecurrentCell`, and the encoder
   `CellEncoder` runs it over sequences. A cell, and an encoder of a model that reads chunks, has a `State` for each
-  recurrent state. `sort_nodes` sorts the nodes of trees. Arguments with the types `Count`, `NonNegative`, `Positive` and
-  `Share` are checked before training, and so is the class of a part, by the mark `TargetOf`. `build` makes the part from
-  its config.
+  recurrent state. `sort_nodes` sorts the nodes of trees. Arguments with the types `Count`, `NonNegative`, `Positive`
+  and `Share` are checked before training, and so is the class of a part, by the mark `TargetOf`. `build` makes the
+  part from its config.
 - Stages of a network in the command `walkthrough`: the class is `Stage`. The content of a stage is `TokenVectors`,
   `TokenScores`, `TokenPairs`, `TreeLevels` or `RowVectors`. `Part` gives a name to some channels. `varying_channels`
   selects the channels to show.
