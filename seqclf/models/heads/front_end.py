@@ -12,9 +12,10 @@ from torch.nn import functional
 from seqclf.batching.split_rows import RowBatch, SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.heads.kernel_bank import PART_TOKENS, KernelBank
-from seqclf.models.heads.pooled_numbers import NumberPool
-from seqclf.models.heads.views import make_views
+from seqclf.models.heads.pooled_numbers import NumberPool, Pooled
+from seqclf.models.heads.views import VIEWS, make_views, running_states, running_views
 from seqclf.models.pooling import token_mask
+from seqclf.models.running_state import State
 
 MAX_VALUE = 20.0  # values and statistics are clipped to this
 MAX_SCALED_WINDOW, MAX_SCALED_STATISTIC = 8.0, 5.0  # deviations at which scaled outputs are clipped
@@ -50,6 +51,7 @@ class FrontEnd(nn.Module):
         dilations: Dilations of the kernels over all number fields; an empty list for no kernels.
         biases: Number of biases of each kernel.
         seed: Seed of the kernels.
+        causal: True for kernels and views that depend on no later token, so that `step` can read chunks.
 
     >>> fields = [{"name": "speed", "kind": "number", "width": 2}]
     >>> front = FrontEnd(fields, window=4, dilations=[1, 2], biases=2, seed=0)
@@ -63,9 +65,17 @@ class FrontEnd(nn.Module):
     statistic_mean: Tensor
     statistic_scale: Tensor
 
-    def __init__(self, fields: Sequence[FieldSpec], window: int, dilations: Sequence[int], biases: int, seed: int):
+    def __init__(
+        self,
+        fields: Sequence[FieldSpec],
+        window: int,
+        dilations: Sequence[int],
+        biases: int,
+        seed: int,
+        causal: bool = False,
+    ):
         super().__init__()
-        self.window = window
+        self.window, self.causal = window, causal
         self.names = [field["name"] for field in fields if field["kind"] == "number"]
         self.pool = NumberPool(fields)
         self.counted = [
@@ -74,7 +84,7 @@ class FrontEnd(nn.Module):
             if field["kind"] in ("category", "bag") and field["size"] <= MAX_COUNTED
         ]
         width = self.pool.width
-        self.bank = KernelBank(width, dilations, biases, seed) if dilations and width else None
+        self.bank = KernelBank(width, dilations, biases, seed, causal) if dilations and width else None
         self.window_size = (self.bank.window_size if self.bank else 0) + width  # K, channels of a window
         self.mean_size = self.bank.size if self.bank else 0  # M
         pooled = self.pool.size if width else 0
@@ -125,6 +135,29 @@ class FrontEnd(nn.Module):
         mask = token_mask(lengths, values.shape[2])
         tokens = self._sums(mask[:, None].float(), self.window)[:, 0, :count, None].clamp(min=1)  # (B, N, 1)
         raw = torch.where(mask[:, None], values, 0.0).clamp(-MAX_VALUE, MAX_VALUE)
+        views = self._make_views(values, lengths) if self.bank is not None else None
+        windows, sums = self._read(views, raw, mask, tokens, linear, count=count, block=block)
+        return windows, (sums / lengths[:, None]).float()
+
+    def _make_views(self, values: Tensor, lengths: Tensor) -> Tensor:
+        """Return the views (B, 3, D, T) that the kernels read."""
+        return running_views(values, lengths)[0] if self.causal else make_views(values, lengths).stacked
+
+    def _read(
+        self,
+        views: Tensor | None,
+        raw: Tensor,
+        mask: Tensor,
+        tokens: Tensor,
+        linear: Linear | None,
+        *,
+        count: int | None,
+        block: int,
+        history: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the windows (B, N, K), or the values of `linear`, and the sums (B, M) of the hits of the kernels."""
+        exports = torch.onnx.is_in_onnx_export()
+        exact = torch.float32 if exports else torch.float64
         blocks, means, first = [], [], 0
         total: Tensor | None = None
 
@@ -138,16 +171,64 @@ class FrontEnd(nn.Module):
                 total = part if total is None else total + part
             first += windows.shape[2]
 
-        if self.bank is not None:
-            for hits in self.bank.hits(make_views(values, lengths).stacked, mask):
-                sums = [
-                    part.sum(-1) if exports else self._sums(part, block).sum(-1, dtype=torch.float64) for part in hits
-                ]
+        if self.bank is not None and views is not None:
+            for hits in self.bank.hits(views, mask, history):
+                sums = [(part if exports else self._sums(part, block)).sum(-1, dtype=exact) for part in hits]
                 means.append(torch.stack(sums, dim=1))  # (252, biases, B)
                 add(self._sums(hits[0], self.window).permute(1, 2, 0))
         add(self._sums(raw, self.window).transpose(1, 2))
-        of_kernels = (torch.cat(means).flatten(0, 1).T / lengths[:, None]).float() if means else raw[:, 0, :0]
+        of_kernels = torch.cat(means).flatten(0, 1).T if means else raw[:, 0, :0]
         return torch.cat(blocks, dim=2) if total is None else total, of_kernels
+
+    def step_states(self) -> list[State]:
+        """Return the states that `step` carries from chunk to chunk."""
+        states = [State("tokens", (1,))]
+        if self.names:
+            states += self.pool.states()
+        if self.bank is not None:
+            states += running_states(self.pool.width)
+            states += [State("history", (VIEWS, self.pool.width, self.bank.reach)), State("hits", (self.bank.size,))]
+        return states + [State(f"counts_{index}", (size,)) for index, (_, size, _) in enumerate(self.counted)]
+
+    def step(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor], linear: Linear | None
+    ) -> tuple[Reading, list[Tensor]]:
+        """Read the next chunk of each sequence with a causal front end.
+
+        Returns a reading whose windows are the tokens of the chunk, and whose means and statistics are those of all
+        tokens so far, and the states after the chunk. `lengths`: (B,) number of tokens in the chunk, at least 1.
+        """
+        tokens = states[0] + lengths[:, None]
+        remaining, after = list(states[1:]), [tokens]
+        pooled, means = None, tokens[:, :0]
+        time = next(iter(fields.values())).shape[1]
+        windows = tokens[:, None, :0].expand(-1, time, -1)
+        if self.names:
+            count = len(self.pool.states())
+            pooled = self.pool(fields, lengths).after(remaining[:count])
+            after, remaining = [*after, *pooled.kept()], remaining[count:]
+            values = torch.cat([fields[name] for name in self.names], dim=-1).transpose(1, 2)
+            mask = token_mask(lengths, time)
+            raw = torch.where(mask[:, None], values, 0.0).clamp(-MAX_VALUE, MAX_VALUE)
+            views = history = None
+            if self.bank is not None:
+                count = len(running_states(1))
+                views, of_views = running_views(values, lengths, remaining[:count])
+                history, hits = remaining[count : count + 2]
+                remaining = remaining[count + 2 :]
+            ones = torch.ones_like(raw[:, 0, :, None])
+            windows, sums = self._read(views, raw, mask, ones, linear, count=None, block=1, history=history)
+            if self.bank is not None and views is not None and history is not None:
+                # The last tokens of each row, whose chunks may have different lengths.
+                joined = torch.cat([history, views], dim=3)
+                at = lengths[:, None] + torch.arange(self.bank.reach, device=lengths.device)
+                kept = joined.gather(3, at[:, None, None].expand(-1, *joined.shape[1:3], -1))
+                after += [*of_views, kept, hits + sums]
+                means = (hits + sums) / tokens
+        counts = [before + new for before, new in zip(remaining, self._counts(fields, lengths), strict=True)]
+        statistics = self.scaled_statistics(self._columns(pooled, counts, tokens))
+        reading = Reading(lengths, windows, means, statistics, is_projected=linear is not None)
+        return reading, [*after, *counts]
 
     @staticmethod
     def _sums(values: Tensor, size: int) -> Tensor:
@@ -167,22 +248,31 @@ class FrontEnd(nn.Module):
         values, the log number of tokens, and for each id of a small vocabulary its proportion of the tokens, its log
         count and its presence.
         """
+        pooled = self.pool(fields, lengths) if self.names else None
+        return self._columns(pooled, self._counts(fields, lengths), lengths[:, None].float())
+
+    def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Tensor]:
+        """Return the number of tokens (B, size) with each id, for each small vocabulary."""
+        counts = []
+        for name, size, kind in self.counted:
+            ids = fields[name]
+            numbers = torch.arange(size, device=ids.device)
+            hot = ids[..., None] == numbers
+            if kind == "bag":  # (B, T, K, size); the id 0 stands for no value, and is as often as a batch has padding
+                hot = (hot & (numbers > 0)).any(dim=2)
+            counts.append((hot & token_mask(lengths, ids.shape[1])[..., None]).sum(dim=1).float())
+        return counts
+
+    def _columns(self, pooled: Pooled | None, counts: Sequence[Tensor], tokens: Tensor) -> Tensor:
         parts = []
-        if self.names:
-            columns = self.pool(fields, lengths).columns()
-            width = self.pool.width
+        if pooled is not None:
+            columns, width = pooled.columns(), self.pool.width
             deviation = (columns[:, width : 2 * width] + 1e-2).log()
             columns = torch.cat([columns[:, :width], deviation, columns[:, 2 * width :]], dim=1)
             parts.append(columns.clamp(-MAX_VALUE, MAX_VALUE).float())
-        for name, size, kind in self.counted:
-            ids = fields[name]
-            inside = token_mask(lengths, ids.shape[1])
-            hot = ids[..., None] == torch.arange(size, device=ids.device)
-            if kind == "bag":  # (B, T, K, size); 0 stands for no value
-                hot = hot.any(dim=2)
-            total = (hot & inside[..., None]).sum(dim=1).float()
-            parts += [total / lengths[:, None], total.log1p(), total.clamp(max=1)]
-        return torch.cat(parts, dim=1) if parts else lengths[:, None].float()[:, :0]
+        for total in counts:
+            parts += [total / tokens, total.log1p(), total.clamp(max=1)]
+        return torch.cat(parts, dim=1) if parts else tokens[:, :0]
 
     def scaled_statistics(self, statistics: Tensor) -> Tensor:
         """Return scaled statistics (B, S)."""
@@ -226,7 +316,7 @@ class FrontEnd(nn.Module):
 
     def _views(self, batch: RowBatch) -> tuple[Tensor, Tensor]:
         values = torch.cat([batch.fields[name] for name in self.names], dim=-1).transpose(1, 2)
-        return make_views(values, batch.lengths).stacked, token_mask(batch.lengths, values.shape[2])
+        return self._make_views(values, batch.lengths), token_mask(batch.lengths, values.shape[2])
 
     def same_as(self, other: FrontEnd) -> bool:
         """Return True if another front end has the same buffers."""

@@ -116,7 +116,7 @@ class FrozenOutputs:
 
 def _key(front: FrontEnd, rows: SplitRows, shapes: Mapping[str, object]) -> str:
     """Return a hash of the rows, of the buffers of the front end and of the code that computes the outputs."""
-    content = hashlib.sha256(repr((VERSION, rows.digest, front.window, front.names, shapes)).encode())
+    content = hashlib.sha256(repr((VERSION, rows.digest, front.window, front.causal, front.names, shapes)).encode())
     content.update(np.ascontiguousarray(rows.lengths).tobytes())
     for name, buffer in front.state_dict().items():
         content.update(name.encode())

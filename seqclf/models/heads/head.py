@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.heads.front_end import FrontEnd, Reading
+from seqclf.models.running_state import State
 
 
 class Head(nn.Module):
@@ -62,6 +63,10 @@ class Head(nn.Module):
         """Return a penalty that training adds to the loss of the head, or None."""
         return None
 
+    def step_form(self) -> HeadStep | None:
+        """Return the streaming form of the head, or None for a head that needs whole sequences."""
+        return None
+
     def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
         """Initialize the embedding of a field with pretrained `vectors` (size, D). Returns False without such one."""
         return False
@@ -76,3 +81,21 @@ def masked_columns(weight: Tensor, share: float) -> Tensor:
     """Return `weight` (P, K) with a random fraction `share` of its columns set to zero: inputs that a batch misses."""
     keep = torch.rand(weight.shape[1], device=weight.device) >= share
     return weight * keep
+
+
+class HeadStep(nn.Module):
+    """Streaming form of a head that reads no more than the means and statistics of all tokens so far.
+
+    `states`: list of `State`, which `forward` gets and returns.
+    """
+
+    def __init__(self, head: Any):
+        super().__init__()
+        self.head = head
+        self.states: list[State] = []
+
+    def forward(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading, states: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Read a chunk (see `FrontEnd.step`). Return the logits (B, C) after it, and the new states."""
+        return self.head(fields, lengths, None, reading), []

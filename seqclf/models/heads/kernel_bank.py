@@ -52,6 +52,7 @@ class KernelBank(nn.Module):
         dilations: Distance between the taps of each group of kernels, in tokens.
         biases: Number of biases of each kernel.
         seed: Seed of the channels of each kernel and of the quantiles that become biases.
+        causal: True for kernels that end at a token, False for kernels that are centred on it.
 
     >>> bank = KernelBank(channels=2, dilations=[1, 4], biases=2, seed=0)
     >>> bank.size, bank.window_size
@@ -62,8 +63,9 @@ class KernelBank(nn.Module):
     shifts: Tensor
     channels: Tensor
 
-    def __init__(self, channels: int, dilations: Sequence[int], biases: int, seed: int):
+    def __init__(self, channels: int, dilations: Sequence[int], biases: int, seed: int, causal: bool = False):
         super().__init__()
+        self.causal = causal
         self.dilations = list(dilations)
         self.biases = biases
         random = np.random.default_rng(seed)
@@ -94,6 +96,11 @@ class KernelBank(nn.Module):
         """Number of features of a window: those of the first bias of each kernel."""
         return self.shifts[..., 0].numel()
 
+    @property
+    def reach(self) -> int:
+        """Number of tokens before a token that causal kernels read."""
+        return (TAPS - 1) * max(self.dilations)
+
     @torch.no_grad()
     def fit(self, views: Tensor, mask: Tensor) -> None:
         """Set the biases to quantiles of the outputs for training rows, and the slopes by their deviation.
@@ -113,16 +120,22 @@ class KernelBank(nn.Module):
             self.taps[group] *= slopes
             self.shifts[group] = 0.5 - slopes * at
 
-    def _unfold(self, views: Tensor, group: int, dilation: int, *more: Tensor) -> Tensor:
+    def _unfold(self, views: Tensor, group: int, dilation: int, *more: Tensor, history: Tensor | None = None) -> Tensor:
         """Return the inputs (3, 9 D' + R, B T) of the kernels of a group, with zeros beyond the ends of a row.
 
-        `more`: R further inputs (B, T), which are the same in all views.
+        `more`: R further inputs (B, T), which are the same in all views. `history`: see `hits`.
         """
         if self.selects:
             views = views.index_select(2, self.channels[group])
+            history = None if history is None else history.index_select(2, self.channels[group])
         batch, _, width, time = views.shape
-        reach = dilation * (TAPS // 2)
-        padded = functional.pad(views, (reach, reach)).permute(1, 2, 0, 3)  # (3, D', B, T + 2 reach)
+        reach = dilation * (TAPS - 1)
+        before, after = (reach, 0) if self.causal else (reach // 2, reach // 2)
+        if history is None:
+            padded = functional.pad(views, (before, after))
+        else:
+            padded = torch.cat([history[..., history.shape[3] - before :], views], dim=3)
+        padded = padded.permute(1, 2, 0, 3)  # (3, D', B, T + reach)
         if torch.onnx.is_in_onnx_export():
             parts = [padded[..., tap * dilation : tap * dilation + time] for tap in range(TAPS)]
             parts += [row.expand(VIEWS, 1, batch, time) for row in more]
@@ -134,8 +147,11 @@ class KernelBank(nn.Module):
             inputs[:, TAPS * width + index] = row
         return inputs.flatten(2)
 
-    def hits(self, views: Tensor, mask: Tensor) -> Iterator[list[Tensor]]:
-        """Yield for each group the soft hits (252, B, T) of each bias, 0 at padding. See `fit` for the arguments."""
+    def hits(self, views: Tensor, mask: Tensor, history: Tensor | None = None) -> Iterator[list[Tensor]]:
+        """Yield for each group the soft hits (252, B, T) of each bias, 0 at padding. See `fit` for the arguments.
+
+        `history`: for causal kernels, the views (B, 3, D, `reach`) of the tokens before; None for the first tokens.
+        """
         batch, time = views.shape[0], views.shape[3]
         # The products add the first bias, and what is far below it at padding.
         ones, padding = torch.ones_like(views[:, 0, 0]), torch.where(mask, 0.0, 1.0)
@@ -143,7 +159,9 @@ class KernelBank(nn.Module):
             shifts = self.shifts[group]
             first = shifts[..., :1]
             weights = torch.cat([self.taps[group], first, torch.full_like(first, -NEVER)], dim=-1)
-            outputs = torch.bmm(weights, self._unfold(views, group, dilation, ones, padding)).view(OUTPUTS, batch, time)
+            outputs = torch.bmm(weights, self._unfold(views, group, dilation, ones, padding, history=history)).view(
+                OUTPUTS, batch, time
+            )
             away = (shifts - first).view(OUTPUTS, self.biases, 1, 1)
             yield [
                 outputs.clamp(0, 1) if bias == 0 else (outputs + away[:, bias]).clamp(0, 1)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.heads.front_end import FrontEnd, Reading
-from seqclf.models.heads.head import Head
+from seqclf.models.heads.head import Head, HeadStep
 from seqclf.models.heads.ridge import fit_ridge
 
 MIN_DEVIATION = 0.01  # added to the deviation of a mean; bounds the factor of a feature that hardly varies
@@ -66,6 +66,9 @@ class KernelsHead(Head):
         if self.training and not self.closed_form:
             features = functional.dropout(features, FEATURE_DROPOUT)
         return functional.linear(features, self.weight, self.bias)
+
+    def step_form(self) -> HeadStep:
+        return HeadStep(self)
 
     @torch.no_grad()
     def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:

@@ -25,6 +25,7 @@ from seqclf.models.heads.ngrams_head import NgramsHead
 from seqclf.models.heads.recurrent_head import RecurrentHead
 from seqclf.models.heads.resolve import AUTO, NOT_RESOLVED, resolve_settings
 from seqclf.models.heads.statistics_head import StatisticsHead
+from seqclf.models.heads.step import HeadsStep
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import CellName, DropoutShare
 from seqclf.models.training_loss import Loss, TrainingLoss
@@ -109,7 +110,18 @@ class HeadsClassifier(SequenceNetwork):
             raise InputError(f"model.{unresolved[0]}=auto", "needs the data", "give a number or a list")
         self.fields, self.cache, self.label_smoothing = list(fields), cache, label_smoothing
         self.kernel_seed, self.shortening = kernel_seed, float(window)
-        self.front = FrontEnd(fields, window, dilations, biases, kernel_seed)  # type: ignore[arg-type]
+        if not bidirectional and window != 1:
+            raise InputError(
+                f"model.window={window}", "must be 1 where model.bidirectional=false", "set one of the two"
+            )
+        self.front = FrontEnd(
+            fields,
+            window,
+            dilations,
+            biases,
+            kernel_seed,
+            causal=not bidirectional,  # type: ignore[arg-type]
+        )
         self.names, built = [], []
         for entry in heads:
             name, head = _build_head(entry, settings, self.front, fields, num_classes)
@@ -263,6 +275,15 @@ class HeadsClassifier(SequenceNetwork):
         """Return the weighted sum (B, C) of the logits of the heads."""
         parts = [part.float() * self.weights[index] for index, part in enumerate(logits)]
         return torch.stack(parts).sum(dim=0)
+
+    def step_form(self) -> HeadsStep | None:
+        """Return the streaming form, or None if a head needs whole sequences."""
+        forms = [head.step_form() for head in self.heads]  # type: ignore[operator]
+        if not self.front.causal or any(form is None for form in forms):
+            return None
+        readers = [head for head in self.heads if head.reads_windows]
+        is_one = len(readers) == 1 and isinstance(readers[0], RecurrentHead)
+        return HeadsStep(self, forms, readers[0] if is_one else None)
 
     def training_loss(
         self,

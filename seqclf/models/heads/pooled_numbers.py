@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from seqclf.data.field_spec import FieldSpec
-from seqclf.models.running_state import LOWEST
+from seqclf.models.running_state import LOWEST, State
 
 STATISTICS = 6  # for each channel, see `Pooled.columns`
 MAX_VALUE = 1e15  # larger values are clipped, so that no sum of squares overflows
@@ -31,6 +31,32 @@ class Pooled(NamedTuple):
     highest: Tensor
     first: Tensor
     last: Tensor
+
+    def after(self, states: Sequence[Tensor]) -> Pooled:
+        """Return the statistics of the tokens of `states` (see `NumberPool.states`) and of these tokens."""
+        earlier = Pooled(*(state.double() for state in states))
+        mean = earlier.mean + earlier.first
+        seen = self.seen + earlier.seen
+        part = self.seen / seen.clamp(min=1)
+        step = self.mean - mean
+        variance = (1 - part) * earlier.deviation**2 + part * self.deviation**2 + part * (1 - part) * step**2
+        return Pooled(
+            self.tokens + earlier.tokens,
+            seen,
+            mean + part * step,
+            variance.sqrt(),
+            torch.minimum(self.lowest, earlier.lowest),
+            torch.maximum(self.highest, earlier.highest),
+            torch.where(earlier.seen > 0, earlier.first, self.first),
+            torch.where(self.seen > 0, self.last, earlier.last),
+        )
+
+    def kept(self) -> list[Tensor]:
+        """Return the states of the tokens so far, float32.
+
+        The mean is kept as its distance from the first value, because a mean of 100,000 would lose 0.01 in each chunk.
+        """
+        return [state.float() for state in self._replace(mean=self.mean - self.first)]
 
     def columns(self) -> Tensor:
         """Return the statistics of the channels and the log number of tokens (B, 6 D + 1)."""
@@ -86,6 +112,13 @@ class NumberPool:
             torch.where(order == 1, exact, 0).sum(dim=1),
             torch.where(order == seen, exact, 0).sum(dim=1),
         )
+
+    def states(self) -> list[State]:
+        """Return the states that `Pooled.kept` gives, before the first token."""
+        starts, shapes = {"lowest": -LOWEST, "highest": LOWEST}, {"tokens": (1,)}
+        return [
+            State(f"pool_{name}", shapes.get(name, (self.width,)), starts.get(name, 0.0)) for name in Pooled._fields
+        ]
 
 
 def _present(values: Tensor, masked: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +13,11 @@ from torch.nn import functional
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.heads.front_end import FrontEnd, Reading
-from seqclf.models.heads.head import Head, masked_columns
+from seqclf.models.heads.head import Head, HeadStep, masked_columns
 from seqclf.models.heads.masked_norm import MaskedNorm
 from seqclf.models.pooling import Pooling, token_mask
 from seqclf.models.recurrent import Recurrent
+from seqclf.models.running_state import State
 
 KERNEL_DROPOUT = 0.1  # fraction of the input channels that a training batch does not see
 
@@ -77,6 +79,8 @@ class RecurrentHead(Head):
         self.norm = MaskedNorm(projection_size)
         self.convolution = nn.Conv1d(projection_size, projection_size, convolution, bias=False) if convolution else None
         self.convolution_norm = MaskedNorm(projection_size) if convolution else None
+        # Windows before and after a window that the convolution reads; none after it in one direction.
+        self.margins = (convolution // 2, convolution - 1 - convolution // 2) if bidirectional else (convolution - 1, 0)
         self.recurrent = Recurrent(
             projection_size,
             cell=cell,
@@ -112,23 +116,34 @@ class RecurrentHead(Head):
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
     ) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
-        values = self._projected(fields, lengths, reading)
+        values, mask = self.normed(self.projected(fields, lengths, reading), reading.lengths)
         lengths = reading.lengths
         host_lengths = None if host_lengths is None else (host_lengths + self.window - 1) // self.window
-        inside = token_mask(lengths, values.shape[1])[..., None]
-        mask = inside.to(values.dtype)
-        # Padding may be NaN, so it is replaced and not multiplied by 0.
-        values = self.norm(torch.where(inside, values, 0.0), mask).relu() * mask
-        if self.convolution is not None and self.convolution_norm is not None:
-            margin = self.convolution.kernel_size[0] // 2
-            padded = functional.pad(self.feature_dropout(values).transpose(1, 2), (margin, margin))
-            found = self.convolution(padded).transpose(1, 2)
-            values = (values + self.convolution_norm(found, mask).relu()) * mask
+        if self.convolution is not None:
+            inputs = functional.pad(self.feature_dropout(values), (0, 0, *self.margins))
+            values = self.convolved(inputs, values, mask)
         outputs, lengths, _ = self.recurrent(self.feature_dropout(values), lengths, host_lengths)
         pooled = self.pooling(torch.cat([values, outputs], dim=-1), lengths)
         return self.output(self.dropout(self.pooled_norm(pooled)))
 
-    def _projected(self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading) -> Tensor:
+    def normed(self, values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the normalized values (B, N, P), 0 at padding, and the mask (B, N, 1)."""
+        inside = token_mask(lengths, values.shape[1])[..., None]
+        mask = inside.to(values.dtype)
+        # Padding may be NaN, so it is replaced and not multiplied by 0.
+        return self.norm(torch.where(inside, values, 0.0), mask).relu() * mask, mask
+
+    def convolved(self, inputs: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """Return `values` (B, N, P) with the residual convolution of `inputs`, which have the margins of its kernel."""
+        assert self.convolution is not None and self.convolution_norm is not None
+        found = self.convolution(inputs.transpose(1, 2)).transpose(1, 2)
+        return (values + self.convolution_norm(found, mask).relu()) * mask
+
+    def step_form(self) -> RecurrentHeadStep | None:
+        # A second direction starts at the last token, which is in the last chunk.
+        return None if self.recurrent.backward_size else RecurrentHeadStep(self)
+
+    def projected(self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading) -> Tensor:
         """Return the values (B, N, P) of the linear layer."""
         weight = masked_columns(self.project.weight, KERNEL_DROPOUT) if self.training else self.project.weight
         total: Tensor | None = None
@@ -153,3 +168,29 @@ class RecurrentHead(Head):
         both = torch.cat([vectors, mask], dim=-1).transpose(1, 2)
         pooled = functional.avg_pool1d(functional.pad(both, (0, self.window - 1)), self.window).transpose(1, 2)
         return pooled[..., :-1] / pooled[..., -1:].clamp(min=1e-6)
+
+
+class RecurrentHeadStep(HeadStep):
+    """Streaming form of a unidirectional `RecurrentHead`. It runs only inside the ONNX exporter."""
+
+    def __init__(self, head: RecurrentHead):
+        super().__init__(head)
+        self.recurrent: Any = head.recurrent.step_form()
+        margin = [State("convolution", (head.margins[0], head.project.out_features))] if head.convolution else []
+        self.states = [*margin, *self.recurrent.states, *head.pooling.states]
+
+    def forward(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading, states: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Read a chunk. See `HeadStep.forward`."""
+        head, remaining, after = self.head, list(states), []
+        values, mask = head.normed(head.projected(fields, lengths, reading), lengths)
+        if head.convolution is not None:
+            inputs = torch.cat([remaining.pop(0), values], dim=1)
+            at = lengths[:, None] + torch.arange(head.margins[0], device=lengths.device)
+            after.append(inputs.gather(1, at[..., None].expand(-1, -1, values.shape[2])))
+            values = head.convolved(inputs, values, mask)
+        count = len(self.recurrent.states)
+        outputs, of_recurrent = self.recurrent(values, lengths, remaining[:count])
+        pooled, of_pooling = head.pooling.run(torch.cat([values, outputs], dim=-1), lengths, remaining[count:])
+        return head.output(head.pooled_norm(pooled)), [*after, *of_recurrent, *of_pooling]

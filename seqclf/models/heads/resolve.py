@@ -41,7 +41,8 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
     has_order = bool(numbers) and not has_masks and order is not None and order > MIN_ORDER
     chosen: dict[str, Any] = {
         "dilations": choose_dilations(median, DILATIONS) if has_order else [],
-        "window": max(1, round(median / WINDOWS)) if has_order else 1,
+        # In one direction, the bundle has a step, which reads token by token.
+        "window": max(1, round(median / WINDOWS)) if has_order and settings["bidirectional"] else 1,
         "convolution": 0 if numbers else 3,
         **(OF_WORDS if max(vocabularies, default=0) > WORDS else OF_EVENTS),
     }

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.heads.front_end import FrontEnd, Reading
-from seqclf.models.heads.head import Head
+from seqclf.models.heads.head import Head, HeadStep
 
 BINS = 8
 HIDDEN_SIZE = 64
@@ -67,6 +67,9 @@ class StatisticsHead(Head):
         columns = len(self.edges)
         groups = torch.cat([weights[:, :columns, None], weights[:, columns:].unflatten(1, (columns, BINS))], dim=2)
         return self.selection * groups.square().sum((0, 2)).clamp(min=1e-12).sqrt().sum()
+
+    def step_form(self) -> HeadStep:
+        return HeadStep(self)
 
     def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:
         """Set the edges of the bins to quantiles of the training rows, and the selection. See `Head.fit`."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from seqclf.models.running_state import State
 
 VIEWS = 3
 MAX_RAW, MAX_SCALED, MAX_INPUT = 20.0, 100.0, 1e30
@@ -47,3 +50,50 @@ def make_views(values: Tensor, lengths: Tensor) -> Views:
 def differences(values: Tensor) -> Tensor:
     """Return the difference of each token from the one before, 0 for the first token. `values`: (B, D, T)."""
     return values - torch.cat([values[..., :1], values[..., :-1]], dim=-1)
+
+
+def running_states(width: int) -> list[State]:
+    """Return the states that `running_views` carries from chunk to chunk, for `width` channels D."""
+    names = ("first", "last", "sum", "squares", "changes")
+    return [*(State(f"view_{name}", (width,)) for name in names), State("view_count", (1,))]
+
+
+def running_views(
+    values: Tensor, lengths: Tensor, states: Sequence[Tensor] | None = None
+) -> tuple[Tensor, list[Tensor]]:
+    """Return views (B, 3, D, T) of which none depends on later tokens, and the states after the last token.
+
+    The deviation of each token from the mean, and its change, are scaled by the tokens up to it.
+
+    Args:
+        values: (B, D, T). Padding may be NaN.
+        lengths: (B,) number of tokens in `values`, at least 1.
+        states: States before these tokens (see `running_states`); None for the start of the sequences.
+    """
+    valid = (torch.arange(values.shape[-1], device=values.device) < lengths[:, None])[:, None]
+    values = torch.where(valid, values, 0).clamp(-MAX_INPUT, MAX_INPUT)
+    exact = values.double()
+    start, zeros = exact[..., 0], torch.zeros_like(exact[..., 0])
+    first, last, total, squares, changes, count = start, start, zeros, zeros, zeros, zeros[:, :1]
+    if states is not None:
+        first, last, total, squares, changes, count = (state.double() for state in states)
+        first, last = torch.where(count > 0, first, start), torch.where(count > 0, last, start)
+    # Sums of distances from the first value keep their precision for values far from zero.
+    away = torch.where(valid, exact - first[..., None], 0)
+    steps = torch.where(valid, exact - torch.cat([last[..., None], exact[..., :-1]], dim=-1), 0)
+    seen = count[..., None] + torch.arange(1, values.shape[-1] + 1, device=values.device)
+    total, squares, changes = (
+        before[..., None] + part.cumsum(-1)
+        for before, part in ((total, away), (squares, away.square()), (changes, steps.square()))
+    )
+    mean = total / seen
+    variance = (squares / seen - mean.square()).clamp(min=0)
+    floor = 1e-4 * ((mean + first[..., None]).square() + variance).sqrt() + 1e-9
+    scored = (away - mean) / torch.maximum(variance.sqrt(), floor)
+    moved = steps / torch.maximum((changes / seen).sqrt(), floor)
+    views = [view.clamp(-MAX_SCALED, MAX_SCALED).float() for view in (scored, moved)]
+    stacked = torch.where(valid[:, None], torch.stack([*views, values.clamp(-MAX_RAW, MAX_RAW)], dim=1), 0.0)
+    end = (lengths - 1)[:, None, None].expand(-1, values.shape[1], 1)
+    after = [at.gather(-1, end)[..., 0] for at in (exact, total, squares, changes)]
+    count = count + lengths[:, None]
+    return stacked, [state.float() for state in (first, *after, count)]

@@ -1,0 +1,101 @@
+"""A unidirectional network of heads that reads chunk by chunk gives the logits of the whole sequences."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from models.heads.conftest import BAG, CATEGORY, MASKED, NUMBER
+from models.heads.test_exactness import alone, assert_equal, inputs_of
+
+from seqclf.bundle.step_model import StepModel, read_chunks
+from seqclf.errors import InputError
+from seqclf.models.heads.ngrams_head import BUCKETS, FACTOR, LONGEST, PRIME, NgramsHead
+from seqclf.models.heads.views import running_views
+from seqclf.models.onnx.export import example_inputs, export_step
+
+ONE_WAY = {"bidirectional": False, "window": 1}
+SETS = {
+    "kernels": ([NUMBER], {}),
+    "tables": ([MASKED, BAG], {"dilations": [], "heads": ["recurrent", "linear", "statistics"]}),
+    "letters": (
+        [CATEGORY, {**CATEGORY, "name": "other"}],
+        {"dilations": [], "convolution": 3, "layers": 2, "heads": ["recurrent", "linear", "statistics", "ngrams"]},
+    ),
+}
+LENGTHS = np.array([9, 1, 30, 17, 30, 4])
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_chunk_by_chunk_equals_the_whole_sequence(fitted, tmp_path, name):
+    specs, options = SETS[name]
+    network = fitted(specs, **options, **ONE_WAY)
+    states = export_step(network, specs, tmp_path / "step.onnx").states
+    session = onnxruntime.InferenceSession(tmp_path / "step.onnx", providers=["CPUExecutionProvider"])
+    model = StepModel(session, [state._asdict() for state in states], specs, 3)
+    inputs = example_inputs(specs, LENGTHS, 33, np.random.default_rng(0))
+    if "value" in inputs:
+        inputs["value"] = np.cumsum(inputs["value"], axis=1) + 1000  # a level far from zero
+    fields = {spec["name"]: inputs[spec["name"]] for spec in specs}
+    with torch.no_grad():
+        tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
+        expected = network(tensors, torch.from_numpy(LENGTHS), LENGTHS)
+    limit = 2e-4 * max(1.0, float(expected.abs().max()))
+    for chunk in (1, 7, 33):
+        read = read_chunks(model, fields, LENGTHS, chunk)
+        np.testing.assert_allclose(read.logits, expected.numpy(), atol=limit)
+
+
+@pytest.mark.parametrize("name", SETS)
+@torch.inference_mode()
+def test_one_direction_ignores_padding_and_batch_mates(fitted, name):
+    specs, options = SETS[name]
+    network = fitted(specs, **options, **ONE_WAY)
+    fields, lengths = inputs_of(specs)
+    together = network(fields, lengths, lengths.numpy())
+    assert_equal(torch.cat([network(*row, row[1].numpy()) for row in alone(fields, lengths)]), together)
+
+
+def test_running_views_read_no_later_token():
+    torch.manual_seed(0)
+    values = torch.randn(2, 3, 40, dtype=torch.float32) * torch.tensor([1.0, 1e-3, 1e6])[:, None] + 5
+    lengths = torch.tensor([40, 25])
+    views, _ = running_views(values, lengths)
+    for token in (0, 1, 7, 24):
+        part, _ = running_views(values[..., : token + 1], torch.tensor([token + 1, token + 1]))
+        torch.testing.assert_close(part[..., token], views[..., token], rtol=1e-5, atol=1e-5)
+        before = values[0, :, : token + 1].double()
+        deviation = before.std(-1, unbiased=False)
+        floor = 1e-4 * before.square().mean(-1).sqrt() + 1e-9
+        scored = (before[:, -1] - before.mean(-1)) / torch.maximum(deviation, floor)
+        torch.testing.assert_close(views[0, 0, :, token].double(), scored, rtol=1e-4, atol=1e-4)
+
+
+def test_two_directions_have_no_step_and_windows_need_them(fitted, tmp_path):
+    assert export_step(fitted([NUMBER]), [NUMBER], tmp_path / "step.onnx") is None
+    with pytest.raises(InputError, match=r"model\.window=4: must be 1"):
+        fitted([NUMBER], window=4, bidirectional=False)
+
+
+def test_logits_of_ngrams_are_the_sum_of_their_rows():
+    head = NgramsHead(None, [CATEGORY], 3).eval()
+    torch.nn.init.normal_(head.table.weight)
+    ids = torch.tensor([[4, 7, 4, 9, 1]])
+    found = head({"token": ids}, torch.tensor([4]), None, None)[0]
+    tokens = (ids[0, :4] + 1).tolist()
+    total = torch.zeros(3)
+    for length in range(1, LONGEST + 1):
+        for start in range(4 - length + 1):
+            gram = 0
+            for token in reversed(tokens[start : start + length]):
+                gram = (gram * FACTOR + token) % PRIME
+            total += head.table.weight[(gram * 40_503 + (length - 1) * 7_919) % BUCKETS]
+    torch.testing.assert_close(found, 5 * total.detach() / 2)
+
+
+def test_ids_that_pad_a_bag_are_not_counted(fitted):
+    """The number of ids of a token is that of the batch, and its padding must not count."""
+    network = fitted([BAG], dilations=[], heads=["recurrent", "linear", "statistics"])
+    (fields, lengths) = inputs_of([BAG])
+    wider = {"tags": torch.cat([fields["tags"], torch.zeros_like(fields["tags"])], dim=2)}
+    with torch.no_grad():
+        assert_equal(network(wider, lengths, lengths.numpy()), network(fields, lengths, lengths.numpy()))
