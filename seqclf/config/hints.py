@@ -102,7 +102,7 @@ def key_hint(
     >>> key_hint(Command("train"), "optimizer.momentum", "0.8", {})
     'write optimizer=sgd optimizer.momentum=0.8'
     >>> key_hint(Command("train"), "model.layers", "2", {"model": "tree_lstm"})
-    'model=tree_lstm has no layers, so remove it (model=lstm has layers)'
+    'model=tree_lstm has no layers, so remove it (model=auto has layers)'
     """
     typed = typed.lstrip("+~")
     keys = {key.path: key.value for key in command.all_keys(dict(chosen)) if key.value is not None}

@@ -41,6 +41,8 @@ class Ensemble(SequenceNetwork):
     def fit_to(self, rows: SplitRows) -> None:
         """Fit the first member to the rows. The others take its buffers, because all members have one front end."""
         first, *others = self.members
+        if getattr(type(first), "fit_to", SequenceNetwork.fit_to) is SequenceNetwork.fit_to:
+            return  # buffers of a network that is not fitted are its own
         as_network(first).fit_to(rows)
         for member in others:
             for name, buffer in member.named_buffers():

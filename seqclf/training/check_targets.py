@@ -128,6 +128,12 @@ def resolve_model(settings: Mapping[str, Any], written: Collection[str] | None =
     if issubclass(network, SequenceClassifier) and taken.takes_any:
         settings = _resolve_classifier(network, taken, settings, written)
     else:
+        if not hasattr(network, "for_data"):  # it cannot resolve what the default network leaves to the data
+            settings = {
+                name: value
+                for name, value in settings.items()
+                if value != "auto" or written is None or f"model.{name}" in written
+            }
         settings = _resolve("model", settings, taken, written, ignored=NOT_OF_MODEL)
         settings |= _missing(network, {*settings, *OF_MODEL})
     check_values("model", network, settings)
@@ -154,7 +160,7 @@ def _resolve_classifier(
 ) -> Config:
     """Return the settings of a classifier that passes unknown arguments on to its encoder."""
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
-        raise InputError("model.encoder._target_", "missing", "name the class of the encoder")
+        raise InputError("model.encoder._target_", "missing", "name the class of the encoder, or set model=lstm")
     located = locate_subclass(settings["encoder"]["_target_"], nn.Module, "model.encoder._target_")
     of_encoder = arguments_of(located)
     for name in OF_ENCODER:

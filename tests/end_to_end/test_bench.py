@@ -92,7 +92,7 @@ def test_all_models_are_compared(shell):
         ("models=[lstm]", "error: models=['lstm']: must be a list of at least two models, such as [lstm,transformer]"),
         ("models=lstm", "error: models=lstm: must be a list of at least two models, such as [lstm,transformer]"),
         ("models=[lstm,lstm]", "error: models: names lstm twice"),
-        ("models=[lstm,grux]", "error: models=grux: must be one of lstm, adaptive, conv_lstm, gru, gru_d, rnn"),
+        ("models=[lstm,grux]", "error: models=grux: must be one of lstm, adaptive, auto, conv_lstm, gru, gru_d"),
         ("models=[lstm,gru] model=transformer", "error: model=transformer: has no effect beside models; name it there"),
         (
             "models=[lstm,gru] modes=[dynamic,static]",

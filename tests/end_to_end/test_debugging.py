@@ -52,7 +52,7 @@ def test_one_batch_is_learned_and_nothing_else_is_written(shell, commands):
 
 def test_shapes_end_after_a_table(shell, commands):
     command = commands["shapes"]
-    assert "first batch: " in command.stderr and "model " in command.stderr and "SequenceClassifier" in command.stderr
+    assert "first batch: " in command.stderr and "model " in command.stderr and "HeadsClassifier" in command.stderr
     stored = json.loads((shell.folder / "debug-shapes" / "debug.json").read_text())
     assert stored["modules"][0]["weights"] == command.result["weights"]
 

@@ -97,7 +97,7 @@ NAMED = [
     Mistake(
         "train",
         f"{FILES} model=mamba",
-        "model=mamba: must be one of lstm, adaptive, conv_lstm, gru, gru_d, rnn, t_lstm, transformer",
+        "model=mamba: must be one of auto, adaptive, conv_lstm, gru, gru_d, lstm, rnn, t_lstm, transformer",
     ),
     Mistake(
         "train",

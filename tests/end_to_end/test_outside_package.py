@@ -25,6 +25,7 @@ DATA = ["data=files", "data.train=train.trace", "data.test=test.trace", "data.la
 QUICK = ["logger=none", "baseline=false", "runtime.threads=1", "trainer.max_epochs=1"]
 # The same training as experiment=acme of the package.
 OVERRIDES = [
+    "model=lstm",
     "model.encoder._target_=acme.encoders.Convolution",
     "+model.kernel=3",
     "model.embedding_size=8",
@@ -37,8 +38,8 @@ OVERRIDES = [
     "+loss.margin=2.0",
     "+trainer.callbacks=[{_target_: acme.callbacks.StepLog, every: 2}]",
 ]
-CELL = ["model.encoder._target_=seqclf.extend.CellEncoder", "+model.encoder.cell._target_=acme.cells.DeltaRule"]
-LOOP = ["model.encoder._target_=acme.encoders.LoopConvolution", "+model.kernel=3"]
+CELL = ["model=lstm", "model.encoder._target_=seqclf.extend.CellEncoder", "+model.encoder.cell._target_=acme.cells.DeltaRule"]
+LOOP = ["model=lstm", "model.encoder._target_=acme.encoders.LoopConvolution", "+model.kernel=3"]
 
 
 def places(seed, count):
@@ -188,7 +189,7 @@ def test_a_network_of_the_package_goes_the_same_way(shell, train):
 @pytest.mark.slow
 def test_a_cell_reads_a_field_of_the_package(train):
     cell = ["+model.encoder.cell._target_=acme.time_cells.Forgetful", "+model.encoder.cell.gap=where"]
-    result = train("outside_cell", "model.encoder._target_=seqclf.extend.CellEncoder", *cell).result
+    result = train("outside_cell", "model=lstm", "model.encoder._target_=seqclf.extend.CellEncoder", *cell).result
     assert result["parity"] < 1e-5
 
 
@@ -237,12 +238,13 @@ def test_an_argument_of_a_cell_is_checked_before_any_data_is_read(train, argumen
 
 @pytest.mark.slow
 def test_a_plain_lstm_in_an_encoder_is_exported(train):
-    result = train("outside_plain", "model.encoder._target_=acme.encoders.PlainLSTM", "model.layers=2").result
+    plain = ["model=lstm", "model.encoder._target_=acme.encoders.PlainLSTM", "model.layers=2"]
+    result = train("outside_plain", *plain).result
     assert result["parity"] < 1e-5
 
 
 def test_an_encoder_that_reads_the_padding_is_rejected_before_the_first_epoch(shell, train):
-    leaky = ["model.encoder._target_=acme.encoders.LeakyConvolution", "+model.kernel=3"]
+    leaky = ["model=lstm", "model.encoder._target_=acme.encoders.LeakyConvolution", "+model.kernel=3"]
     rejected = train("outside_leaky", *leaky)
     line = rejected.stderr.splitlines()[-1]
     assert rejected.exit_code == 2 and "epoch   1" not in rejected.stderr
@@ -255,7 +257,7 @@ def test_an_encoder_that_reads_the_padding_is_rejected_before_the_first_epoch(sh
 @pytest.fixture(scope="module")
 def reads_padding(shell, train):
     """Run folder and completed command of a training that `runtime.on_padding` allows."""
-    plain = ["model.encoder._target_=acme.encoders.PlainBidirectional", "runtime.on_padding=allow"]
+    plain = ["model=lstm", "model.encoder._target_=acme.encoders.PlainBidirectional", "runtime.on_padding=allow"]
     return shell.folder / "outside_plain_both", train("outside_plain_both", *plain)
 
 

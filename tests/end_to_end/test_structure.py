@@ -10,7 +10,7 @@ import torch
 @pytest.mark.slow
 def test_a_schedule_is_trained_resumed_and_exported(shell, files):
     first = "{epoch: 2, layers: 2, freeze: embedding}"
-    arguments = [*files, "logger=none", "baseline=false", "hydra.run.dir=grown"]
+    arguments = [*files, "model=lstm", "logger=none", "baseline=false", "hydra.run.dir=grown"]
     assert shell("train", *arguments, "export=false", "trainer.max_epochs=2", f"structure=[{first}]").exit_code == 0
     resumed = [*arguments, "trainer.max_epochs=3", "checkpoint=grown/checkpoints/last.ckpt"]
     refused = shell("train", *resumed, "structure=[{epoch: 3, layers: 2}]")

@@ -143,7 +143,8 @@ SETS = {
     ),
     "noise that drowns the signal": Planted(
         Cause.UNDERFITTING, step_of_level, 400,
-        ["monitor=recall", "patience=3", NUMBERS, "model.number_noise=5.0", "baseline=false"], "model.number_noise=0",
+        ["monitor=recall", "patience=3", NUMBERS, "model.number_noise=5.0", "baseline=false", "trainer.max_epochs=90"],
+        "model.number_noise=0",
         is_followed=True,
     ),
 }  # fmt: skip

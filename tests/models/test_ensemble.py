@@ -43,3 +43,10 @@ def test_pretrained_vectors_start_every_member(ensemble):
     ensemble.load_vectors("token", vectors)
     for member in ensemble.members:
         assert np.array_equal(member.embedding.layers[0].weight.detach().numpy(), vectors)
+
+
+def test_members_that_are_not_fitted_to_the_rows_keep_their_own_buffers():
+    members = [nn.BatchNorm1d(2), nn.BatchNorm1d(2)]
+    members[1].running_mean.fill_(3.0)
+    Ensemble(members).fit_to(None)
+    assert members[0].running_mean.tolist() == [0.0, 0.0] and members[1].running_mean.tolist() == [3.0, 3.0]

@@ -61,6 +61,8 @@ DATASET = {
     "classes": CLASSES,
     "positive": None,
     "class_counts": [30, 20, 10],
+    "rows": {"train": 60, "validation": 31},
+    "sequences": {"order": 0.0, "median": 6, "longest": 20},
     "fields": [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 2}],
 }
 

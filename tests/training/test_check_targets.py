@@ -96,6 +96,16 @@ def test_a_network_of_another_package_gets_the_keys_that_it_takes():
     assert build_classifier(model, FIELDS, 2).arguments == (5, MODEL["dropout"], 2)
 
 
+def test_what_the_default_network_leaves_to_the_data_is_no_value_of_another_network():
+    settings = {**defaults("model", "auto"), "_target_": f"{HERE}.Net", "kernel": 5}
+    assert refused(resolve_model, settings) == "model.dropout: missing; Net needs it"
+    written = {"model.dropout"}
+    assert resolve_model({**settings, "dropout": 0.1}, written) == {
+        "_target_": f"{HERE}.Net", "kernel": 5, "dropout": 0.1, "members": 1
+    }  # fmt: skip
+    assert resolve_model(settings, written)["dropout"] == "auto", "the user wrote it"
+
+
 def test_a_key_that_the_user_wrote_is_refused_where_the_network_does_not_take_it():
     line = refused(resolve_model, own_model(kernel=5, layers=3), "model.kernel", "model.layers")
     assert line == "model.layers: no such argument of Net; it takes kernel, dropout, heads"
@@ -148,7 +158,7 @@ def test_keys_that_neither_classifier_nor_encoder_takes_are_refused():
 @pytest.mark.parametrize("encoder", [None, "Conv", {}, {"kernel": 5}])
 def test_a_classifier_without_the_class_of_its_encoder_is_refused(encoder):
     line = refused(resolve_model, {**MODEL, "encoder": encoder})
-    assert line == "model.encoder._target_: missing; name the class of the encoder"
+    assert line == "model.encoder._target_: missing; name the class of the encoder, or set model=lstm"
 
 
 def test_a_subclass_of_the_classifier_may_choose_arguments_of_its_encoder():

@@ -13,6 +13,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
 from seqclf.runs.inference import predict_logits
+from seqclf.training.check_targets import resolve_for_data
 from seqclf.training.module import SequenceTask, load_task
 
 from .conftest import DATASET
@@ -163,9 +164,12 @@ def test_constructors_take_the_defaults_of_conf(splits, tmp_path, trainer):
     default = compose_config("train").plain()
     module = SequenceTask(DATASET)
     data = SequenceDataModule(splits, max_tokens=64)
+    model, _ = resolve_for_data(default["model"], DATASET)
+    assert all(model[name] == value or value == "auto" for name, value in default["model"].items())
     assert {**module.hparams} == {
         "dataset": DATASET,
-        **{name: default[name] for name in ("model", "loss", "optimizer", "monitor", "seed")},
+        "model": model,
+        **{name: default[name] for name in ("loss", "optimizer", "monitor", "seed")},
         "frozen": [],
     }
     assert data.batching.max_tokens == 64 and data.seed == default["seed"]
