@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from seqclf.command_options import Device
-from seqclf.config.options import CommandOptions, Count, Seed, Text, one_of
+from seqclf.config.options import CommandOptions, Count, Seed, one_of
 from seqclf.data.options import DataOptions
 from seqclf.errors import InputError
 from seqclf.models.options import ModelArguments
@@ -62,6 +62,5 @@ class BenchConfig(CommandOptions):
     leak_steps: Annotated[int, Field(ge=20)]  # at least one step for each of the `BLOCKS` in machine.py
     precision: Literal["32-true", "bf16-mixed", "16-mixed"]
     device: Device
-    output: Text | None
     seed: Seed
     runtime: RuntimeOptions

@@ -78,7 +78,6 @@ BY_ALIAS = {name: keys for names, keys in ALIASES.items() for name in names.spli
 EXCEPTIONS = [
     ("evaluate", "input in inputs file csv path dataset data_path filename", "data.test"),
     ("predict evaluate", "batch_size bs batchsize batch", "rows are batched by their lengths; remove it"),
-    ("walkthrough search", "debug.steps debug.goal", "debug=overfit_one_batch is of seqclf train only; remove it"),
 ]
 BY_COMMAND = {
     (command, name): meant

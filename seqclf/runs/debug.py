@@ -1,4 +1,4 @@
-"""Debug runs, which do not save a model: overfitting one batch, or printing the tensor shapes of one optimizer step."""
+"""Debug run that prints the tensor shapes of one optimizer step, and saves no model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import DEBUG_RESULT
-from seqclf.training.debugging.overfit import LossCurve, OverfitRecord, overfit, without_regularisation
 from seqclf.training.debugging.shape_table import ShapeTable
-from seqclf.training.options import OverfitOptions, TrainConfig
+from seqclf.training.options import TrainConfig
 
 # Settings of the Trainer that affect the computation of an optimizer step. A debug run ignores all other Trainer
 # settings of the user. It runs on one device, without validation, checkpoints and callbacks.
@@ -32,27 +31,6 @@ KEPT = (
 )
 ONLY_STEPS: Config = {"max_epochs": 1, "limit_val_batches": 0, "enable_checkpointing": False}
 WIDEST = 1000  # maximum width of the table of shapes, in characters
-# Optimizer steps whose losses are printed.
-STEPS_SHOWN = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OverfitResult(JsonResult):
-    """Result of `debug=overfit_one_batch`, printed as a JSON line.
-
-    debug.json has the same values, and also `text`, `advice`, `notes` and `losses`. `loss`: loss of the last optimizer
-    step. `lowest_loss`: lowest possible loss on the batch. `accuracy`: accuracy on the rows of the batch.
-    """
-
-    run: str
-    debug: str = "overfit_one_batch"
-    learned: bool
-    rows: int
-    steps: int
-    first_loss: float
-    loss: float
-    lowest_loss: float
-    accuracy: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +50,9 @@ class ShapesResult(JsonResult):
     loss: float
 
 
-def debug_run(config: TrainConfig, dataset: Dataset, run: Path) -> OverfitResult | ShapesResult:
-    """Run the debug mode that `config.debug` names, and return its result.
-
-    This function writes config.yaml and debug.json to the folder `run`.
-    """
+def debug_run(config: TrainConfig, dataset: Dataset, run: Path) -> ShapesResult:
+    """Run `debug=shapes`, write config.yaml and debug.json to the folder `run`, and return the result."""
     batches = SequenceDataModule(dataset.splits, config.batching, seed=config.seed)
-    if isinstance(config.debug, OverfitOptions):
-        return _overfit(config, config.debug, dataset, batches, run)
-    return _shapes(config, dataset, batches, run)
-
-
-def _shapes(config: TrainConfig, dataset: Dataset, batches: SequenceDataModule, run: Path) -> ShapesResult:
     plain = config.model_dump()
     task = make_task(plain, dataset)
     shapes = ShapeTable()
@@ -106,32 +75,6 @@ def _shapes(config: TrainConfig, dataset: Dataset, batches: SequenceDataModule, 
     return result
 
 
-def _overfit(
-    config: TrainConfig, options: OverfitOptions, dataset: Dataset, batches: SequenceDataModule, run: Path
-) -> OverfitResult:
-    plain = config.model_dump()
-    parts = {part: without_regularisation(plain[part]) for part in ("model", "loss", "optimizer")}
-    parts["optimizer"]["average"] = None  # the mean learns the batch later than the weights
-    task = make_task({**plain, **parts}, dataset)
-    losses = LossCurve()
-    trainer = _open(plain, dataset, run, losses, options.steps)
-    record = overfit(trainer, task, batches, losses, options.goal, options.steps)
-    verdict = {"learned": record.learned, "text": record.text(), "advice": record.advice(), "notes": record.notes()}
-    _show(record)
-    result = OverfitResult(
-        run=str(run),
-        learned=record.learned,
-        rows=record.rows,
-        steps=len(record.losses),
-        first_loss=round(record.losses[0], 6),
-        loss=round(record.losses[-1], 6),
-        lowest_loss=round(record.floor, 6),
-        accuracy=round(record.accuracy, 6),
-    )
-    _write(run, result, {**verdict, "losses": list(record.losses)})
-    return result
-
-
 def _open(plain: Config, dataset: Dataset, run: Path, callback: Callback, steps: int) -> Trainer:
     """Return a Trainer that runs at most `steps` optimizer steps on one device.
 
@@ -148,17 +91,3 @@ def _open(plain: Config, dataset: Dataset, run: Path, callback: Callback, steps:
 def _write(run: Path, result: JsonResult, details: Mapping[str, Any]) -> None:
     text = json.dumps({**result.to_dict(), **details}, indent=1, ensure_ascii=False)
     write_output(run / DEBUG_RESULT, text + "\n")
-
-
-def _show(record: OverfitRecord) -> None:
-    steps = [*(step for step in STEPS_SHOWN if step < len(record.losses)), len(record.losses)]
-    curve = ", ".join(f"{record.losses[step - 1]:.3g} (step {step:,})" for step in steps)
-    console.print(f"loss: {curve}", soft_wrap=True)
-    console.print(record.text(), style="bold" if record.learned else "bold red", soft_wrap=True)
-    for line in record.advice():
-        console.print(f"  look at: {line}", soft_wrap=True)
-    for line in record.notes():
-        console.print(f"  note: {line}", style="yellow", soft_wrap=True)
-    console.print(
-        "This says nothing about new rows. For a model, train without debug=overfit_one_batch.", soft_wrap=True
-    )

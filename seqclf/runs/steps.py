@@ -22,11 +22,11 @@ from seqclf.training.loggers.early_import import import_early
 from seqclf.training.options import AUTO
 
 if TYPE_CHECKING:
-    from seqclf.runs.debug import OverfitResult, ShapesResult
+    from seqclf.runs.debug import ShapesResult
     from seqclf.runs.fit import FastDevRunResult, TrainResult
     from seqclf.training.options import TrainConfig
 
-    TrainingResult = TrainResult | FastDevRunResult | OverfitResult | ShapesResult | None
+    TrainingResult = TrainResult | FastDevRunResult | ShapesResult | None
 
 REQUEUES = "checkpoint_and_try_requeue"  # submitit's handler of SIGUSR2, or of the signal in an environment variable
 

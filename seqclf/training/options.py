@@ -81,8 +81,8 @@ class MlflowOptions(Options):
 LoggerOptions = Annotated[WandbOptions | MlflowOptions | PlainLoggerOptions, Discriminator("name")]
 
 
-class PlainDebugOptions(Options):
-    """Options of the debug modes without settings of their own."""
+class DebugOptions(Options):
+    """Options of the debug modes."""
 
     name: Literal["none", "shapes", "nan", "anomaly"]
 
@@ -92,20 +92,6 @@ class PlainDebugOptions(Options):
         return self.name == "shapes"
 
 
-class OverfitOptions(Options):
-    """Options of the debug mode that overfits one batch (conf/debug/overfit_one_batch.yaml)."""
-
-    name: Literal["overfit_one_batch"]
-    steps: Count
-    goal: Positive  # the mean loss per row must fall to this value
-
-    @property
-    def ends_early(self) -> bool:
-        """True, because such a run ends without a trained model."""
-        return True
-
-
-DebugOptions = Annotated[OverfitOptions | PlainDebugOptions, Discriminator("name")]
 
 
 CHECKPOINT_FILES = "RUN/checkpoints/best.ckpt, or last.ckpt to resume"

@@ -229,7 +229,7 @@ CASES = [
     ("search", ["search.direction=up"], "search.direction=up", "must be maximize or minimize, or null"),
     ("search", ["search.space={model.layers: []}"], "search.space", "model.layers=[]: has no choice"),
     ("search", ["search.trials=0"], "search.trials=0", "must be at least 1"),
-    ("search", ["debug=overfit_one_batch"], "debug=overfit_one_batch", "remove it, or use seqclf train"),
+    ("search", ["debug=shapes"], "debug=shapes", "remove it, or use seqclf train"),
     ("search", ["trainer.fast_dev_run=true"], "trainer.fast_dev_run", "set trainer.max_epochs=1 instead"),
     ("train", ["+debug.steps=5"], "debug.steps", "set that too, or remove debug.steps"),
     ("train", ["logger=none", "+logger.tags=[a]"], "logger.tags", "set that too, or remove logger.tags"),

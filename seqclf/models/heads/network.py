@@ -114,14 +114,8 @@ class HeadsClassifier(SequenceNetwork):
             raise InputError(
                 f"model.window={window}", "must be 1 where model.bidirectional=false", "set one of the two"
             )
-        self.front = FrontEnd(
-            fields,
-            window,
-            dilations,
-            biases,
-            kernel_seed,
-            causal=not bidirectional,  # type: ignore[arg-type]
-        )
+        causal = not bidirectional
+        self.front = FrontEnd(fields, window, dilations, biases, kernel_seed, causal)  # type: ignore[arg-type]
         self.names, built = [], []
         for entry in heads:
             name, head = _build_head(entry, settings, self.front, fields, num_classes)

@@ -175,9 +175,10 @@ class RecurrentHeadStep(HeadStep):
 
     def __init__(self, head: RecurrentHead):
         super().__init__(head)
-        self.recurrent: Any = head.recurrent.step_form()
+        recurrent: Any = head.recurrent.step_form()
+        self.recurrent = recurrent
         margin = [State("convolution", (head.margins[0], head.project.out_features))] if head.convolution else []
-        self.states = [*margin, *self.recurrent.states, *head.pooling.states]
+        self.states = [*margin, *recurrent.states, *head.pooling.states]
 
     def forward(
         self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading, states: Sequence[Tensor]

@@ -1,6 +1,4 @@
-"""Page, picture and terminal lines of a benchmark show every contender, with errors where one did not run."""
-
-import re
+"""Terminal lines of a benchmark show every contender, with errors where one did not run."""
 
 import pytest
 
@@ -14,10 +12,9 @@ from seqclf.bench.benchmark import (
 )
 from seqclf.bench.machine import Machine, MemoryGrowth
 from seqclf.bench.mode_trainer import Comparison, Contender
-from seqclf.bench.page import bench_document, workload_section, write_picture
+from seqclf.bench.sections import workload_section
 from seqclf.bench.timing import PredictionTiming, TrainingTiming
 from seqclf.bench.workload import WorkloadSize
-from seqclf.documents.html import render_document
 from seqclf.documents.terminal import console, show_section
 
 MACHINE = Machine("cpu", "Some CPU", 2, 1, "32-true", "2.13.0", "3.11.7")
@@ -69,47 +66,12 @@ def models():
     return make_result("models", "lstm", figures, {"tree_lstm": "RuntimeError: <no> trees"})
 
 
-def page_of(result):
-    page = render_document(bench_document(result))
-    assert "<script" not in page and "://" not in page
-    return page, re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", page)
-
-
 def shown(result, width, monkeypatch):
     """Return the lines of the first workload in the terminal."""
     monkeypatch.setattr(console, "_width", width)
     with console.capture() as captured:
         show_section(workload_section(result.workloads[0], result.comparison))
     return captured.get().splitlines()
-
-
-def test_page_shows_modes_errors_and_rating(modes):
-    page, cells = page_of(modes)
-    assert "Dynamic is good: 0.25 times the iteration time of static." in page
-    assert cells[cells.index("tokens/s") :][:3] == ["tokens/s", "20,000", "5,000"]
-    assert cells[cells.index("padding") :][:3] == ["padding", "10%", "10%"], "a fraction that is padding"
-    assert cells[cells.index("times as fast as static") :][:3] == ["times as fast as static", "4", "1"]
-    assert page.index("<h3>Time</h3>") < page.index("tokens/s") < page.index("<h3>Memory") < page.index("memory MB")
-    assert "compiled did not run: RuntimeError: &lt;no&gt; compiler" in page
-    assert "gru, 3 layers: cannot" in page and "no leak: +0.50 MB per 1000 ragged steps" in page
-
-
-def test_page_shows_models_and_errors(models):
-    page, cells = page_of(models)
-    assert cells[cells.index("gru") :][:5] == ["gru", "5,000", "4.0 times as slow", "1.50", ""]
-    assert "against lstm" in cells and "1,234" in cells
-    assert "tree_lstm did not run: RuntimeError: &lt;no&gt; trees" in page
-
-
-def test_picture_of_the_page_has_the_figures_of_every_panel(models):
-    page, _ = page_of(models)
-    assert all(text in page for text in ("did not run", " 20.0", " 5.0", " 50.0", " 99.0"))
-
-
-@pytest.mark.parametrize("kind", ["modes", "models"])
-def test_picture_is_drawn_although_a_contender_failed(kind, request, tmp_path):
-    write_picture(request.getfixturevalue(kind), tmp_path / "bench.png")
-    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_terminal_shows_modes_and_errors(modes, monkeypatch):
