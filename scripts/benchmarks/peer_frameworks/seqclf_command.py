@@ -67,6 +67,7 @@ def overrides(folder: Path, epochs: int) -> dict[str, Any]:
         "data.validation": folder / "validation.parquet",
         "data.label": "label",
         "data.cache_dir": folder / f"cache-{os.getpid()}",
+        "model": "lstm",
         "model.embedding_size": worker.EMBEDDING,
         "model.hidden_size": worker.HIDDEN,
         "model.bidirectional": "false",
