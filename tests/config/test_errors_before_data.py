@@ -231,7 +231,6 @@ CASES = [
     ("search", ["search.trials=0"], "search.trials=0", "must be at least 1"),
     ("search", ["debug=shapes"], "debug=shapes", "remove it, or use seqclf train"),
     ("search", ["trainer.fast_dev_run=true"], "trainer.fast_dev_run", "set trainer.max_epochs=1 instead"),
-    ("train", ["+debug.steps=5"], "debug.steps", "set that too, or remove debug.steps"),
     ("train", ["logger=none", "+logger.tags=[a]"], "logger.tags", "set that too, or remove logger.tags"),
     ("describe", ["batching.max_tokens=0"], "batching.max_tokens=0", "must be at least 1, or auto"),
     ("walkthrough", ["rows=0"], "rows=0", "must be at least 1"),
