@@ -38,7 +38,11 @@ OVERRIDES = [
     "+loss.margin=2.0",
     "+trainer.callbacks=[{_target_: acme.callbacks.StepLog, every: 2}]",
 ]
-CELL = ["model=lstm", "model.encoder._target_=seqclf.extend.CellEncoder", "+model.encoder.cell._target_=acme.cells.DeltaRule"]
+CELL = [
+    "model=lstm",
+    "model.encoder._target_=seqclf.extend.CellEncoder",
+    "+model.encoder.cell._target_=acme.cells.DeltaRule",
+]
 LOOP = ["model=lstm", "model.encoder._target_=acme.encoders.LoopConvolution", "+model.kernel=3"]
 
 

@@ -46,7 +46,15 @@ def test_best_settings_can_be_trained_from_the_saved_config(shell, files, search
 
 
 def test_search_continues_only_with_the_same_settings(shell, files, searched):
-    arguments = [*files, "model=lstm", "logger=none", "trainer.max_epochs=2", SPACE, "hydra.run.dir=searched", "search.trials=4"]
+    arguments = [
+        *files,
+        "model=lstm",
+        "logger=none",
+        "trainer.max_epochs=2",
+        SPACE,
+        "hydra.run.dir=searched",
+        "search.trials=4",
+    ]
     completed = shell("search", *arguments)
     assert completed.exit_code == 2 and "searched: holds trials of other settings (" in completed.stderr
 

@@ -20,6 +20,7 @@ from seqclf.data.hashing import hash_rows
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
+from seqclf.models.heads.masked_norm import MaskedNorm
 from seqclf.training.debugging.batch_rows import first_few, row_name
 from seqclf.training.module import SequenceTask
 
@@ -155,6 +156,13 @@ def turn_off_dropout(network: nn.Module) -> None:
             module.dropout = 0.0
 
 
+def normalise_by_batch(network: nn.Module) -> None:
+    """Let normalization layers take the statistics of the batch, which running statistics reach after many steps."""
+    for module in network.modules():
+        if isinstance(module, (nn.modules.batchnorm._BatchNorm, MaskedNorm)):
+            module.train()
+
+
 def contradictions(sequences: Ragged, labels: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
     """Return the groups of contradictory rows: rows that have the same tokens but different labels.
 
@@ -237,8 +245,9 @@ def overfit(
     curve.enough = floor + goal
     repeated: Any = DataLoader([batch] * steps, batch_size=None, collate_fn=as_is)  # type: ignore[arg-type]
     trainer.fit(task, repeated, [])  # the empty list avoids Lightning's warning about a missing validation loader
+    normalise_by_batch(task.eval())
     with torch.no_grad():
-        logits = task.eval()(batch.to(task.device)).float().cpu()
+        logits = task(batch.to(task.device)).float().cpu()
     predicted = logits.argmax(dim=-1).numpy()
     is_contradictory = np.isin(rows, np.concatenate(groups)) if groups else np.zeros(len(rows), bool)
     wrong = np.flatnonzero((predicted != labels) & ~is_contradictory)

@@ -11,6 +11,8 @@ from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.training.debugging.overfit import LossCurve, chosen_rows, contradictions, overfit, without_regularisation
 
+from ..conftest import HEADS
+
 PLAIN = {"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
 STEADY = {"lr": 0.03, "weight_decay": 0.0, "schedule": {"warmup": 0.0, "decay": "none", "floor": 0.0}}
 
@@ -38,6 +40,12 @@ def test_a_sound_model_learns_its_batch(train, members):
     assert record.learned and not record.advice() and not record.notes()
     assert record.losses[-1] <= 0.05 < record.losses[0] and len(record.losses) < 80
     assert record.labels > 1 and record.accuracy == 1 and not record.unchanged
+
+
+def test_normalization_layers_take_the_statistics_of_the_batch_that_is_learned(train):
+    plain = {**HEADS, "dropout": 0.0, "feature_dropout": 0.0, "label_smoothing": 0.0}
+    record = train(model=plain)
+    assert record.learned and len(record.losses) < 40, "running statistics would need more steps"
 
 
 def test_the_chosen_batch_has_the_most_labels(splits, data_module):
