@@ -187,7 +187,7 @@ def test_advice_is_read_by_hydra_as_the_shells_pass_it_on(mistake, shell_name):
 
 
 def test_the_advice_for_keys_of_training_works(type_line):
-    advice = dict.fromkeys(mistake.advice for mistake in KEYS)
+    advice = ["monitor=loss", *dict.fromkeys(mistake.advice for mistake in KEYS)]  # which patience needs
     assert type_line("train", f"{FILES} {QUICK} {' '.join(advice)}").result["fast_dev_run"]
 
 

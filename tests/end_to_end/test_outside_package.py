@@ -38,7 +38,8 @@ OVERRIDES = [
     "+loss.margin=2.0",
     "+trainer.callbacks=[{_target_: acme.callbacks.StepLog, every: 2}]",
 ]
-CELL = ["model=lstm", "model.encoder._target_=seqclf.extend.CellEncoder", "+model.encoder.cell._target_=acme.cells.DeltaRule"]
+CELLS = ["model=lstm", "model.encoder._target_=seqclf.extend.CellEncoder"]
+CELL = [*CELLS, "+model.encoder.cell._target_=acme.cells.DeltaRule"]
 LOOP = ["model=lstm", "model.encoder._target_=acme.encoders.LoopConvolution", "+model.kernel=3"]
 
 
@@ -189,7 +190,7 @@ def test_a_network_of_the_package_goes_the_same_way(shell, train):
 @pytest.mark.slow
 def test_a_cell_reads_a_field_of_the_package(train):
     cell = ["+model.encoder.cell._target_=acme.time_cells.Forgetful", "+model.encoder.cell.gap=where"]
-    result = train("outside_cell", "model=lstm", "model.encoder._target_=seqclf.extend.CellEncoder", *cell).result
+    result = train("outside_cell", *CELLS, *cell).result
     assert result["parity"] < 1e-5
 
 

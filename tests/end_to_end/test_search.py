@@ -8,13 +8,14 @@ import yaml
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.slow
 
+LSTM = "model=lstm"
 SPACE = "search.space={optimizer.lr: {low: 1e-3, high: 1e-1, log: true}, model.pooling: [last, max]}"
 
 
 @pytest.fixture(scope="module")
 def searched(shell, files):
     """Result of a search with one trial, and the command that continued it to three trials in the same folder."""
-    arguments = [*files, "model=lstm", "logger=none", "trainer.max_epochs=1", SPACE, "hydra.run.dir=searched"]
+    arguments = [*files, LSTM, "logger=none", "trainer.max_epochs=1", SPACE, "hydra.run.dir=searched"]
     first = shell("search", *arguments, "search.trials=1").result
     return first, shell("search", *arguments, "search.trials=3")
 
@@ -36,7 +37,7 @@ def test_every_trial_is_a_run_and_the_best_trial_is_reported(shell, searched):
 def test_best_settings_can_be_trained_from_the_saved_config(shell, files, searched):
     _, completed = searched
     data = [argument for argument in files if not argument.startswith("optimizer.lr=")]  # overrides beat the experiment
-    again = [*data, "model=lstm", "experiment=best", "hydra.run.dir=best", "trainer.max_epochs=1"]
+    again = [*data, LSTM, "experiment=best", "hydra.run.dir=best", "trainer.max_epochs=1"]
     result = shell("train", "--config-dir", "searched", *again, "logger=none", "export=false").result
     assert result["epochs"] == 1
     config = yaml.safe_load((shell.folder / "best/config.yaml").read_text())
@@ -46,7 +47,15 @@ def test_best_settings_can_be_trained_from_the_saved_config(shell, files, search
 
 
 def test_search_continues_only_with_the_same_settings(shell, files, searched):
-    arguments = [*files, "model=lstm", "logger=none", "trainer.max_epochs=2", SPACE, "hydra.run.dir=searched", "search.trials=4"]
+    arguments = [
+        *files,
+        "model=lstm",
+        "logger=none",
+        "trainer.max_epochs=2",
+        SPACE,
+        "hydra.run.dir=searched",
+        "search.trials=4",
+    ]
     completed = shell("search", *arguments)
     assert completed.exit_code == 2 and "searched: holds trials of other settings (" in completed.stderr
 
