@@ -24,7 +24,6 @@ def commands(shell, files):
     (shell.folder / "undefined_loss.py").write_text(UNDEFINED)
     path = os.pathsep.join(filter(None, [str(shell.folder), shell.environment.get("PYTHONPATH")]))
     arguments = {
-        "overfit": ["debug=overfit_one_batch"],
         "shapes": ["debug=shapes"],
         "nan": ["debug=nan", "optimizer.lr=1e38"],
         "anomaly": ["debug=anomaly"],
@@ -37,17 +36,6 @@ def commands(shell, files):
         for name, extra in arguments.items()
     }
     return {name: wait() for name, wait in waits.items()}
-
-
-def test_one_batch_is_learned_and_nothing_else_is_written(shell, commands):
-    command, run = commands["overfit"], shell.folder / "debug-overfit"
-    result = command.result
-    assert result["debug"] == "overfit_one_batch" and result["learned"] is True
-    assert "LEARNED: the loss of" in command.stderr and "This says nothing about new rows" in command.stderr
-    assert "macro recall" not in command.stderr and "Verdict" not in command.stderr
-    assert {path.name for path in run.iterdir()} <= {"config.yaml", "debug.json", "quarantine.jsonl"}
-    stored = json.loads((run / "debug.json").read_text())
-    assert len(stored["losses"]) == result["steps"] and stored["text"] in command.stderr
 
 
 def test_shapes_end_after_a_table(shell, commands):
