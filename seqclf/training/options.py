@@ -92,8 +92,6 @@ class DebugOptions(Options):
         return self.name == "shapes"
 
 
-
-
 CHECKPOINT_FILES = "RUN/checkpoints/best.ckpt, or last.ckpt to resume"
 
 
