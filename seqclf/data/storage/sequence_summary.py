@@ -12,7 +12,7 @@ from seqclf.data.ragged import Ragged, take
 
 LAGS = (1, 2, 4, 8)  # distances of tokens whose values are compared
 MAX_ROWS, MAX_TOKENS = 500, 200_000  # sample of the training rows
-STANDARD_ERRORS = 3  # of the autocorrelation of as many pairs of tokens in random order
+STANDARD_ERRORS = 3  # standard errors of chance that are subtracted from an autocorrelation
 MIN_DEVIATION = 1e-6  # below it, a channel of a sequence is constant
 MAX_VALUE = 1e15  # larger values are clipped, so that no square overflows
 

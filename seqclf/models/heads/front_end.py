@@ -317,8 +317,3 @@ class FrontEnd(nn.Module):
     def _views(self, batch: RowBatch) -> tuple[Tensor, Tensor]:
         values = torch.cat([batch.fields[name] for name in self.names], dim=-1).transpose(1, 2)
         return self._make_views(values, batch.lengths), token_mask(batch.lengths, values.shape[2])
-
-    def same_as(self, other: FrontEnd) -> bool:
-        """Return True if another front end has the same buffers."""
-        mine, others = self.state_dict(), other.state_dict()
-        return all(torch.equal(mine[name], others[name]) for name in mine)

@@ -18,8 +18,8 @@ from seqclf.system import progress
 from seqclf.system.atomic_files import scratch_folder
 
 VERSION = 1  # part of the name of the files; raise it when the outputs of a front end change
-MAX_BYTES = 4 * 2**30  # of files; more outputs are computed anew for each batch
-MAX_MEMORY_BYTES = 2**29  # of a split that is not in files
+MAX_BYTES = 4 * 2**30  # size of the files; larger outputs are computed anew for each batch
+MAX_MEMORY_BYTES = 2**29  # size of the outputs in memory, for a split that is not in files
 WINDOWS, MEANS, STATISTICS = "frozen/windows", "frozen/means", "frozen/statistics"  # names beside those of fields
 TYPES = {WINDOWS: np.float16, MEANS: np.float16, STATISTICS: np.float32}
 

@@ -17,7 +17,7 @@ from seqclf.models.heads.ridge import fit_ridge
 
 MIN_DEVIATION = 0.01  # added to the deviation of a mean; bounds the factor of a feature that hardly varies
 MAX_SCALED = 5.0  # deviations at which a scaled mean is clipped
-FEATURE_DROPOUT = 0.5  # of a head that is trained by gradients
+FEATURE_DROPOUT = 0.5  # dropout probability of the features of a head that is trained by gradients
 
 
 class KernelsHead(Head):
@@ -51,7 +51,6 @@ class KernelsHead(Head):
             self.register_buffer("bias", bias)
         else:
             self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
-        self.held_out: np.ndarray | None = None  # (N, C) logits of the training rows, each by the fit to other rows
 
     def features(self, means: Tensor, statistics: Tensor) -> Tensor:
         """Return the inputs (B, M + S) of the linear function."""
@@ -85,4 +84,3 @@ class KernelsHead(Head):
         prior = torch.from_numpy(np.log(np.maximum(rows.class_weights, 1e-6 * rows.class_weights.max())))
         self.weight.copy_(ridge.weight.T)
         self.bias.copy_(ridge.bias - ridge.mean @ ridge.weight + prior)
-        self.held_out = ridge.held_out + prior.numpy()

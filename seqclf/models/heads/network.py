@@ -108,7 +108,7 @@ class HeadsClassifier(SequenceNetwork):
         unresolved = [name for name, value in settings.items() if value == AUTO and name not in NOT_RESOLVED]
         if unresolved:
             raise InputError(f"model.{unresolved[0]}=auto", "needs the data", "give a number or a list")
-        self.fields, self.cache, self.label_smoothing = list(fields), cache, label_smoothing
+        self.cache, self.label_smoothing = cache, label_smoothing
         self.kernel_seed, self.shortening = kernel_seed, float(window)
         if not bidirectional and window != 1:
             raise InputError(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from seqclf.documents.formatting import enumeration
 from seqclf.errors import InputError
+from seqclf.models.heads.front_end import MAX_COUNTED
 from seqclf.models.heads.kernel_bank import OUTPUTS, choose_dilations
 
 AUTO: Literal["auto"] = "auto"
@@ -14,7 +15,6 @@ NOT_RESOLVED = ("cache",)  # settings whose value "auto" stays
 MIN_ORDER = 0.05  # autocorrelation above which numbers have an order; shuffled tokens have about .015
 WINDOWS = 32  # windows of a sequence of median length, as many steps as a recurrent layer learns well
 DILATIONS = 12
-MAX_COUNTED = 64  # see `front_end.MAX_COUNTED`
 WORDS = 1000  # size of a vocabulary from which on ids are taken for words
 # Words need larger vectors and more dropout than letters or events.
 OF_EVENTS = {"embedding_size": 64, "projection_size": 64, "hidden_size": 64, "feature_dropout": 0.25, "dropout": 0.4}

@@ -58,6 +58,11 @@ def random_split(fields: list[dict[str, Any]], rows: int = ROWS, longest: int = 
     return Split(Ragged(offsets, arrays), labels, pa.array(map(str, range(rows))), np.arange(rows) + 1)
 
 
+def same_buffers(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    mine, others = one.state_dict(), other.state_dict()
+    return mine.keys() == others.keys() and all(torch.equal(mine[name], others[name]) for name in mine)
+
+
 def training_rows(split: Split) -> SplitRows:
     return SplitRows(split, "digest", np.ones(3))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import onnxruntime
 import torch
-from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, training_rows
+from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, same_buffers, training_rows
 from models.heads.test_exactness import assert_equal, inputs_of
 
 from seqclf.models.ensemble import Ensemble, build_classifier, vote
@@ -25,7 +25,7 @@ def ensemble(members: int = 3) -> Ensemble:
 def test_members_have_one_front_end_and_weights_of_their_own():
     network = ensemble()
     first, second, _ = network.members
-    assert first.front.same_as(second.front) and torch.equal(first.heads[1].weight, second.heads[1].weight)
+    assert same_buffers(first.front, second.front) and torch.equal(first.heads[1].weight, second.heads[1].weight)
     assert not torch.equal(first.heads[0].project.weight, second.heads[0].project.weight)
     fields, lengths = inputs_of(FIELDS)
     alone = torch.stack([member(fields, lengths, lengths.numpy()) for member in network.members])

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, training_rows
+from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, same_buffers, training_rows
 
 from seqclf.errors import InputError
 from seqclf.models.heads.network import HeadsClassifier
@@ -37,7 +37,7 @@ def test_wider_and_deeper_recurrent_heads_have_the_same_logits(fitted, changes):
     assert changed.preserves
     torch.testing.assert_close(changed.network(fields, batch.lengths, batch.lengths.numpy()), before, rtol=0, atol=1e-6)
     # What was fitted to the training rows is carried along, and not fitted again.
-    assert changed.network.front.same_as(network.front)
+    assert same_buffers(changed.network.front, network.front)
     assert torch.equal(changed.network.heads[1].weight, network.heads[1].weight)
 
 
