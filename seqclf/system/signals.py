@@ -33,6 +33,7 @@ class Terminated(SystemExit):
 class _State:
     received: int | None = None
     deferred = False
+    ending = False  # whether `end` has raised `Terminated`
 
 
 def install() -> None:
@@ -41,7 +42,7 @@ def install() -> None:
     If the process ignores a signal, the signal is still ignored. For example, a process that the command nohup started
     ignores SIGHUP.
     """
-    _State.received, _State.deferred = None, False
+    _State.received, _State.deferred, _State.ending = None, False, False
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -70,7 +71,7 @@ def ending_command() -> Iterator[None]:
             # One write for text and line end. The ranks of a training share a terminal. Without buffers, as torchrun
             # starts Python, print makes two writes, and another rank may write between them.
             sys.stderr.write("; ".join(filter(None, (f"stopped by {end.name}", end.advice))) + "\n")
-        _State.received = None  # the message about the signal is printed
+        _State.received, _State.ending = None, False  # the message about the signal is printed
         sys.exit(end.code)
 
 
@@ -98,7 +99,7 @@ def handled() -> Iterator[None]:
         for number, handler in before.items():
             if handler is not None:  # None stands for a handler that was not set in Python and cannot be restored
                 signal.signal(number, handler)
-        _State.received, _State.deferred = None, False
+        _State.received, _State.deferred, _State.ending = None, False, False
     if ended is not None:
         with suppress(KeyboardInterrupt):
             signal.raise_signal(signal.Signals[ended.name])
@@ -120,8 +121,9 @@ def _receive(number: int, frame: Any) -> None:
     repeated = _State.received is not None
     _State.received = _State.received or number
     # While signals are deferred, a second SIGTERM is deferred too, because a cluster may repeat SIGTERM while a
-    # checkpoint is written. A second Ctrl-C ends the process at once.
-    if not _State.deferred or (repeated and number == signal.SIGINT):
+    # checkpoint is written. While the command ends, it changes nothing: a new `Terminated` would lose the advice of the
+    # first. A second Ctrl-C ends the process at once.
+    if not (_State.deferred or _State.ending) or (repeated and number == signal.SIGINT):
         raise Terminated(_State.received)
 
 
@@ -144,7 +146,7 @@ def end() -> NoReturn:
 
     In distributed training, another process may have received the signal. `Terminated` is then raised for SIGTERM.
     """
-    _State.received = _State.received or signal.SIGTERM
+    _State.received, _State.ending = _State.received or signal.SIGTERM, True
     raise Terminated(_State.received)
 
 
@@ -163,7 +165,7 @@ def raised() -> Iterator[None]:
         if _State.received is None:
             raise
     if _State.received is not None:
-        raise Terminated(_State.received)
+        end()
 
 
 @contextmanager

@@ -35,3 +35,20 @@ def test_the_message_is_one_write(monkeypatch):
     with pytest.raises(SystemExit), signals.ending_command():
         end_by_signal()
     assert written == ["stopped by SIGINT\n"]
+
+
+@pytest.mark.parametrize("first", ["another rank", signal.SIGTERM])
+def test_a_signal_while_the_command_ends_keeps_the_advice(first, capsys):
+    """As for the rank that another rank has stopped, before its own signal arrives."""
+    with pytest.raises(SystemExit) as raised, signals.ending_command():
+        try:
+            with signals.deferred_signals():
+                if first != "another rank":
+                    signal.raise_signal(first)
+                signals.end()
+        except signals.Terminated as end:
+            signal.raise_signal(signal.SIGTERM)
+            end.advice = "resume"
+            raise
+    assert raised.value.code == 143
+    assert capsys.readouterr().err == "stopped by SIGTERM; resume\n"
