@@ -17,6 +17,7 @@ from support.shell import Shell
 
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import DataOptions
+from seqclf.system import signals
 
 # A first call may import modules, and other programs may use the processor.
 settings.register_profile("without deadlines", deadline=None)
@@ -39,6 +40,15 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the end-to-end tests: a file of long tests that comes last would keep one worker busy alone."""
     items.sort(key=lambda item: "end_to_end" not in item.path.parts)
+
+
+@pytest.fixture(autouse=True)
+def signal_handlers() -> Iterator[None]:
+    """Handlers of signals that a test installs, such as those of a command, end with the test."""
+    before = {number: signal.getsignal(number) for number in signals.SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
