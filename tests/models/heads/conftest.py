@@ -67,6 +67,16 @@ def training_rows(split: Split) -> SplitRows:
     return SplitRows(split, "digest", np.ones(3))
 
 
+def rows_of(fields: dict[str, list[np.ndarray]], labels: Any, classes: int, groups: Any = None) -> SplitRows:
+    """Rows of category fields, given as one array of ids for each row."""
+    offsets = np.append(0, np.cumsum([len(ids) for ids in next(iter(fields.values()))]))
+    arrays = {name: np.concatenate(values).astype(np.int32) for name, values in fields.items()}
+    labels = np.asarray(labels)
+    names = pa.array(map(str, range(len(labels))))
+    split = Split(Ragged(offsets, arrays), labels, names, np.arange(len(labels)) + 1)
+    return SplitRows(split if groups is None else split._replace(groups=groups), "digest", np.ones(classes))
+
+
 @pytest.fixture(scope="session")
 def fitted() -> Callable[..., HeadsClassifier]:
     """`fitted(fields, window=2, …)` returns a network in evaluation mode that is fitted to random rows."""

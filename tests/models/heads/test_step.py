@@ -9,7 +9,6 @@ from models.heads.test_exactness import alone, assert_equal, inputs_of
 
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
-from seqclf.models.heads.ngrams_head import BUCKETS, FACTOR, LONGEST, PRIME, NgramsHead
 from seqclf.models.heads.views import running_views
 from seqclf.models.onnx.export import example_inputs, export_step
 
@@ -74,22 +73,6 @@ def test_two_directions_have_no_step_and_windows_need_them(fitted, tmp_path):
     assert export_step(fitted([NUMBER]), [NUMBER], tmp_path / "step.onnx") is None
     with pytest.raises(InputError, match=r"model\.window=4: must be 1"):
         fitted([NUMBER], window=4, bidirectional=False)
-
-
-def test_logits_of_ngrams_are_the_sum_of_their_rows():
-    head = NgramsHead(None, [CATEGORY], 3).eval()
-    torch.nn.init.normal_(head.table.weight)
-    ids = torch.tensor([[4, 7, 4, 9, 1]])
-    found = head({"token": ids}, torch.tensor([4]), None, None)[0]
-    tokens = (ids[0, :4] + 1).tolist()
-    total = torch.zeros(3)
-    for length in range(1, LONGEST + 1):
-        for start in range(4 - length + 1):
-            gram = 0
-            for token in reversed(tokens[start : start + length]):
-                gram = (gram * FACTOR + token) % PRIME
-            total += head.table.weight[(gram * 40_503 + (length - 1) * 7_919) % BUCKETS]
-    torch.testing.assert_close(found, 5 * total.detach() / 2)
 
 
 def test_ids_that_pad_a_bag_are_not_counted(fitted):
