@@ -1,6 +1,6 @@
 """Compare the network of the default command with simple models on the same test rows.
 
-    python scripts/benchmarks/ladder.py [--sets markov waves …] [--seeds 0 1] [--aeon PYTHON] [model=gru …]
+    python scripts/benchmarks/ladder.py [model=gru …] [--sets markov waves …] [--seeds 0 1] [--aeon PYTHON]
     python scripts/benchmarks/ladder.py --sets trec names sms_spam hdfs signals/eye … --data FOLDER
 
 Generated sets need no files. Each of the others is a folder of FOLDER: those of conf/experiment with their experiments,

@@ -52,7 +52,7 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
         found["heads"] = ["recurrent"]
         if has_statistics:
             found["heads"] += ["kernels"] if found["dilations"] else ["linear", "statistics"]
-        if any(field["kind"] == "category" for field in fields) and not numbers:
+        if any(field["kind"] == "category" for field in fields):
             found["heads"] += ["ngrams"]
     if found["closed_form"] == AUTO:
         features = len(found["dilations"]) * OUTPUTS * found["biases"] + _statistics(fields)

@@ -39,7 +39,7 @@ def test_numbers_with_order_get_kernels_and_windows_of_the_median_length():
 @pytest.mark.parametrize(("fields", "order"), [([NUMBER, CATEGORY], 0.01), ([MASKED, BAG], 0.9)])
 def test_numbers_without_order_or_with_missing_values_get_statistics_and_no_kernels(fields, order):
     settings, _ = resolved(fields, order=order)
-    assert settings["heads"] == ["recurrent", "linear", "statistics"]
+    assert settings["heads"] == ["recurrent", "linear", "statistics", *["ngrams"] * (CATEGORY in fields)]
     assert settings["dilations"] == [] and settings["window"] == 1 and settings["convolution"] == 0
 
 
