@@ -157,7 +157,6 @@ class FrontEnd(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return the windows (B, N, K), or the values of `linear`, and the sums (B, M) of the hits of the kernels."""
         exports = torch.onnx.is_in_onnx_export()
-        exact = torch.float32 if exports else torch.float64
         blocks, means, first = [], [], 0
         total: Tensor | None = None
 
@@ -173,11 +172,14 @@ class FrontEnd(nn.Module):
 
         if self.bank is not None and views is not None:
             for hits in self.bank.hits(views, mask, history):
-                sums = [(part if exports else self._sums(part, block)).sum(-1, dtype=exact) for part in hits]
-                means.append(torch.stack(sums, dim=1))  # (252, biases, B)
-                add(self._sums(hits[0], self.window).permute(1, 2, 0))
+                sums = [
+                    part.sum(-1) if exports else self._sums(part, block).sum(-1, dtype=torch.float64).T for part in hits
+                ]
+                means.append(torch.stack(sums, dim=2).flatten(1))  # (B, 252 times biases)
+                windows = self._sums(hits[0], self.window)
+                add(windows.transpose(1, 2) if exports else windows.permute(1, 2, 0))
         add(self._sums(raw, self.window).transpose(1, 2))
-        of_kernels = torch.cat(means).flatten(0, 1).T if means else raw[:, 0, :0]
+        of_kernels = torch.cat(means, dim=1) if means else raw[:, 0, :0]
         return torch.cat(blocks, dim=2) if total is None else total, of_kernels
 
     def step_states(self) -> list[State]:

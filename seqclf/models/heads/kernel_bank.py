@@ -120,26 +120,25 @@ class KernelBank(nn.Module):
             self.taps[group] *= slopes
             self.shifts[group] = 0.5 - slopes * at
 
+    def _padded(self, views: Tensor, group: int, dilation: int, history: Tensor | None = None) -> Tensor:
+        """Return the channels of a group (B, 3, D', T + reach), with zeros beyond the ends. `history`: see `hits`."""
+        if self.selects:
+            views = views.index_select(2, self.channels[group])
+            history = None if history is None else history.index_select(2, self.channels[group])
+        reach = dilation * (TAPS - 1)
+        before, after = (reach, 0) if self.causal else (reach // 2, reach // 2)
+        if history is None:
+            return functional.pad(views, (before, after))
+        return torch.cat([history[..., history.shape[3] - before :], views], dim=3)
+
     def _unfold(self, views: Tensor, group: int, dilation: int, *more: Tensor, history: Tensor | None = None) -> Tensor:
         """Return the inputs (3, 9 D' + R, B T) of the kernels of a group, with zeros beyond the ends of a row.
 
         `more`: R further inputs (B, T), which are the same in all views. `history`: see `hits`.
         """
-        if self.selects:
-            views = views.index_select(2, self.channels[group])
-            history = None if history is None else history.index_select(2, self.channels[group])
-        batch, _, width, time = views.shape
-        reach = dilation * (TAPS - 1)
-        before, after = (reach, 0) if self.causal else (reach // 2, reach // 2)
-        if history is None:
-            padded = functional.pad(views, (before, after))
-        else:
-            padded = torch.cat([history[..., history.shape[3] - before :], views], dim=3)
-        padded = padded.permute(1, 2, 0, 3)  # (3, D', B, T + reach)
-        if torch.onnx.is_in_onnx_export():
-            parts = [padded[..., tap * dilation : tap * dilation + time] for tap in range(TAPS)]
-            parts += [row.expand(VIEWS, 1, batch, time) for row in more]
-            return torch.cat(parts, dim=1).flatten(2)
+        batch, _, _, time = views.shape
+        padded = self._padded(views, group, dilation, history).permute(1, 2, 0, 3)  # (3, D', B, T + reach)
+        width = padded.shape[1]
         inputs = views.new_empty(VIEWS, TAPS * width + len(more), batch, time)
         for tap in range(TAPS):
             inputs[:, tap * width : (tap + 1) * width] = padded[..., tap * dilation : tap * dilation + time]
@@ -148,21 +147,32 @@ class KernelBank(nn.Module):
         return inputs.flatten(2)
 
     def hits(self, views: Tensor, mask: Tensor, history: Tensor | None = None) -> Iterator[list[Tensor]]:
-        """Yield for each group the soft hits (252, B, T) of each bias, 0 at padding. See `fit` for the arguments.
+        """Yield for each group the soft hits of each bias, 0 at padding. See `fit` for the arguments.
 
-        `history`: for causal kernels, the views (B, 3, D, `reach`) of the tokens before; None for the first tokens.
+        They are (252, B, T), and (B, 252, T) in an export. `history`: for causal kernels, the views (B, 3, D, `reach`)
+        of the tokens before; None for the first tokens.
         """
+        exports = torch.onnx.is_in_onnx_export()
         batch, time = views.shape[0], views.shape[3]
-        # The products add the first bias, and what is far below it at padding.
         ones, padding = torch.ones_like(views[:, 0, 0]), torch.where(mask, 0.0, 1.0)
         for group, dilation in enumerate(self.dilations):
             shifts = self.shifts[group]
             first = shifts[..., :1]
-            weights = torch.cat([self.taps[group], first, torch.full_like(first, -NEVER)], dim=-1)
-            outputs = torch.bmm(weights, self._unfold(views, group, dilation, ones, padding, history=history)).view(
-                OUTPUTS, batch, time
-            )
-            away = (shifts - first).view(OUTPUTS, self.biases, 1, 1)
+            away = (shifts - first).view(OUTPUTS, self.biases, 1)
+            if exports:
+                # A few operators, as the time of an export grows with their number.
+                inputs = self._padded(views, group, dilation, history)
+                weights = self.taps[group].view(OUTPUTS, TAPS, inputs.shape[2]).transpose(1, 2)
+                outputs = functional.conv1d(
+                    inputs.flatten(1, 2), weights, first.flatten(), dilation=dilation, groups=VIEWS
+                )
+                outputs = outputs - NEVER * padding[:, None]
+            else:
+                # The products add the first bias, and what is far below it at padding.
+                weights = torch.cat([self.taps[group], first, torch.full_like(first, -NEVER)], dim=-1)
+                inputs = self._unfold(views, group, dilation, ones, padding, history=history)
+                outputs = torch.bmm(weights, inputs).view(OUTPUTS, batch, time)
+                away = away[..., None]
             yield [
                 outputs.clamp(0, 1) if bias == 0 else (outputs + away[:, bias]).clamp(0, 1)
                 for bias in range(self.biases)

@@ -35,7 +35,7 @@ from seqclf.models.onnx.packing import REPLACEMENTS
 from seqclf.models.onnx.replaced_code import replaced_code
 
 # Sizes of the example inputs. No size is 1, because the exporter treats an axis of size 1 as fixed. EXAMPLE_TIME is
-# large enough for encoders that shorten the time axis.
+# large enough for encoders that shorten the time axis. Networks that say by how much get as many more tokens.
 EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 33, 4
 
 
@@ -111,8 +111,8 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
     output `logits` (batch, classes). Raises InputError if a module cannot be exported. The error message begins with
     `key` and names the module.
     """
-    lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
-    inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
+    time = int(EXAMPLE_TIME * as_network(classifier).shortening)
+    inputs = example_inputs(fields, np.array([time, time - 1]), time, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
     with _exporting():
         exported = _Exported(_exportable_copy(classifier, tensors, key)).eval()

@@ -14,6 +14,7 @@ from seqclf.models.onnx.export import example_inputs, export_onnx
 SETS = {
     "kernels": ([NUMBER], {}),
     "windows": ([NUMBER], {"window": 4}),
+    "windows_longer_than_the_example": ([NUMBER], {"window": 40}),
     "short_windows_and_ids": ([NUMBER, CATEGORY], {"window": 2, "heads": ["recurrent", "statistics"]}),
     "kernels_and_ids": ([NUMBER, CATEGORY], {"window": 3}),
     "tables": ([NUMBER, CATEGORY], {"dilations": [], "heads": ["recurrent", "kernels", "statistics"]}),
