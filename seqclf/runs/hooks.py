@@ -13,6 +13,7 @@ from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
 from seqclf.training.check_targets import build_callbacks
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import EpochRecord, EpochRow, show_epoch
+from seqclf.training.length import epochs_between_checkpoints
 from seqclf.training.module import MONITORED
 from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.options import TrainConfig
@@ -46,7 +47,8 @@ class Hooks:
         resumed = None if config.checkpoint is None else Path(config.checkpoint)
         record = EpochRecord(run / "metrics.csv", show)
         monitored = None if config.monitor is None else MONITORED
-        best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed, monitored)
+        between = epochs_between_checkpoints(config.trainer)
+        best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed, monitored, between)
         stopping = [] if config.patience is None else [early_stopping(config.patience)]
         added = build_callbacks(config.trainer.get("callbacks"))
         watching = [] if check is None else [check]

@@ -157,9 +157,13 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def checkpoints(
-    folder: Path, every: int | None = None, resumed: Path | None = None, monitor: str | None = MONITORED
+    folder: Path,
+    every: int | None = None,
+    resumed: Path | None = None,
+    monitor: str | None = MONITORED,
+    epochs: int = 1,
 ) -> list[ModelCheckpoint]:
-    """Return callbacks that write `best.ckpt` after the best validation and `last.ckpt` after each epoch.
+    """Return callbacks that write `best.ckpt` after the best validation and `last.ckpt` after each `epochs` epochs.
 
     `every`: number of optimizer steps between additional writes of `last.ckpt`, None for no additional writes.
     `resumed`: the checkpoint file that the run resumes from. `monitor`: name of the logged value that chooses the best
@@ -172,7 +176,7 @@ def checkpoints(
     )
     # `last.ckpt` has its own callback, because Lightning's `save_last` saves only when the best checkpoint is saved
     # too.
-    last = LastCheckpoint(filename="last", monitor=None, save_on_train_epoch_end=True, **common)
+    last = LastCheckpoint(filename="last", monitor=None, every_n_epochs=epochs, save_on_train_epoch_end=True, **common)
     if every is None:
         return [best, last]
     inside = LastCheckpoint(filename="last", monitor=None, every_n_train_steps=every, save_top_k=1, **common)

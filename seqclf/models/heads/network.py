@@ -287,18 +287,21 @@ class HeadsClassifier(SequenceNetwork):
         labels: Tensor,
         loss: Loss,
     ) -> TrainingLoss:
-        """Return the weighted sum of the logits, its loss, and the sum of the losses of all heads that are trained."""
-        logits = [part.float() for part in self.head_logits(fields, lengths, host_lengths)]
-        share = self.label_smoothing
+        """Return the mean logits of the heads that are trained, its loss, and the sum of the losses of these heads.
+
+        A head that was fitted to the training rows before the first step would hide what the others learn of them.
+        """
+        share, reading, logits = self.label_smoothing, self.read(fields, lengths), []
         total = torch.zeros((), device=labels.device)
-        for head, part in zip(self.heads, logits, strict=True):
+        for head in self.heads:
             if head.is_trained:
-                even = -part.log_softmax(dim=-1).mean()
-                total = total + (1 - share) * loss(part, labels) + share * even
+                part = head(fields, lengths, host_lengths, reading).float()
+                total = total + (1 - share) * loss(part, labels) - share * part.log_softmax(dim=-1).mean()
                 penalty = head.penalty()  # type: ignore[operator]
                 total = total if penalty is None else total + penalty
-        added = self.added([part.detach() for part in logits])
-        return TrainingLoss(added, loss(added, labels), total)
+                logits.append(part.detach())
+        mean = torch.stack(logits).mean(dim=0)
+        return TrainingLoss(mean, loss(mean, labels), total)
 
 
 def _build_head(
