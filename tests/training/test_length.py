@@ -39,8 +39,8 @@ def test_an_automatic_length_reaches_its_steps_or_a_limit(batches, tokens_of_bat
     tokens = batches * tokens_of_batch
     epochs, between = automatic_length(batches, tokens, shortening)
     read = tokens / shortening
-    assert epochs >= 12 and epochs % between == 0 and epochs // between <= 30, "the last epoch is validated"
-    assert epochs // between >= 15 or between == 1
+    assert epochs >= 12 and epochs % between == 0 and epochs // between <= 15, "the last epoch is validated"
+    assert epochs // between >= 8 or between == 1
     before = epochs - between  # as many epochs would be too few for the limits, or the validations uneven
     assert epochs == 12 or (before * batches < 1000 and before * read <= 6_000_000), "no epoch more than needed"
     assert epochs * batches >= 1000 or (epochs + 1) * read > 6_000_000
@@ -59,17 +59,19 @@ def test_a_small_training_set_is_read_more_often(batches):
     [
         (["trainer.max_epochs=5"], (5, 1)),
         (["trainer.max_epochs=59"], (59, 1)),
-        (["trainer.max_epochs=60"], (60, 2)),
+        (["trainer.max_epochs=60"], (60, 4)),
+        (["trainer.max_epochs=60", "monitor=recall"], (60, 2)),
         (["trainer.max_epochs=61"], (61, 1)),
-        (["trainer.max_epochs=95"], (95, 1)),
-        (["trainer.max_epochs=96"], (96, 3)),
+        (["trainer.max_epochs=95"], (95, 5)),
+        (["trainer.max_epochs=96"], (96, 6)),
+        (["trainer.max_epochs=96", "monitor=recall"], (96, 3)),
         (["trainer.max_epochs=-1"], (-1, 1)),
         (["trainer.max_epochs=null"], (None, 1)),
         (["trainer.max_epochs=5", "trainer.check_val_every_n_epoch=2"], (5, 2)),
     ],
     ids=str,
 )
-def test_an_own_number_of_epochs_stays_and_has_at_least_30_validations(batches, overrides, expected):
+def test_an_own_number_of_epochs_stays_and_has_at_least_15_validations(batches, overrides, expected):
     assert limits(resolved(batches, *overrides)) == expected
 
 
@@ -139,3 +141,19 @@ def test_a_refit_repeats_the_epochs_of_an_automatic_length(short, tmp_path, moni
     seqclf.fit(rows(60), label="label", overrides=overrides, folder=tmp_path / "run")
     refit = json.loads((tmp_path / "run" / "metrics.json").read_text())["refit"]
     assert refit["epochs"] in expected
+
+
+@pytest.mark.parametrize(
+    ("trainer", "expected"),
+    [
+        ({"max_epochs": 60, "check_val_every_n_epoch": 4}, 4),
+        ({"max_epochs": 61, "check_val_every_n_epoch": 4}, 1),  # else no checkpoint would hold the last epoch
+        ({"max_epochs": 60, "check_val_every_n_epoch": 4, "max_steps": 100}, 1),
+        ({"max_epochs": 60, "check_val_every_n_epoch": 4, "max_time": "00:00:10:00"}, 1),
+        ({"max_epochs": -1, "check_val_every_n_epoch": 4}, 1),
+        ({"max_epochs": 5, "check_val_every_n_epoch": None}, 1),
+    ],
+    ids=str,
+)
+def test_last_checkpoints_follow_validations_where_the_last_epoch_has_one(trainer, expected):
+    assert length.epochs_between_checkpoints(trainer) == expected
