@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.data.reading.tables import column_names, to_arrow
 from seqclf.data.schema.casts import GROUP, RowKey
@@ -111,7 +110,7 @@ def source_windows(
             keys = RowKey(GROUP, "data.group", group).sql(types)
         require_columns(required, types, str(source))
         schema = replace(schema, label=label, id=id)
-        total = None if schema.group_by else estimate_rows(reader)
+        total = None if schema.group_by else reader.stored_rows()
         with progress.stage(title, total=total, unit=unit) as current:
             first_row = 1
             for index, rows in enumerate(reader.read(schema, keys, window_rows)):

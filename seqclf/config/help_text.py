@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from seqclf.config.documentation import GLOBAL_GROUP, Command, Key
-from seqclf.config.hints import topic_hint
+from seqclf.config.hints import did_you_mean
 from seqclf.errors import InputError
 
 MAX_WIDTH = 100  # maximum characters of a line, because longer lines are hard to read
@@ -115,7 +115,8 @@ def _topic(command: Command, topic: str, chosen: dict[str, str], width: int) -> 
         exact = [key for key in keys if f"{key.path}.".startswith(f"{name}.")]
         shown = exact or [key for key in keys if key.path.endswith(f".{name}")]
         if not shown or name in command.groups:
-            raise InputError(f"--help {topic}", "no such group, choice or key", topic_hint(command, topic))
+            hint = did_you_mean(name, command.groups) or "--help lists groups and keys"
+            raise InputError(f"--help {topic}", "no such group, choice or key", hint)
         yield from _keys(shown, width)
 
 

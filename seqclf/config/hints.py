@@ -1,4 +1,4 @@
-"""Hints for a wrong name on the command line: the key, choice, help topic or file that the user probably meant."""
+"""Hints for a wrong name on the command line: the key, choice or file that the user probably meant."""
 
 from __future__ import annotations
 
@@ -25,66 +25,25 @@ YES_AND_NO = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "f
 # Dict names in other libraries (separated by spaces) → keys with the same meaning. The first key that the command has
 # is proposed.
 ALIASES = {
-    "lr learning_rate learningrate eta": ["optimizer.lr"],
-    "batch_size bs batchsize batch": ["batch_size", "batching.max_sequences"],
-    "epochs epoch n_epochs num_epochs max_epoch nb_epoch num_train_epochs": ["trainer.max_epochs"],
-    "steps n_steps num_steps max_step max_steps": ["updates", "trainer.max_steps"],
-    "hidden_dim hidden hidden_units units n_hidden d_model dim": ["model.hidden_size"],
-    "n_layers num_layers n_layer depth": ["model.layers"],
-    "n_heads num_heads nhead n_head num_attention_heads attention_heads": ["model.heads"],
-    "mlp_ratio": ["model.expansion"],
-    "embedding_dim embed_dim emb_dim emb_size embedding": ["model.embedding_size"],
-    "drop p_dropout dropout_rate": ["model.dropout"],
-    "bidir bi": ["model.bidirectional"],
-    "clip grad_clip clip_grad clip_norm max_grad_norm gradient_clip gradient_clipping": ["trainer.gradient_clip_val"],
-    "wd l2 decay": ["optimizer.weight_decay"],
-    "scheduler lr_scheduler": ["optimizer.schedule.decay"],
-    "warmup warmup_ratio warmup_steps": ["optimizer.schedule.warmup"],
-    "gpus num_gpus n_gpus n_gpu gpu": ["trainer.devices", "device"],
-    "device cuda accelerator": ["trainer.accelerator", "device"],
-    "fp16 bf16 amp mixed_precision dtype": ["trainer.precision", "precision"],
-    "workers n_workers n_jobs": ["batching.num_workers"],
-    "early_stopping early_stopping_patience es_patience": ["patience"],
-    "random_state random_seed manual_seed": ["seed"],
-    "metric eval_metric": ["monitor", "search.metric"],
-    "n_trials num_trials": ["search.trials"],
-    "n_threads num_threads": ["threads", "runtime.threads"],
-    "output output_dir outdir out out_dir save save_dir save_path": ["output", "bundle", "hydra.run.dir"],
-    "run_dir run_folder log_dir logdir results": ["output", "bundle", "hydra.run.dir"],
-    "resume resume_from resume_from_checkpoint ckpt ckpt_path checkpoint": ["checkpoint", "bundle"],
-    "bundle model model_path run": ["checkpoint", "bundle"],
-    "input in inputs file csv path dataset data_path filename data": ["input", "data.train", "checkpoint"],
-    "train train_file train_data training x_train train_path": ["data.train"],
-    "val valid dev val_file validation_file val_data": ["data.validation"],
-    "test test_file test_data x_test test_path": ["data.test", "input"],
-    "target y labels_column label_column target_column label_col class": ["data.label"],
-    "columns column features": [FIELDS],
-    "pos_label positive_class positive_label pos": ["data.positive"],
-    "class_weight weights weight pos_weight": ["loss.class_weights"],
-    "max_len maxlen max_seq_length max_seq_len seq_len sequence_length": ["data.max_length"],
-    "sep delim": ["data.delimiter", "delimiter"],
-    "test_size test_split test_share": ["data.split.test"],
-    "val_size val_split validation_split valid_size validation_size": ["data.split.validation"],
-    "n_splits k_folds kfold cv": ["data.split.folds"],
-    "text seq": ["sequence"],
-    "recall min_rec target_recall": ["decision.min_recall"],
-    "cutoff prob_threshold": ["threshold", "decision.min_recall"],
-    "wandb_project": ["logger.project"],
-    "name run_name experiment_name wandb_name": ["logger.run_name"],
+    "lr learning_rate": ["optimizer.lr"],
+    "batch_size bs": ["batch_size", "batching.max_sequences"],
+    "epochs num_epochs": ["trainer.max_epochs"],
+    "steps": ["updates", "trainer.max_steps"],
+    "hidden_dim d_model": ["model.hidden_size"],
+    "num_layers n_layers": ["model.layers"],
+    "gpus": ["trainer.devices", "device"],
+    "device": ["trainer.accelerator", "device"],
+    "random_state": ["seed"],
+    "output_dir": ["output", "bundle", "hydra.run.dir"],
+    "resume checkpoint": ["checkpoint", "bundle"],
+    "bundle model": ["checkpoint", "bundle"],
+    "input file": ["input", "data.train", "checkpoint"],
+    "target": ["data.label"],
+    "max_len": ["data.max_length"],
+    "sep": ["data.delimiter", "delimiter"],
+    "text": ["sequence"],
 }
 BY_ALIAS = {name: keys for names, keys in ALIASES.items() for name in names.split()}
-# Exceptions from ALIASES, as tuples (commands, names, key). In these commands, `key` is proposed for the names. If no
-# key fits, the third element is a sentence with the remedy.
-EXCEPTIONS = [
-    ("evaluate", "input in inputs file csv path dataset data_path filename", "data.test"),
-    ("predict evaluate", "batch_size bs batchsize batch", "rows are batched by their lengths; remove it"),
-]
-BY_COMMAND = {
-    (command, name): meant
-    for commands, names, meant in EXCEPTIONS
-    for command in commands.split()
-    for name in names.split()
-}
 
 
 def key_hint(
@@ -105,8 +64,6 @@ def key_hint(
     """
     typed = typed.lstrip("+~")
     keys = {key.path: key.value for key in command.all_keys(dict(chosen)) if key.value is not None}
-    if " " in (remark := BY_COMMAND.get((command.name, typed), "")):
-        return remark
     if _name(typed) in command.variables(chosen):
         return f"write {_argument(_name(typed), value)}"
     if typed not in keys and (other := command.choice_with(typed)):
@@ -121,7 +78,7 @@ def key_hint(
         return f"fields are one mapping; write {set_mapping(command, FIELDS, mapping, chosen)}"
     if meant in keys or meant in command.groups:
         files = "data=files " if meant in OF_FILES and {**command.groups, **chosen}.get("data") != "files" else ""
-        return f"write {files}{_argument(meant, _value_for(keys.get(meant, ''), value))}"
+        return f"write {files}{_argument(meant, value)}"
     block = typed.rpartition(".")[0]
     if meant or block in command.groups or any(path.startswith(f"{block}.") for path in keys):
         return f"{'' if meant else 'to add a new key, '}write {_argument(f'+{meant or typed}', value)}"
@@ -145,17 +102,6 @@ def choice_hint(command: Command, group: str, value: str) -> str:
     return f"write {group}={near[0]}" if near else f"--help {group} lists its keys"
 
 
-def topic_hint(command: Command, topic: str) -> str:
-    """Return a hint for an unknown topic after `--help`."""
-    name = topic.partition("=")[0]
-    if name in command.groups:
-        topics = [f"--help {name}={choice}" for choice in command.choices(name)]
-        hint = did_you_mean(f"--help {topic}", topics, ignoring=f"--help {name}=")
-        return hint or f"{name} has {', '.join(command.choices(name))}"
-    meant = _meant(command, name, [key.path for key in command.all_keys()])
-    return f"did you mean '--help {meant}'?" if meant else "--help lists groups and keys"
-
-
 def _meant(command: Command, typed: str, keys: Collection[str], declared: Collection[str] = ()) -> str:
     """Return the known key that the user probably meant, or "" if no key is similar.
 
@@ -164,7 +110,7 @@ def _meant(command: Command, typed: str, keys: Collection[str], declared: Collec
     """
     known = [*command.groups, *keys, *declared]
     name = _name(typed).lower().replace("-", "_")
-    aliases = [path for path in [BY_COMMAND.get((command.name, name), ""), *BY_ALIAS.get(name, [])] if path in keys]
+    aliases = [path for path in BY_ALIAS.get(name, []) if path in keys]
     # Among keys with the same last part, a key with a shorter path is preferred, because it is used more often.
     same_name = sorted((path for path in keys if _name(path) == name), key=lambda path: path.count("."))
     # Only the last parts are compared: `optimizer.eps` and `optimizer.betas` are similar only because of their group.
@@ -176,16 +122,6 @@ def _meant(command: Command, typed: str, keys: Collection[str], declared: Collec
 
 def _name(path: str) -> str:
     return path.rpartition(".")[2]
-
-
-def _value_for(default: str | None, value: str | None) -> str | None:
-    """Return the value that the user typed, in a form that the key accepts.
-
-    Return None if the value does not fit. `default`: default value of the key.
-    """
-    if default in ("true", "false"):
-        return value and (as_boolean(value) or value)
-    return None if value in ("true", "false") else value  # true in fp16=true is not a value of trainer.precision
 
 
 def _argument(key: str, value: str | None) -> str:
@@ -222,16 +158,7 @@ def set_mapping(command: Command, key: str, value: str, chosen: Mapping[str, str
     return shell_word(f"{key}={value}") if values[-1] == "null" else f"'~{key}' {shell_word(f'+{key}={value}')}"
 
 
-# Hints for other wrong names: arguments of classes, values and files.
-
-
-def known_by_alias(name: str, known: Collection[str]) -> str | None:
-    """Return the name in `known` that has the meaning of `name` in other libraries, or None.
-
-    >>> known_by_alias("learning_rate", ["lr", "betas"])
-    'lr'
-    """
-    return next((_name(path) for path in BY_ALIAS.get(name.lower(), []) if _name(path) in known), None)
+# Hints for other wrong names: values and files.
 
 
 def as_boolean(value: str) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqclf.config.hints import did_you_mean, known_by_alias
+from seqclf.config.hints import did_you_mean
 from seqclf.errors import InputError
 
 # Check that the constructor takes the arguments in a `_target_` dict, before any object is built.
@@ -108,8 +108,7 @@ def require_known(key: str, arguments: Collection[str], taken: Arguments) -> Non
     unknown = [name for name in arguments if not taken.accepts(name)]
     if unknown:
         takes = f"it takes {', '.join(taken.names)}" if taken.names else "it takes none"
-        alias = known_by_alias(unknown[0], taken.names)
-        hint = did_you_mean(alias or unknown[0], taken.names) or takes
+        hint = did_you_mean(unknown[0], taken.names) or takes
         raise InputError(f"{key}.{unknown[0]}", f"no such argument of {taken.owner}", hint)
 
 

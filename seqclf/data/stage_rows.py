@@ -16,7 +16,6 @@ from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.row_checks import check_rows
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END
@@ -93,7 +92,7 @@ def collect(
     read_schema = schema if label_table is None else replace(schema, label=None)
     with (
         progress.stage(
-            f"reading {reader.source.short_name}", total=estimate_rows(reader), unit=reader.row_unit(schema)
+            f"reading {reader.source.short_name}", total=reader.stored_rows(), unit=reader.row_unit(schema)
         ) as reading,
         # The stream is closed explicitly, because its prefetching thread must end before another thread uses or closes
         # the reader.

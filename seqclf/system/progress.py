@@ -24,13 +24,6 @@ Item = TypeVar("Item")
 DELAY_S = 1.5  # seconds; shorter work shows no progress line
 
 
-class Estimate(int):
-    """An estimated number of units. Formatted as text, the number is rounded and preceded by "about"."""
-
-    def __format__(self, spec: str) -> str:
-        return f"about {format(float(f'{int(self):.3g}'), spec)}"
-
-
 @dataclass(eq=False)
 class Stage:
     """A stage of work, such as reading a file, whose progress is displayed.

@@ -137,9 +137,7 @@ def test_a_topic_of_help_is_a_group_a_choice_a_block_or_a_key(topic, shown):
 @pytest.mark.parametrize(
     ("topic", "hint"),
     [
-        ("modle", "did you mean '--help model'?"),
-        ("model=gur", "did you mean '--help model=gru'?"),
-        ("lr_", "--help optimizer.lr"),
+        ("modle", "did you mean 'model'?"),
         ("xyzzy", "--help lists groups and keys"),
     ],
 )

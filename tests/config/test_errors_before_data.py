@@ -124,7 +124,7 @@ CASES = [
     ("train", ["loss.class_weights=equal"], "loss.class_weights=equal", "balanced, effective or {label: weight}"),
     ("train", ["loss=focal", "loss.gamma=-1"], "loss.gamma=-1", "must be at least 0"),
     ("train", ["optimizer._target_=torch.optim.AdamWW"], "optimizer._target_=torch.optim.AdamWW", "you mean 'AdamW'?"),
-    ("train", ["+optimizer.learning_rate=1"], "optimizer.learning_rate", "did you mean 'lr'?"),
+    ("train", ["+optimizer.learning_rate=1"], "optimizer.learning_rate", "it takes lr, "),
     ("train", ["optimizer.betas=[2, 3]"], "optimizer._target_=torch.optim.AdamW", "beta parameter at index 0: 2"),
     ("train", [NET], "model.kernel", "Net needs it"),
     ("train", [NET, "+model.kernle=5"], "model.kernle", "did you mean 'kernel'?"),

@@ -10,7 +10,6 @@ from rich.cells import cell_len
 from rich.console import Console
 from support.terminal import run_in_terminal, screen
 
-from seqclf.data.reading.row_estimate import estimate_lines
 from seqclf.system import progress
 from seqclf.system.progress_line import line_of
 
@@ -234,8 +233,5 @@ def test_hidden_stages_show_nothing(display, monkeypatch):
         assert not progress.is_shown()
 
 
-def test_an_estimated_total_is_rounded_and_called_one(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("x\n" + "12,3\n" * 12_344)
-    assert "6,000 of about 12,300 rows" in stage_of(6000, estimate_lines([path])).row()[2]
+def test_completed_and_total_units_are_shown():
     assert "6,000 of 12,345 rows" in stage_of(6000, 12_345).row()[2]

@@ -33,6 +33,7 @@ from seqclf.data.reading.sources import (
     query_text,
     readable_files,
     resolved,
+    suffix_of,
 )
 from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
 from seqclf.data.schema.rows import Refusal, SourceRows, number_rows, rebatch
@@ -120,6 +121,15 @@ class SourceReader:
             # `fetchall` is called, because after `fetchone` DuckDB rejects other queries until all rows are fetched.
             ((count,),) = self._connection.execute(f"SELECT count(*) FROM {self._relation.sql}").fetchall()
         return count
+
+    def stored_rows(self) -> int | None:
+        """Return the number of rows if the files store it, for progress messages, else None."""
+        stores = self.source.query is None and {suffix_of(path) for path in self.paths} <= {
+            ".parquet",
+            ".arrow",
+            ".feather",
+        }
+        return self.count_rows() if stores and self.paths and progress.is_shown() else None
 
     def row_unit(self, schema: Schema) -> str:
         """Return the word for a row of the source in progress messages: `events` or `rows`."""
