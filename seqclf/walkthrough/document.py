@@ -19,7 +19,6 @@ from seqclf.documents.blocks import (
     Picture,
     Section,
     Table,
-    Template,
     Text,
     bar,
     picture,
@@ -44,7 +43,6 @@ from seqclf.walkthrough.stages import (
     TokenVectors,
     TreeLevels,
 )
-from seqclf.walkthrough.tree_drawing import MAX_LEVELS, MAX_NODES, MAX_TREES, draw_trees
 
 ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"
 TREE_LSTM = "seqclf.models.tree_lstm.TreeLSTM"
@@ -249,12 +247,6 @@ def _(content: RowVectors, names: Sequence[str]) -> Iterator[Block]:
 
 @stage_blocks.register
 def _(content: TreeLevels, names: Sequence[str]) -> Iterator[Block]:
-    drawings = draw_trees(content)
-    for drawing in drawings:
-        yield Template("tree.html", {"name": names[drawing.row], "drawing": drawing}, page_only=True)
-    if len(drawings) < len(content.lengths):
-        rule = f"the first {MAX_TREES} trees of at most {MAX_NODES} nodes and {MAX_LEVELS} levels are drawn"
-        yield Text(f"Of all trees, {rule}.", soft=True, page_only=True)
     rows = []
     for step, depth in enumerate(content.order, start=1):
         nodes = content.nodes(depth)

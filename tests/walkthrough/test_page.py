@@ -138,15 +138,6 @@ def test_the_chosen_token_and_the_predicted_class_are_marked(walkthrough, writte
     assert page.of("11-logits", "marked") == best
 
 
-def test_trees_are_drawn_by_levels_up_to_a_size(walkthrough, written):
-    page = written(walkthrough())
-    assert page.text.count('<svg class="tree"') == 3
-    assert "Of all trees" not in page.text
-    deep = written(walkthrough([40, 3, 3, 3, 3, 3]))
-    assert deep.text.count('<svg class="tree"') == 4
-    assert "the first 4 trees of at most 120 nodes and 16 levels are drawn" in deep.text
-
-
 def test_what_is_left_out_is_said_and_bounds_the_page(walkthrough, written):
     page = written(walkthrough([900, *[150] * 49], classes=100, channels=64))
     assert len(page.text) < 3_000_000
