@@ -32,7 +32,7 @@ class Unrendered(ReportSection):
     position = 5
 
     def build(self, report):
-        return Section("Unrendered", [Template("tree.html")])
+        return Section("Unrendered", [Template("run/threshold.html")])
 
 
 class Before(ReportSection):
@@ -149,7 +149,7 @@ def test_a_section_has_a_table_or_a_template_of_its_package(install, tmp_path):
     ("target", "reason"),
     [
         ("faulty:Faulty", r"ZeroDivisionError\('of two\\nlines'\)"),
-        ("faulty:Unrendered", r"UndefinedError\(\"'name' is undefined\"\)"),
+        ("faulty:Unrendered", r"UndefinedError\(.* is undefined.*\)"),
         ("faulty:Before", r"its Section holds no blocks; write Section\(heading, .*"),
         ("faulty:NO_SECTION", r"it is no seqclf.report.section.ReportSection"),
         ("missing:Nothing", r"odd: the plugin mypackage.missing:Nothing of mypackage 1.0 cannot be imported .*"),
