@@ -56,6 +56,10 @@ class Ensemble(SequenceNetwork):
         texts = [as_network(member).fit_to_validation(rows) for member in self.members]
         return "; ".join(text for text in texts if text is not None) or None
 
+    def forget_validation(self) -> None:
+        for member in self.members:
+            as_network(member).forget_validation()
+
     def take_from(self, other: Any) -> None:
         for member, source in zip(self.members, other.members, strict=True):
             as_network(member).take_from(source)

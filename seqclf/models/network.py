@@ -95,6 +95,9 @@ class SequenceNetwork(nn.Module):
         """
         return None
 
+    def forget_validation(self) -> None:
+        """Undo `fit_to_validation`, before the training of a checkpoint goes on."""
+
     def take_from(self, other: Any) -> None:
         """Take what validation rows have set from another network of the same settings (see `fit_to_validation`)."""
 

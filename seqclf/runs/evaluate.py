@@ -69,13 +69,15 @@ def evaluate_and_export(
     earlier: Mapping[str, SplitOutputs] | None = None,
     refit: Refit | None = None,
     padding_error: float | None = None,
+    weighs_heads: bool = False,
     prints_verdict: bool,
 ) -> tuple[RunResult, Path | None, float | None]:
     """Evaluate a task, export it, and write metrics.json, predictions.parquet, report and logs.
 
     `plain`: config as config.yaml holds it. `earlier`: outputs of the model before a refit, for the splits that trained
     the refitted model, and for the held-out rows. `refit`: record of the refit, None without one. `padding_error`:
-    see `RunResult`. `prints_verdict`: True to print the scores and their interpretation.
+    see `RunResult`. `weighs_heads`: True if validation rows set the weights of heads.
+    `prints_verdict`: True to print the scores and their interpretation.
     Returns the result, the path of the bundle, and the largest difference between the exported model and PyTorch. The
     path and the difference are None without an export.
     """
@@ -86,7 +88,9 @@ def evaluate_and_export(
     temperature = fit_temperature(held_out.logits, held_out.labels)
     no_baseline = _no_baseline(config, dataset)
     decisions = {**dict.fromkeys(evaluation.outputs, evaluation.decision), **before.decisions}
-    metrics = _metrics(config, dataset, evaluation, decisions, _choices(config, len(history), halting is not None))
+    metrics = _metrics(
+        config, dataset, evaluation, decisions, _choices(config, len(history), halting is not None, weighs_heads)
+    )
     between = {} if shuffled is None else {SHUFFLED: shuffled}
     between |= _parts_alone(task, batches, evaluation.split)
     compared = compare_with_simpler(
@@ -274,11 +278,12 @@ def _parts_alone(task: SequenceTask, batches: SequenceDataModule, split: str) ->
     return {name: Contender("head alone", most_probable(softmax(values))) for name, values in logits.items()}
 
 
-def _choices(config: TrainConfig, epochs: int, halts: bool) -> list[str]:
+def _choices(config: TrainConfig, epochs: int, halts: bool, weighs_heads: bool) -> list[str]:
     """Return the choices that validation rows made about the model, beside those of the decision."""
     made = {
         "epoch": config.monitor is not None and epochs > 1,
         "halting threshold": halts,
+        "weights of the heads": weighs_heads,
     }
     return [choice for choice, is_made in made.items() if is_made]
 

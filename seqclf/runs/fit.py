@@ -183,6 +183,8 @@ def train(
             failed = False
             return FastDevRunResult(str(run))
         trained_s = time.perf_counter() - started
+        if resumed is not None:
+            hooks.best.take_last(resumed, trainer.global_step)
         # Without validation there is no best checkpoint, but a last checkpoint.
         checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed
         if not checkpoint:
@@ -195,8 +197,9 @@ def train(
         trained, history = task, hooks.record.history
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
         if _validates_all_rows(plain["trainer"]):
+            as_network(task.model).forget_validation()  # in training, the network had not read these rows
             check_reloaded(task, trained, batches, hooks.record.validation_losses)
-        fit_to_validation(task, dataset.splits["validation"], Path(checkpoint))
+        weighs = fit_to_validation(task, dataset.splits["validation"], Path(checkpoint))
         shuffled = shuffled_contender(config, dataset, run, _trusted_packages(plain)) if config.order_ablation else None
         earlier, record = None, None
         if config.refit:
@@ -211,6 +214,7 @@ def train(
             refit=record,
             # Training changes the error, so the result holds the error of the trained model.
             padding_error=trained_padding_error(task, _shortest(splits)) if model_warnings else None,
+            weighs_heads=weighs,
             prints_verdict=prints_verdict,
         )
         failed = False

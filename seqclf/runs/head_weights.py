@@ -16,17 +16,21 @@ from seqclf.training.losses import class_weights_of
 from seqclf.training.module import SequenceTask
 
 
-def fit_to_validation(task: SequenceTask, validation: Split, checkpoint: Path) -> None:
-    """Let the network of a trained task read the validation rows, and put what they set into its checkpoint file."""
-    if not len(validation.labels):
-        return
+def set_by_validation(task: SequenceTask, validation: Split) -> str | None:
+    """Let the network of a trained task read the validation rows. Returns a text about what they set, or None."""
     rows = SplitRows(validation, "", class_weights_of(task.loss, len(task.classes)), task.device)
-    text = as_network(task.model).fit_to_validation(rows)
+    return as_network(task.model).fit_to_validation(rows) if len(rows) else None
+
+
+def fit_to_validation(task: SequenceTask, validation: Split, checkpoint: Path) -> bool:
+    """Call `set_by_validation`, and put what the rows set into the checkpoint. Returns False if they set nothing."""
+    text = set_by_validation(task, validation)
     if text is None:
-        return
+        return False
     console.print(f"heads: {text}", soft_wrap=True)
     state = torch.load(checkpoint, map_location="cpu", weights_only=True)
     state["state_dict"] = {name: tensor.cpu() for name, tensor in task.state_dict().items()}
     content = io.BytesIO()
     torch.save(state, content)
     write_checkpoint(checkpoint, content.getbuffer())
+    return True

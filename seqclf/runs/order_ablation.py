@@ -23,6 +23,7 @@ from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.ladder import Contender, most_probable
 from seqclf.report.model_card import network_kind
 from seqclf.runs.evaluate import set_halting
+from seqclf.runs.head_weights import set_by_validation
 from seqclf.runs.hooks import Hooks
 from seqclf.runs.inference import predict_logits
 from seqclf.runs.process_settings import training_threads, using_threads
@@ -87,6 +88,7 @@ def _train(config: TrainConfig, dataset: Dataset, folder: Path, trust: Collectio
         trainer.fit(task, datamodule=batches)
     checkpoint = hooks.best.best_model_path or hooks.last.best_model_path
     task = load_task(checkpoint, trust=set(trust)).to(trainer.strategy.root_device)
+    set_by_validation(task, splits["validation"])
     set_halting(task, batches, shuffled)
     last = list(splits)[-1]
     with progress.stage(f"evaluating on shuffled {last}", total=len(splits[last].labels), unit="rows"):

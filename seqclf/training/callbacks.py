@@ -128,6 +128,17 @@ class BestCheckpoint(ModelCheckpoint):
             state_dict = {**state_dict, **paths, "best_k_models": scores}
         super().load_state_dict(state_dict)
 
+    def take_last(self, last: Path | None, step: int) -> None:
+        """Take `last.ckpt` as the checkpoint, if it is of the last step and no step was left to train.
+
+        A run that a signal ended at its last step is resumed without a training, so that `on_train_end` is not called.
+        """
+        best = Path(self.best_model_path)
+        if self.monitor is not None or last is None or not last.is_file() or not self.best_model_path:
+            return
+        if torch.load(best, map_location="cpu", weights_only=True)["global_step"] < step:
+            write_checkpoint(best, last.read_bytes())
+
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # A limit may end the training inside an epoch, or there may be no validation.
         if self.monitor is None and not self._should_skip_saving_checkpoint(trainer):
@@ -162,7 +173,7 @@ def checkpoints(
     resumed: Path | None = None,
     monitor: str | None = MONITORED,
     epochs: int = 1,
-) -> list[ModelCheckpoint]:
+) -> tuple[BestCheckpoint, *tuple[ModelCheckpoint, ...]]:
     """Return callbacks that write `best.ckpt` after the best validation and `last.ckpt` after each `epochs` epochs.
 
     `every`: number of optimizer steps between additional writes of `last.ckpt`, None for no additional writes.
@@ -178,9 +189,9 @@ def checkpoints(
     # too.
     last = LastCheckpoint(filename="last", monitor=None, every_n_epochs=epochs, save_on_train_epoch_end=True, **common)
     if every is None:
-        return [best, last]
+        return best, last
     inside = LastCheckpoint(filename="last", monitor=None, every_n_train_steps=every, save_top_k=1, **common)
-    return [best, last, inside]
+    return best, last, inside
 
 
 # Callback that stops training when the validation metric no longer improves.
@@ -249,7 +260,8 @@ class StopOnSignal(Checkpoint):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         if signals.requested() if self.ranks is None else self.ranks.signalled():
-            _stop()  # the checkpoint of the epoch has just been written
+            self._save(trainer)  # not each epoch has a checkpoint
+            _stop()
 
     def _save(self, trainer: pl.Trainer) -> None:
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]

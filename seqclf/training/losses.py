@@ -192,6 +192,8 @@ def class_weights_of(loss: nn.Module, classes: int) -> np.ndarray:
     A network learns from the classes as if each were that many times as frequent, and what is fitted beside it must do
     the same. A weight of 0 is replaced by a millionth of the largest weight, so that its logarithm is finite.
     """
+    if isinstance(loss, LogitAdjusted):  # logits without the shift are those of classes that were that more frequent
+        return (-loss.priors).exp().cpu().double().numpy()
     weights = getattr(loss, "weights", None)
     if weights is None:
         weights = getattr(loss, "weight", None)  # PyTorch's name

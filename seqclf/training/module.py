@@ -27,8 +27,8 @@ from seqclf.errors import InputError, first_line
 from seqclf.evaluation.metrics import EPOCH_METRICS, epoch_value
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.smoothed_choice import MAX_WINDOW, smoothed_value, window_length
-from seqclf.models.ensemble import build_classifier
-from seqclf.models.network import as_network
+from seqclf.models.ensemble import Ensemble, build_classifier
+from seqclf.models.network import SequenceNetwork, as_network
 from seqclf.models.structure.change_network import freeze_weights
 from seqclf.system.state_validation import error_context
 from seqclf.training.check_targets import resolve_for_data, resolve_loss, resolve_model
@@ -162,6 +162,7 @@ class SequenceTask(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         self._fit_to_rows()
+        as_network(self.model).forget_validation()
         means, self.loaded_means = self.loaded_means, {}
         if (decay := self.optimizer.get("average")) is not None:
             self.average = WeightAverage(self.model, decay, means)
@@ -194,6 +195,12 @@ class SequenceTask(pl.LightningModule):
         """Let the network read the training rows, if it was not fitted to them before."""
         splits = getattr(self.trainer.datamodule, "splits", None)  # type: ignore[attr-defined]
         if not isinstance(splits, Mapping) or "train" not in splits:
+            if not self.is_fitted and any(map(_reads_training_rows, self.model.modules())):
+                raise InputError(
+                    "trainer.fit",
+                    "has no rows that the network can read before the first step",
+                    "give it a SequenceDataModule",
+                )
             return
         weights = class_weights_of(self.loss, len(self.classes))
         rows = SplitRows(splits["train"], self.hparams["dataset"].get("digest", ""), weights, self.device)
@@ -472,6 +479,12 @@ def named_scores(split: str, result: EpochScores) -> dict[str, float]:
     """Return a dict `split/metric` → score, in the order of `EPOCH_METRICS` and without undefined scores."""
     scores = result.scores
     return {f"{split}/{name}": scores[name] for name in EPOCH_METRICS if name in scores}
+
+
+def _reads_training_rows(part: nn.Module) -> bool:
+    """Return True if a network sets buffers by training rows. An ensemble asks its members to."""
+    own = getattr(type(part), "fit_to", SequenceNetwork.fit_to)
+    return own not in (SequenceNetwork.fit_to, Ensemble.fit_to)
 
 
 def load_task(path: Any, trust: Trust = ()) -> SequenceTask:

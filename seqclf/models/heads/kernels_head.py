@@ -11,9 +11,10 @@ from torch.nn import functional
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
+from seqclf.errors import InputError
 from seqclf.models.heads.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, HeadStep
-from seqclf.models.heads.ridge import fit_ridge
+from seqclf.models.heads.ridge import fit_ridge, rows_per_group
 
 MIN_DEVIATION = 0.01  # added to the deviation of a mean; bounds the factor of a feature that hardly varies
 MAX_SCALED = 5.0  # deviations at which a scaled mean is clipped
@@ -42,9 +43,14 @@ class KernelsHead(Head):
     def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int, *, closed_form: bool):
         super().__init__(front, fields, num_classes)
         self.closed_form = closed_form
-        size = front.mean_size + front.statistic_size
-        self.register_buffer("center", torch.zeros(front.mean_size))
-        self.register_buffer("scale", torch.ones(front.mean_size))
+        means = front.mean_size if self.reads_means else 0
+        size = means + front.statistic_size
+        if not size:
+            raise InputError(
+                "model.heads", "has a head of statistics, and there are neither numbers nor few ids", "remove it"
+            )
+        self.register_buffer("center", torch.zeros(means))
+        self.register_buffer("scale", torch.ones(means))
         weight, bias = torch.zeros(num_classes, size), torch.zeros(num_classes)
         if closed_form:
             self.register_buffer("weight", weight)
@@ -54,7 +60,7 @@ class KernelsHead(Head):
 
     def features(self, means: Tensor, statistics: Tensor) -> Tensor:
         """Return the inputs (B, M + S) of the linear function."""
-        scaled = ((means - self.center) * self.scale).clamp(-MAX_SCALED, MAX_SCALED)
+        scaled = ((means[:, : len(self.center)] - self.center) * self.scale).clamp(-MAX_SCALED, MAX_SCALED)
         return torch.cat([scaled, statistics], dim=1)
 
     def forward(
@@ -72,15 +78,33 @@ class KernelsHead(Head):
     @torch.no_grad()
     def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:
         """Set the scales of the features, and in closed form the weights. See `Head.fit`."""
+        means = means[:, : len(self.center)]
         if means.shape[1]:
             self.center.copy_(means.mean(0))
             self.scale.copy_(1 / (means.std(0, unbiased=False) + MIN_DEVIATION))
         if not self.closed_form:
             return
-        features = self.features(means, statistics).cpu()
+        features, labels, groups = self.features(means, statistics).cpu(), rows.labels, rows.split.groups
+        if groups is not None and len(kept := _rows_of_groups(groups, features.shape[1])) < len(labels):
+            features, labels, groups = features[kept], labels[kept], groups[kept]
         unit = torch.ones(features.shape[1], dtype=torch.float64)
-        ridge = fit_ridge(features, unit, rows.labels, len(self.bias), rows.split.groups)
+        ridge = fit_ridge(features, unit, labels, len(self.bias), groups)
         # The bias joins the centre of the features in float64.
         prior = torch.from_numpy(np.log(np.maximum(rows.class_weights, 1e-6 * rows.class_weights.max())))
         self.weight.copy_(ridge.weight.T)
         self.bias.copy_(ridge.bias - ridge.mean @ ridge.weight + prior)
+
+
+class LinearHead(KernelsHead):
+    """`KernelsHead` without the kernels: a linear function of the statistics (B, S) → logits (B, C)."""
+
+    reads_means = False
+
+
+def _rows_of_groups(groups: np.ndarray, features: int) -> np.ndarray:
+    """Return the rows of a random sample with at most `rows_per_group` rows of each group (N,)."""
+    order = np.random.default_rng(0).permutation(len(groups))
+    order = order[np.argsort(groups[order], kind="stable")]
+    sizes = np.unique(groups, return_counts=True)[1]
+    place = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.sort(order[place < rows_per_group(sizes, features)])

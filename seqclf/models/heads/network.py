@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count, NonNegative, Seed, ZeroOrMore
-from seqclf.config.targets import arguments_of, locate_subclass
+from seqclf.config.targets import arguments_of, check_arguments, locate_subclass
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.heads.front_end import FrontEnd, Reading
 from seqclf.models.heads.frozen_outputs import MEANS, STATISTICS, WINDOWS, FrozenOutputs
 from seqclf.models.heads.head import Head
 from seqclf.models.heads.head_weights import fit_head_weights
-from seqclf.models.heads.kernels_head import KernelsHead
+from seqclf.models.heads.kernels_head import KernelsHead, LinearHead
 from seqclf.models.heads.ngrams_head import NgramsHead
 from seqclf.models.heads.recurrent_head import RecurrentHead
 from seqclf.models.heads.resolve import AUTO, NOT_RESOLVED, resolve_settings
@@ -31,7 +30,7 @@ from seqclf.models.options import CellName, DropoutShare
 from seqclf.models.training_loss import Loss, TrainingLoss
 
 HEADS: dict[str, type[Head]] = {
-    "linear": KernelsHead,  # its name without kernels, when it reads statistics alone
+    "linear": LinearHead,
     "statistics": StatisticsHead,
     "ngrams": NgramsHead,
     "kernels": KernelsHead,
@@ -41,7 +40,7 @@ HEADS: dict[str, type[Head]] = {
 WEIGHTED_ROWS, WEIGHTED_CELLS = 20_000, 10_000_000
 FITTED_MEANS = 4000  # rows that set the scales of the means, if the kernels head is not fitted in closed form
 Auto = Literal["auto"]
-Heads = Auto | Annotated[list[str | dict[str, Any]], Field(min_length=1)]
+Heads = Auto | list[str | dict[str, Any]]
 
 
 class HeadsClassifier(SequenceNetwork):
@@ -116,10 +115,12 @@ class HeadsClassifier(SequenceNetwork):
             )
         causal = not bidirectional
         self.front = FrontEnd(fields, window, dilations, biases, kernel_seed, causal)  # type: ignore[arg-type]
-        self.names, built = [], []
+        self.names: list[str] = []
+        built = []
         for entry in heads:
             name, head = _build_head(entry, settings, self.front, fields, num_classes)
-            self.names.append(name)
+            number = 1 + sum(before.rpartition(" ")[0] == name or before == name for before in self.names)
+            self.names.append(name if number == 1 else f"{name} {number}")
             built.append(head)
         self.heads = nn.ModuleList(built)
         if not any(head.is_trained for head in built):
@@ -192,6 +193,10 @@ class HeadsClassifier(SequenceNetwork):
         parts = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(self.names, weights, strict=True))
         return f"{parts}, by {len(chosen):,} validation rows"
 
+    def forget_validation(self) -> None:
+        """Give all heads equal weights."""
+        self.weights.fill_(1 / len(self.heads))
+
     def take_from(self, other: HeadsClassifier) -> None:
         """Take the weights of the heads of another network."""
         self.weights.copy_(other.weights)
@@ -239,6 +244,8 @@ class HeadsClassifier(SequenceNetwork):
         host_lengths: np.ndarray | None,
     ) -> list[Tensor]:
         """Return the logits of each member (see `SequenceNetwork.forward_together`)."""
+        if any(type(member).forward is not HeadsClassifier.forward for member in members):  # a class of somebody else
+            return [member(fields, lengths, host_lengths) for member in members]
         readings = HeadsClassifier.read_together(members, fields, lengths)
         return [
             member.added([head(fields, lengths, host_lengths, reading) for head in member.heads])
@@ -259,7 +266,8 @@ class HeadsClassifier(SequenceNetwork):
         if len(self.names) == 1:
             return {}
         logits = dict(zip(self.names, self.head_logits(fields, lengths, host_lengths), strict=True))
-        return {name: logits[name] for name in sorted(logits, key=lambda name: [*HEADS, name].index(name))}
+        known = list(HEADS)  # the recurrent head comes last, also after own heads
+        return {name: logits[name] for name in sorted(logits, key=lambda name: _place(name.partition(" ")[0], known))}
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C). See `SequenceNetwork.forward`."""
@@ -317,4 +325,10 @@ def _build_head(
         own, name = {key: value for key, value in entry.items() if key != "_target_"}, kind.__name__
     taken = arguments_of(kind).names
     passed = {key: value for key, value in settings.items() if key in taken and key not in ("fields", "num_classes")}
+    check_arguments("model.heads", kind, [*own], ["front", "fields", "num_classes", *passed.keys() - own.keys()])
     return name, kind(front, fields, num_classes, **{**passed, **own})
+
+
+def _place(name: str, known: list[str]) -> float:
+    """Return the place of a head in the order of `known` names. Own heads come before the last one."""
+    return known.index(name) if name in known else len(known) - 1.5

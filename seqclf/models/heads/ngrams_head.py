@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
+from seqclf.errors import InputError
 from seqclf.models.heads.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, HeadStep
 from seqclf.models.heads.scales import choose_scales
@@ -58,6 +59,8 @@ class NgramsHead(Head):
     def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
         super().__init__(front, fields, num_classes)
         self.names = [field["name"] for field in fields if field["kind"] == "category"]
+        if not self.names:
+            raise InputError("model.heads", "has ngrams, which reads category fields, and there is none", "remove it")
         self.streams = len(self.names) + (len(self.names) > 1)
         buckets = min(BUCKETS, MAX_CELLS // (num_classes + 1))
         self.register_buffer("known", torch.full((buckets,), NONE))

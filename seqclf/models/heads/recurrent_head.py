@@ -177,7 +177,7 @@ class RecurrentHeadStep(HeadStep):
         super().__init__(head)
         recurrent: Any = head.recurrent.step_form()
         self.recurrent = recurrent
-        margin = [State("convolution", (head.margins[0], head.project.out_features))] if head.convolution else []
+        margin = [State("convolution", (head.margins[0], head.project.out_features))] if head.margins[0] > 0 else []
         self.states = [*margin, *recurrent.states, *head.pooling.states]
 
     def forward(
@@ -187,9 +187,11 @@ class RecurrentHeadStep(HeadStep):
         head, remaining, after = self.head, list(states), []
         values, mask = head.normed(head.projected(fields, lengths, reading), lengths)
         if head.convolution is not None:
-            inputs = torch.cat([remaining.pop(0), values], dim=1)
-            at = lengths[:, None] + torch.arange(head.margins[0], device=lengths.device)
-            after.append(inputs.gather(1, at[..., None].expand(-1, -1, values.shape[2])))
+            inputs = values
+            if head.margins[0]:
+                inputs = torch.cat([remaining.pop(0), values], dim=1)
+                at = lengths[:, None] + torch.arange(head.margins[0], device=lengths.device)
+                after.append(inputs.gather(1, at[..., None].expand(-1, -1, values.shape[2])))
             values = head.convolved(inputs, values, mask)
         count = len(self.recurrent.states)
         outputs, of_recurrent = self.recurrent(values, lengths, remaining[:count])

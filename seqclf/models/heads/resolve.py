@@ -51,7 +51,7 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
         has_statistics = bool(numbers) or any(size <= MAX_COUNTED for size in vocabularies)
         found["heads"] = ["recurrent"]
         if has_statistics:
-            found["heads"] += ["kernels"] if found["dilations"] else ["linear", "statistics"]
+            found["heads"] += ["kernels"] if found["dilations"] and numbers else ["linear", "statistics"]
         if any(field["kind"] == "category" for field in fields):
             found["heads"] += ["ngrams"]
     if found["closed_form"] == AUTO:
@@ -94,7 +94,7 @@ def _explanation(
         )
     if vocabularies:
         kinds.append(f"{max(vocabularies):,} {'words' if max(vocabularies) > WORDS else 'ids'}")
-    names = [entry if isinstance(entry, str) else entry["_target_"] for entry in found["heads"]]
+    names = [entry if isinstance(entry, str) else str(entry.get("_target_")) for entry in found["heads"]]
     tokens = "1 token" if found["window"] == 1 else f"{found['window']} tokens"
-    windows = f"kernel windows of {tokens}, " if found["dilations"] else ""
+    windows = f"kernel windows of {tokens}, " if found["dilations"] and numbers else ""
     return f"{enumeration(kinds)}, median {median:,} tokens: {windows}heads {' + '.join(names)}"

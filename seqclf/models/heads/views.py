@@ -11,7 +11,8 @@ from torch import Tensor
 from seqclf.models.running_state import State
 
 VIEWS = 3
-MAX_RAW, MAX_SCALED, MAX_INPUT = 20.0, 100.0, 1e30
+# Sums of squares of the largest input do not overflow in the float32 states of a stream.
+MAX_RAW, MAX_SCALED, MAX_INPUT = 20.0, 100.0, 1e15
 
 
 class Views(NamedTuple):

@@ -174,7 +174,8 @@ RESIDUAL = (
 # dict classifier class → keys that cannot change with any encoder
 FIXED = {"seqclf.models.adaptive.AdaptiveClassifier": ("bidirectional",)}  # an adaptive model is always unidirectional
 OF_HEADS = "seqclf.models.heads.network.HeadsClassifier"
-KEYS_OF_HEADS = ("layers", "hidden_size", "cell", "bidirectional", "dropout", "token_dropout", "number_noise")
+# Those of the recurrent head. In one direction, the frozen front end is another one.
+KEYS_OF_HEADS = ("layers", "hidden_size", "cell", "dropout", "token_dropout", "number_noise")
 WIDTHS = ("hidden_size", "embedding_size", "channels", "heads", "expansion")
 
 
@@ -185,7 +186,7 @@ def changeable_keys(model: Config) -> tuple[str, ...]:
     ()
     """
     if model.get("_target_") == OF_HEADS:
-        return KEYS_OF_HEADS
+        return KEYS_OF_HEADS if model["heads"] == "auto" or "recurrent" in model["heads"] else ()
     if model.get("_target_") not in CLASSIFIERS:
         return ()
     names = (*OF_ENCODER.get(model["encoder"]["_target_"], ()), *OF_CLASSIFIER)
