@@ -41,7 +41,7 @@ from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
-from seqclf.training.callbacks import TrainingProgress, write_checkpoint
+from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
 from seqclf.training.custom_network_checks import check_foreign_network, check_reloaded, trained_padding_error
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.length import resolve_length
@@ -184,7 +184,7 @@ def train(
             return FastDevRunResult(str(run))
         trained_s = time.perf_counter() - started
         if resumed is not None:
-            hooks.best.take_last(resumed, trainer.global_step)
+            take_last(hooks.best, Path(resumed), trainer.global_step)
         # Without validation there is no best checkpoint, but a last checkpoint.
         checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed
         if not checkpoint:

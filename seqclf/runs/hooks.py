@@ -9,7 +9,7 @@ from pathlib import Path
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from seqclf.data.storage.store import Split
-from seqclf.training.callbacks import BestCheckpoint, StopOnSignal, checkpoints, early_stopping
+from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
 from seqclf.training.check_targets import build_callbacks
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import EpochRecord, EpochRow, show_epoch
@@ -27,7 +27,7 @@ class Hooks:
     """Callbacks of a run. `resumed`: path of the checkpoint that the run continues, None for a new run."""
 
     record: EpochRecord
-    best: BestCheckpoint
+    best: ModelCheckpoint
     last: ModelCheckpoint
     all: list[Callback]
     last_path: Path
@@ -48,8 +48,7 @@ class Hooks:
         record = EpochRecord(run / "metrics.csv", show)
         monitored = None if config.monitor is None else MONITORED
         between = epochs_between_checkpoints(config.trainer)
-        best, *saving = checkpoints(folder, config.checkpoint_every, resumed, monitored, between)
-        last, *inside = saving
+        best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed, monitored, between)
         stopping = [] if config.patience is None else [early_stopping(config.patience)]
         added = build_callbacks(config.trainer.get("callbacks"))
         watching = [] if check is None else [check]

@@ -128,17 +128,6 @@ class BestCheckpoint(ModelCheckpoint):
             state_dict = {**state_dict, **paths, "best_k_models": scores}
         super().load_state_dict(state_dict)
 
-    def take_last(self, last: Path | None, step: int) -> None:
-        """Take `last.ckpt` as the checkpoint, if it is of the last step and no step was left to train.
-
-        A run that a signal ended at its last step is resumed without a training, so that `on_train_end` is not called.
-        """
-        best = Path(self.best_model_path)
-        if self.monitor is not None or last is None or not last.is_file() or not self.best_model_path:
-            return
-        if torch.load(best, map_location="cpu", weights_only=True)["global_step"] < step:
-            write_checkpoint(best, last.read_bytes())
-
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # A limit may end the training inside an epoch, or there may be no validation.
         if self.monitor is None and not self._should_skip_saving_checkpoint(trainer):
@@ -173,7 +162,7 @@ def checkpoints(
     resumed: Path | None = None,
     monitor: str | None = MONITORED,
     epochs: int = 1,
-) -> tuple[BestCheckpoint, *tuple[ModelCheckpoint, ...]]:
+) -> list[ModelCheckpoint]:
     """Return callbacks that write `best.ckpt` after the best validation and `last.ckpt` after each `epochs` epochs.
 
     `every`: number of optimizer steps between additional writes of `last.ckpt`, None for no additional writes.
@@ -189,9 +178,20 @@ def checkpoints(
     # too.
     last = LastCheckpoint(filename="last", monitor=None, every_n_epochs=epochs, save_on_train_epoch_end=True, **common)
     if every is None:
-        return best, last
+        return [best, last]
     inside = LastCheckpoint(filename="last", monitor=None, every_n_train_steps=every, save_top_k=1, **common)
-    return best, last, inside
+    return [best, last, inside]
+
+
+def take_last(best: ModelCheckpoint, last: Path, step: int) -> None:
+    """Copy `last.ckpt` to `best.ckpt` if, without a `monitor`, the latter is of an earlier step than `step`, the last.
+
+    A run that a signal ended at its last step is resumed without a training, so that `on_train_end` is not called.
+    """
+    path = Path(best.best_model_path)
+    if best.monitor is None and best.best_model_path and last.is_file():
+        if torch.load(path, map_location="cpu", weights_only=True)["global_step"] < step:
+            write_checkpoint(path, last.read_bytes())
 
 
 # Callback that stops training when the validation metric no longer improves.

@@ -5,7 +5,7 @@ import torch
 
 from seqclf import InputError, load_config
 from seqclf.config.options import parse_options
-from seqclf.training.callbacks import checkpoints
+from seqclf.training.callbacks import checkpoints, take_last
 from seqclf.training.epoch_record import EpochRecord, epoch_note
 from seqclf.training.module import MONITORED
 from seqclf.training.options import TrainConfig
@@ -90,3 +90,14 @@ def test_patience_needs_a_metric():
     assert parse_options(TrainConfig, values).patience == 3
     with pytest.raises(InputError, match="patience=3: has no metric to wait for; set monitor=loss"):
         parse_options(TrainConfig, {**values, "monitor": None})
+
+
+def test_a_run_that_ended_before_its_best_checkpoint_takes_the_last_one(task, fit, tmp_path):
+    """As after a signal at the last step, when a resumed run has no step left to train."""
+    _, best, _ = trained(fit, task(monitor=None), tmp_path / "first", max_epochs=2)
+    trained(fit, task(monitor=None), tmp_path / "second", max_epochs=3)
+    take_last(best, tmp_path / "second" / "last.ckpt", 0)
+    steps = torch.load(best.best_model_path, weights_only=True)["global_step"]
+    take_last(best, tmp_path / "second" / "last.ckpt", steps + 1)
+    after = torch.load(best.best_model_path, weights_only=True)["global_step"]
+    assert after == torch.load(tmp_path / "second" / "last.ckpt", weights_only=True)["global_step"] > steps

@@ -14,7 +14,7 @@ from torch.nn import functional
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.training.check_targets import resolve_loss
-from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss
+from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss, class_weights_of
 from seqclf.training.module import SequenceTask
 
 CLASSES, COUNTS = ["calm", "odd", "wild"], [60, 30, 10]
@@ -206,3 +206,9 @@ def test_a_loss_of_another_package_gets_the_arguments_that_its_signature_has():
     plain = build_loss({"_target_": "torch.nn.CrossEntropyLoss", "label_smoothing": 0.1}, CLASSES, COUNTS)
     logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
     assert plain(logits, labels) == functional.cross_entropy(logits, labels, label_smoothing=0.1)
+
+
+def test_what_is_fitted_beside_a_network_takes_classes_of_an_adjusted_loss_as_equally_frequent():
+    adjusted = class_weights_of(LogitAdjusted(["a", "b"], class_counts=[90, 10]), 2)
+    assert adjusted[1] / adjusted[0] == pytest.approx(9)
+    assert class_weights_of(CrossEntropy(["a", "b"], class_counts=[90, 10]), 2).tolist() == [1, 1]

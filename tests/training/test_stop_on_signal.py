@@ -162,3 +162,17 @@ def test_a_run_resumed_in_another_folder_and_stopped_there_can_be_resumed_again(
         for name, state in savers.items():
             assert state["dirpath"] == str(folder)
             _check_saver(name, state)
+
+
+class SignalAtEpochEnd(pl.Callback):
+    def on_train_epoch_end(self, trainer, task):
+        if trainer.current_epoch == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_at_the_end_of_an_epoch_without_a_checkpoint_writes_one(task, fit, tmp_path):
+    """`last.ckpt` follows the validations, which are here at the end of every fourth epoch."""
+    callbacks = [SignalAtEpochEnd(), *checkpoints(tmp_path, epochs=4), StopOnSignal(tmp_path / "last.ckpt")]
+    with pytest.raises(signals.Terminated), signals.deferred_signals():
+        fit(task(), callbacks=callbacks, max_epochs=8, check_val_every_n_epoch=4)
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["epoch"] == 1

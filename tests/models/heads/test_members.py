@@ -8,6 +8,7 @@ from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, same_bu
 from models.heads.test_exactness import assert_equal, inputs_of
 
 from seqclf.models.ensemble import Ensemble, build_classifier, vote
+from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.onnx.export import export_onnx
 
 FIELDS = [NUMBER, CATEGORY]
@@ -53,3 +54,15 @@ def test_the_exported_ensemble_reads_the_front_end_once(tmp_path: Path):
     found = session.run(None, {**{key: values.numpy() for key, values in fields.items()}, "lengths": lengths.numpy()})
     with torch.inference_mode():
         assert_equal(torch.from_numpy(found[0]), network(fields, lengths, lengths.numpy()))
+
+
+class Constant(HeadsClassifier):
+    def forward(self, fields, lengths, host_lengths):
+        return torch.tensor([[9.0, 0.0, 0.0]]).expand(len(lengths), -1)
+
+
+@torch.inference_mode()
+def test_an_ensemble_calls_the_forward_of_a_subclass():
+    network = Ensemble([Constant(FIELDS, 3, **PLAIN) for _ in range(2)]).eval()
+    fields, lengths = inputs_of(FIELDS)
+    assert_equal(network(fields, lengths, lengths.numpy()), vote(torch.tensor([9.0, 0, 0]).expand(2, len(lengths), 3)))

@@ -182,3 +182,76 @@ def test_the_statistics_head_selects_the_statistics_that_tell_the_class():
     norms = weights.square().sum((0, 2)).sqrt().detach()
     others = [number for number in range(36) if number % 6 >= 2]  # statistics of the other channels
     assert norms[:2].min() > 4 * norms[others].max()  # the means of the first two channels
+
+
+def test_linear_reads_no_kernels(fitted):
+    networks = [fitted([NUMBER], heads=["recurrent", name]) for name in ("linear", "kernels")]
+    sizes = [network.heads[1].weight.shape[1] for network in networks]
+    assert sizes == [networks[0].front.statistic_size, networks[0].front.statistic_size + networks[0].front.mean_size]
+
+
+class Own(Head):
+    def __init__(self, front, fields, num_classes, factor: float = 1.0):
+        super().__init__(front, fields, num_classes)
+        self.linear = torch.nn.Linear(front.statistic_size, num_classes)
+
+    def forward(self, fields, lengths, host_lengths, reading):
+        return self.linear(reading.statistics)
+
+
+def test_each_head_has_a_part_of_its_own_and_the_recurrent_head_is_the_last(fitted):
+    own = {"_target_": f"{Own.__module__}.Own"}
+    network = fitted([NUMBER], heads=["recurrent", own, "kernels", {**own, "factor": 2.0}])
+    (batch,) = training_rows(random_split([NUMBER], rows=5)).batches()
+    with torch.no_grad():
+        parts = network.parts(batch.fields, batch.lengths, batch.lengths.numpy())
+    assert list(parts) == ["kernels", "Own", "Own 2", "recurrent"]
+
+
+WORDS = {**CATEGORY, "size": 90}
+
+
+@pytest.mark.parametrize(
+    ("fields", "heads", "named"),
+    [
+        ([NUMBER], ["recurrent", "ngrams"], "model.heads: has ngrams"),
+        ([WORDS], ["recurrent", "linear"], "model.heads: has a head of statistics"),
+        ([WORDS], ["recurrent", "statistics"], "model.heads: has a head of statistics"),
+        ([NUMBER], ["recurrent", {"target": "x.Y"}], "model.heads._target_"),
+        ([NUMBER], ["recurrent", {"_target_": f"{Own.__module__}.Own", "foo": 1}], "model.heads.foo: no such argument"),
+        ([NUMBER], ["kernels"], "model.heads: has no head that is trained"),
+        ([NUMBER], [], "model.heads: has no head that is trained"),
+    ],
+)
+def test_heads_that_cannot_be_built_are_one_clear_line(fields, heads, named):
+    with pytest.raises(InputError) as raised:
+        HeadsClassifier(fields, 3, **{**PLAIN, "dilations": [], "heads": heads})
+    assert str(raised.value).startswith(named) and "\n" not in str(raised.value)
+
+
+def test_files_that_are_cut_are_computed_anew(tmp_path):
+    split = stored(random_split([NUMBER]), tmp_path / "train")
+    networks = []
+    for _ in range(2):
+        networks.append(HeadsClassifier([NUMBER], 3, **PLAIN))
+        networks[-1].fit_to(training_rows(split))
+        (windows,) = tmp_path.glob("train/outputs-*/windows")
+        whole = windows.read_bytes()
+        windows.write_bytes(whole[:100])
+    assert networks[1].frozen_outputs(training_rows(split)) is not None and windows.read_bytes() == whole
+
+
+def test_large_groups_are_sampled_in_the_ridge_fit(monkeypatch):
+    from seqclf.models.heads import kernels_head
+
+    fitted_to = []
+    fit_ridge = kernels_head.fit_ridge
+    monkeypatch.setattr("seqclf.models.heads.ridge.MAX_GROUP_WORK", 200 * 18)
+    monkeypatch.setattr(kernels_head, "fit_ridge", lambda *a: fitted_to.append(a) or fit_ridge(*a))
+    split = random_split([NUMBER], rows=60)._replace(groups=np.repeat([0, 1, 2], [50, 5, 5]))
+    HeadsClassifier([NUMBER], 3, **{**PLAIN, "dilations": [], "heads": ["recurrent", "linear"]}).fit_to(
+        training_rows(split)
+    )
+    (features, _, labels, _, groups) = fitted_to[0]
+    assert np.bincount(groups).max() < 50 and (np.bincount(groups)[1:] == 5).all()
+    assert len(features) == len(labels) == len(groups)

@@ -21,6 +21,7 @@ SETS = {
         {"dilations": [], "convolution": 3, "layers": 2, "heads": ["recurrent", "linear", "statistics", "ngrams"]},
     ),
 }
+SETS["a convolution of one token"] = ([CATEGORY], {"dilations": [], "convolution": 1, "heads": ["recurrent"]})
 LENGTHS = np.array([9, 1, 30, 17, 30, 4])
 
 
@@ -82,3 +83,13 @@ def test_ids_that_pad_a_bag_are_not_counted(fitted):
     wider = {"tags": torch.cat([fields["tags"], torch.zeros_like(fields["tags"])], dim=2)}
     with torch.no_grad():
         assert_equal(network(wider, lengths, lengths.numpy()), network(fields, lengths, lengths.numpy()))
+
+
+def test_running_views_of_huge_numbers_keep_finite_states():
+    values = torch.cumsum(torch.randn(2, 3, 40), 2) * 1e25
+    lengths = torch.tensor([40, 40])
+    whole, _ = running_views(values, lengths)
+    _, states = running_views(values[..., :15], torch.tensor([15, 15]))
+    assert all(state.isfinite().all() for state in states)
+    rest, _ = running_views(values[..., 15:], torch.tensor([25, 25]), states)
+    torch.testing.assert_close(rest, whole[..., 15:], rtol=1e-3, atol=1e-3)

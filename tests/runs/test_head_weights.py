@@ -1,0 +1,91 @@
+"""Weights of heads, which validation rows set after a training: who gets them, and when they are equal again."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import seqclf
+from seqclf import InputError
+from seqclf.models.heads.head import Head
+from seqclf.runs import order_ablation
+from seqclf.training.module import SequenceTask, load_task
+
+SETTINGS = ["logger=none", "trainer.accelerator=cpu", "export=false", "baseline=false", "trainer.max_epochs=2"]
+SETTINGS += ["model.hidden_size=8", "model.embedding_size=8", "model.projection_size=8"]
+
+
+class Counts(Head):
+    """A head of somebody else."""
+
+    def __init__(self, front, fields, num_classes):
+        super().__init__(front, fields, num_classes)
+        self.linear = torch.nn.Linear(front.statistic_size, num_classes)
+
+    def forward(self, fields, lengths, host_lengths, reading):
+        return self.linear(reading.statistics)
+
+
+def rows(count, seed=0):
+    generator = np.random.default_rng(seed)
+    tokens = [generator.choice(list("abcd"), generator.integers(2, 9)).tolist() for _ in range(count)]
+    return pa.table({"code": tokens, "label": ["yes" if row.count("a") > row.count("b") else "no" for row in tokens]})
+
+
+def train(folder, *overrides, test=None):
+    settings = [*SETTINGS, f"data.cache_dir={folder.parent / 'cache'}", *overrides]
+    return seqclf.fit(rows(300), label="label", test=test, overrides=settings, folder=folder)
+
+
+def weights_of(path):
+    return load_task(path, trust=[Counts.__module__.partition(".")[0]]).model.weights
+
+
+def test_rows_that_set_weights_of_heads_are_not_independent(tmp_path):
+    run = train(tmp_path / "alone")
+    assert run.metrics["validation"]["used_for"] == ["weights of the heads"]
+    assert "used_for" not in train(tmp_path / "tested", test=rows(100, 1)).metrics["test"]
+
+
+def test_the_network_on_shuffled_tokens_has_weights_of_its_own(tmp_path, monkeypatch):
+    found = []
+    predict = order_ablation.predict_logits
+    monkeypatch.setattr(
+        order_ablation, "predict_logits", lambda task, *more: found.append(task.model.weights) or predict(task, *more)
+    )
+    train(tmp_path / "run", "order_ablation=true")
+    (weights,) = found
+    assert not torch.equal(weights, torch.full_like(weights, 1 / len(weights)))
+
+
+def test_a_finished_run_with_a_head_of_ones_own_is_evaluated_again(tmp_path):
+    heads = f"model.heads=[recurrent,ngrams,{{_target_: {Counts.__module__}.Counts}}]"
+    before = train(tmp_path / "run", heads)
+    again = train(tmp_path / "run", heads, "checkpoint=auto")
+    assert again.metrics["validation"]["loss"] == pytest.approx(before.metrics["validation"]["loss"], abs=1e-7)
+
+
+def test_a_training_that_goes_on_has_equal_weights(tmp_path):
+    """Validations in the training compare epochs, all of them with the same weights."""
+    more = ["optimizer.schedule.decay=none", "optimizer.schedule.warmup=0", "trainer.max_epochs=3"]
+    train(tmp_path / "first", *more[:2])
+    best = tmp_path / "first/checkpoints/best.ckpt"
+    assert len(set(weights_of(best).tolist())) > 1
+    losses = []
+    for folder, start in [("second", f"checkpoint={best}"), ("unbroken", "checkpoint=null")]:
+        train(tmp_path / folder, *more, start)
+        lines = [line.split(",") for line in (tmp_path / folder / "metrics.csv").read_text().splitlines()]
+        losses.append(float(lines[-1][lines[0].index("validation/loss")]))
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+def test_a_trainer_of_ones_own_must_give_the_training_rows(tmp_path):
+    import lightning.pytorch as pl
+
+    settings = ["data=toy", f"data.cache_dir={tmp_path}"]
+    dataset = seqclf.load_data(None, label=None, overrides=settings)
+    batches = seqclf.SequenceDataModule(dataset.splits, seqclf.load_config(settings).batching)
+    trainer = pl.Trainer(max_steps=1, logger=False, accelerator="cpu", barebones=True)
+    batches.trainer = trainer
+    with pytest.raises(InputError, match="give it a SequenceDataModule"):
+        trainer.fit(SequenceTask(dataset.description()), batches.train_dataloader())
