@@ -189,9 +189,10 @@ def take_last(best: ModelCheckpoint, last: Path, step: int) -> None:
     A run that a signal ended at its last step is resumed without a training, so that `on_train_end` is not called.
     """
     path = Path(best.best_model_path)
-    if best.monitor is None and best.best_model_path and last.is_file():
-        if torch.load(path, map_location="cpu", weights_only=True)["global_step"] < step:
-            write_checkpoint(path, last.read_bytes())
+    if best.monitor is not None or not best.best_model_path or not last.is_file():
+        return
+    if torch.load(path, map_location="cpu", weights_only=True)["global_step"] < step:
+        write_checkpoint(path, last.read_bytes())
 
 
 # Callback that stops training when the validation metric no longer improves.

@@ -23,6 +23,7 @@ from seqclf.batching.split_rows import SplitRows
 from seqclf.config.documentation import default_settings
 from seqclf.config.targets import Config, Trust, arguments_of, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
+from seqclf.data.storage.store import Split
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.metrics import EPOCH_METRICS, epoch_value
 from seqclf.evaluation.ranking import RANKING_METRICS
@@ -202,13 +203,20 @@ class SequenceTask(pl.LightningModule):
                     "give it a SequenceDataModule",
                 )
             return
+        self.fit_to(splits["train"])
+
+    def fit_to(self, train: Split) -> None:
+        """Let the network read the training rows, if it was not fitted to them before (see `SequenceNetwork.fit_to`).
+
+        A Trainer calls this method at the start. Call it before the first step of a training loop of your own.
+        """
         weights = class_weights_of(self.loss, len(self.classes))
-        rows = SplitRows(splits["train"], self.hparams["dataset"].get("digest", ""), weights, self.device)
+        rows = SplitRows(train, self.hparams["dataset"].get("digest", ""), weights, self.device)
         network = as_network(self.model)
         if not self.is_fitted:
             network.fit_to(rows)
             self.is_fitted = True
-            if self.trainer.world_size > 1:  # rounding may differ between the machines of ranks
+            if self._trainer is not None and self.trainer.world_size > 1:  # rounding may differ between machines
                 for buffer in self.model.buffers():
                     buffer.copy_(self.trainer.strategy.broadcast(buffer))
         self.frozen_outputs = network.frozen_outputs(rows)

@@ -84,8 +84,8 @@ def test_a_trainer_of_ones_own_must_give_the_training_rows(tmp_path):
 
     settings = ["data=toy", f"data.cache_dir={tmp_path}"]
     dataset = seqclf.load_data(None, label=None, overrides=settings)
-    batches = seqclf.SequenceDataModule(dataset.splits, seqclf.load_config(settings).batching)
+    batches = seqclf.SequenceDataModule(dataset.splits)
     trainer = pl.Trainer(max_steps=1, logger=False, accelerator="cpu", barebones=True)
     batches.trainer = trainer
     with pytest.raises(InputError, match="give it a SequenceDataModule"):
-        trainer.fit(SequenceTask(dataset.description()), batches.train_dataloader())
+        trainer.fit(SequenceTask(dataset.description()), batches.train_dataloader(), batches.val_dataloader())
