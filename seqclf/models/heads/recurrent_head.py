@@ -76,6 +76,10 @@ class RecurrentHead(Head):
         )
         embedded = self.embedding.size if self.embedding is not None else 0
         self.project = nn.Linear(self.inputs + embedded, projection_size)
+        if self.embedding is not None and front.bank is None:
+            # A number is one input beside the many of an id, and would hardly be heard at first.
+            with torch.no_grad():
+                self.project.weight[:, : self.inputs] *= embedding_size**0.5
         self.norm = MaskedNorm(projection_size)
         self.convolution = nn.Conv1d(projection_size, projection_size, convolution, bias=False) if convolution else None
         self.convolution_norm = MaskedNorm(projection_size) if convolution else None

@@ -19,6 +19,7 @@ WORDS = 1000  # size of a vocabulary from which on ids are taken for words
 # Words need larger vectors and more dropout than letters or events.
 OF_EVENTS = {"embedding_size": 64, "projection_size": 64, "hidden_size": 64, "feature_dropout": 0.25, "dropout": 0.4}
 OF_WORDS = {"embedding_size": 256, "projection_size": 128, "hidden_size": 128, "feature_dropout": 0.4, "dropout": 0.5}
+DROPOUT_ROWS = 2000  # training rows from which on dropout of events falls, as one over the square root of their number
 # Rows or features up to which ridge regression is solved in closed form, and cells of its matrix.
 MAX_SIDE, MAX_CELLS = 6000, 250_000_000
 
@@ -44,7 +45,7 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
         # In one direction, the bundle has a step, which reads token by token.
         "window": max(1, round(median / WINDOWS)) if has_order and settings["bidirectional"] else 1,
         "convolution": 0 if numbers else 3,
-        **(OF_WORDS if max(vocabularies, default=0) > WORDS else OF_EVENTS),
+        **(OF_WORDS if max(vocabularies, default=0) > WORDS else _of_events(dataset["rows"]["train"])),
     }
     found = {name: chosen.get(name, value) if value == AUTO else value for name, value in settings.items()}
     if found["heads"] == AUTO:
@@ -59,6 +60,12 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
         rows = dataset["rows"]["train"]
         found["closed_form"] = min(rows, features) <= MAX_SIDE and rows * features <= MAX_CELLS
     return found, _explanation(found, numbers, vocabularies, order, median, has_masks)
+
+
+def _of_events(rows: int) -> dict[str, float]:
+    share = min(1.0, (DROPOUT_ROWS / max(1, rows)) ** 0.5)
+    falling = ("feature_dropout", "dropout")
+    return {name: round(value * share, 3) if name in falling else value for name, value in OF_EVENTS.items()}
 
 
 def _tree_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -255,3 +255,11 @@ def test_large_groups_are_sampled_in_the_ridge_fit(monkeypatch):
     (features, _, labels, _, groups) = fitted_to[0]
     assert np.bincount(groups).max() < 50 and (np.bincount(groups)[1:] == 5).all()
     assert len(features) == len(labels) == len(groups)
+
+
+def test_numbers_and_ids_have_like_shares_of_the_first_values():
+    """A number is one input and an id many; without kernels, both must be heard from the first step on."""
+    options = {**PLAIN, "dilations": [], "heads": ["recurrent"], "embedding_size": 64, "projection_size": 200}
+    weight = HeadsClassifier([{**NUMBER, "width": 1}, CATEGORY], 3, **options).heads[0].project.weight.detach()
+    of_number, of_ids = weight[:, 0].square().mean(), weight[:, 1:].square().sum(1).mean()
+    assert float(of_number / of_ids) == pytest.approx(1, rel=0.2)

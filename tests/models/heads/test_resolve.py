@@ -100,3 +100,12 @@ def test_the_order_of_tokens_is_measured_within_sequences():
 def test_the_summary_names_lengths_and_has_no_order_without_numbers():
     sequences = Ragged(np.array([0, 2, 10, 13]), {"token": np.arange(13)})
     assert summarize_sequences(sequences, [CATEGORY]) == {"order": None, "median": 3, "longest": 8}
+
+
+def test_many_rows_need_less_dropout():
+    few, many = (resolved([NUMBER, CATEGORY], order=0.0, rows=rows)[0] for rows in (2000, 32_000))
+    assert many["dropout"] == pytest.approx(few["dropout"] / 4) and many["feature_dropout"] < few["feature_dropout"]
+    assert (
+        resolved([WORDS], order=None, rows=32_000)[0]["dropout"]
+        == resolved([WORDS], order=None, rows=100)[0]["dropout"]
+    )
