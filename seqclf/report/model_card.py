@@ -61,7 +61,7 @@ def network_kind(model: Mapping[str, Any]) -> str:
 
     An encoder of another package is called "network". `model`: the config of the network.
     """
-    if "cell" in model and "heads" not in model:
+    if "cell" in model:
         return str(model["cell"]).upper()
     target = str(model.get("encoder", {}).get("_target_", ""))
     return target.rpartition(".")[2].lower() if target.startswith(OWN_PACKAGE) else "network"

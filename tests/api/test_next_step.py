@@ -9,7 +9,7 @@ import pytest
 import seqclf
 
 pytestmark = pytest.mark.slow
-COMMON = ["logger=none", "model.hidden_size=24", "model.embedding_size=8", "export=false"]
+COMMON = ["model=lstm", "logger=none", "model.hidden_size=24", "model.embedding_size=8", "export=false"]
 COMMON += ["trainer.accelerator=cpu"]
 
 

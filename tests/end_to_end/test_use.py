@@ -185,7 +185,7 @@ def test_guarantee_is_carried_by_bundle_export_and_resumed_run(shell, files):
     positives = metrics["validation"]["positive"]["rows"]
     assert metrics["holdout"]["rows"] + metrics["validation"]["rows"] == metrics["data"]["validation"]["used"]
     assert abs(target["rows"] - positives) <= 1, "half of the positive rows are held out, and not scored"
-    assert metrics["validation"]["used_for"] == [] and completed.result["independent"]
+    assert metrics["validation"]["used_for"] == ["weights of the heads"] and completed.result["independent"]
     assert read_manifest(shell.folder / "guaranteed/bundle")["decision"] == decision
     result = shell("evaluate", "bundle=guaranteed/bundle", "data.test=test.parquet", "data.label=fraud").result
     assert result["positive"]["recall"] == metrics["test"]["positive"]["recall"]
@@ -216,7 +216,7 @@ def test_validation_rows_that_selected_the_epoch_are_reported_as_not_independent
     )
     assert (completed.result["split"], completed.result["independent"]) == ("validation", False)
     metrics = json.loads((shell.folder / "without_test/metrics.json").read_text())
-    assert metrics["validation"]["used_for"] == ["epoch"]
+    assert metrics["validation"]["used_for"] == ["epoch", "weights of the heads"]
     for text in (
         completed.stderr,
         *((shell.folder / "without_test" / name).read_text() for name in ("report.html", "bundle/MODEL_CARD.md")),
@@ -264,7 +264,7 @@ def test_evaluation_reads_text_files_with_the_settings_of_training_and_boolean_l
     fields = ["data.label=column2", "data.fields={said: {kind: text, column: column1}}"]
     train = ["data=files", "data.train=latin.csv", *reading, *fields, "hydra.run.dir=latin", *QUICK]
     trained = shell("train", *train, "loss.class_weights={true: 2}", "model.members=2").result
-    assert (trained["split"], trained["independent"]) == ("validation", trained["epochs"] == 1)
+    assert (trained["split"], trained["independent"]) == ("validation", False)
     assert "with 2 bidirectional LSTMs, whose" in (shell.folder / "latin/bundle/MODEL_CARD.md").read_text("utf-8")
     operators = [node.op_type for node in onnx.load(shell.folder / "latin/bundle/model.onnx").graph.node]
     assert operators.count("LSTM") == 2, "one for each ensemble member"

@@ -79,7 +79,7 @@ class NgramsHead(Head):
 
     def tokens(self, fields: Mapping[str, Tensor]) -> Tensor:
         """Return the tokens (B, T, S) of S streams as numbers from 1 to PRIME - 1."""
-        streams = [fields[name] % (PRIME - 1) + 1 for name in self.names]
+        streams = [fields[name].long() % (PRIME - 1) + 1 for name in self.names]
         if len(streams) > 1:
             joined = streams[0]
             for other in streams[1:]:
