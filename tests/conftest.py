@@ -44,9 +44,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def signal_handlers() -> Iterator[None]:
-    """Handlers of signals that a test installs, such as those of a command, end with the test."""
+    """Handlers that a test installs, such as those of a command, and signals that it received end with it."""
     before = {number: signal.getsignal(number) for number in signals.SIGNALS}
     yield
+    signals._State.received, signals._State.deferred, signals._State.ending = None, False, False
     for number, handler in before.items():
         signal.signal(number, handler)
 
