@@ -31,7 +31,7 @@ class SplitRows:
     Args:
         split: Split with N rows.
         digest: Hash of the data set that the split belongs to.
-        class_weights: (C,) weight of each class in the loss.
+        class_weights: (C,) weight of each class in the loss, above 0.
         device: Device of the tensors of a batch.
     """
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
+from seqclf.errors import InputError
 from seqclf.models.heads.front_end import FrontEnd, Reading
 from seqclf.models.running_state import State
 
@@ -75,6 +76,14 @@ class Head(nn.Module):
     def is_trained(self) -> bool:
         """True if the head has weights that an optimizer changes."""
         return any(True for _ in self.parameters())
+
+
+def require_statistics(inputs: int) -> None:
+    """Raise InputError if a head of statistics has no `inputs`, as for words alone."""
+    if not inputs:
+        raise InputError(
+            "model.heads", "has a head of statistics, and there are neither numbers nor few ids", "remove it"
+        )
 
 
 def masked_columns(weight: Tensor, share: float) -> Tensor:

@@ -149,8 +149,9 @@ class KernelBank(nn.Module):
     def hits(self, views: Tensor, mask: Tensor, history: Tensor | None = None) -> Iterator[list[Tensor]]:
         """Yield for each group the soft hits of each bias, 0 at padding. See `fit` for the arguments.
 
-        They are (252, B, T), and (B, 252, T) in an export. `history`: for causal kernels, the views (B, 3, D, `reach`)
-        of the tokens before; None for the first tokens.
+        The hits have the shape (252, B, T), and (B, 252, T) in an export.
+
+        `history`: for causal kernels, the views (B, 3, D, `reach`) of the tokens before; None for the first tokens.
         """
         exports = torch.onnx.is_in_onnx_export()
         batch, time = views.shape[0], views.shape[3]

@@ -11,9 +11,8 @@ from torch.nn import functional
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
-from seqclf.errors import InputError
 from seqclf.models.heads.front_end import FrontEnd, Reading
-from seqclf.models.heads.head import Head, HeadStep
+from seqclf.models.heads.head import Head, HeadStep, require_statistics
 from seqclf.models.heads.ridge import fit_ridge, rows_per_group
 
 MIN_DEVIATION = 0.01  # added to the deviation of a mean; bounds the factor of a feature that hardly varies
@@ -45,10 +44,7 @@ class KernelsHead(Head):
         self.closed_form = closed_form
         means = front.mean_size if self.reads_means else 0
         size = means + front.statistic_size
-        if not size:
-            raise InputError(
-                "model.heads", "has a head of statistics, and there are neither numbers nor few ids", "remove it"
-            )
+        require_statistics(size)
         self.register_buffer("center", torch.zeros(means))
         self.register_buffer("scale", torch.ones(means))
         weight, bias = torch.zeros(num_classes, size), torch.zeros(num_classes)
@@ -90,7 +86,7 @@ class KernelsHead(Head):
         unit = torch.ones(features.shape[1], dtype=torch.float64)
         ridge = fit_ridge(features, unit, labels, len(self.bias), groups)
         # The bias joins the centre of the features in float64.
-        prior = torch.from_numpy(np.log(np.maximum(rows.class_weights, 1e-6 * rows.class_weights.max())))
+        prior = torch.from_numpy(np.log(rows.class_weights))
         self.weight.copy_(ridge.weight.T)
         self.bias.copy_(ridge.bias - ridge.mean @ ridge.weight + prior)
 

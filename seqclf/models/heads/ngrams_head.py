@@ -31,7 +31,7 @@ FOLDS = 5
 # Work is the time of a fit: n-grams of the rows, and ROW_WORK for each row, times classes. More rows are sampled.
 ROW_WORK, MAX_WORK, MAX_WORK_OF_CHOICE = 10, 100_000_000, 10_000_000
 PRIME, FACTOR, SALT = 2_147_483_647, 1_000_003, 40_503
-START, END, NONE = 0, 1_618_033_988, -1  # numbers of the marks before and after a sequence; code of what is no n-gram
+START, END, NONE = 0, 1_618_033_988, -1  # marks before and after a sequence; code where no n-gram is
 PART = 2**16  # float32 states hold tokens in two parts, as they hold integers to 2^24 only
 
 
@@ -133,8 +133,7 @@ class NgramsHead(Head):
         counts = self._counts(rows, chosen)
         groups = None if rows.split.groups is None else np.asarray(rows.split.groups)[chosen]
         self._set(counts, *_fit_linear(counts, rows.labels[chosen], len(self.bias), groups))
-        prior = np.log(np.maximum(rows.class_weights, 1e-6 * rows.class_weights.max()))
-        self.bias += torch.from_numpy(prior).to(self.bias)
+        self.bias += torch.from_numpy(np.log(rows.class_weights)).to(self.bias)
 
     def _counts(self, rows: SplitRows, chosen: np.ndarray) -> Any:
         """Set the known n-grams by the rows `chosen`. Return their counts (N, buckets), sparse."""

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
-from seqclf.errors import InputError
 from seqclf.models.heads.front_end import FrontEnd, Reading
-from seqclf.models.heads.head import Head, HeadStep
+from seqclf.models.heads.head import Head, HeadStep, require_statistics
 
 BINS = 8
 HIDDEN_SIZE = 64
@@ -41,10 +40,7 @@ class StatisticsHead(Head):
 
     def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
         super().__init__(front, fields, num_classes)
-        if not front.statistic_size:
-            raise InputError(
-                "model.heads", "has a head of statistics, and there are neither numbers nor few ids", "remove it"
-            )
+        require_statistics(front.statistic_size)
         self.register_buffer("edges", torch.zeros(front.statistic_size, BINS + 1))
         self.register_buffer("selection", torch.zeros(()))
         self.hidden = nn.Linear(front.statistic_size * (BINS + 1), HIDDEN_SIZE)
