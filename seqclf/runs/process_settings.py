@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from seqclf.batching.datamodule import SequenceDataModule
@@ -35,6 +36,7 @@ IGNORED_WARNINGS = (
     ".*It is recommended to use .*sync_dist=True.*",  # torchmetrics has already synchronised the values
 )
 OWN_THREADS = "OMP_NUM_THREADS"  # users and launchers of ranks set it
+BLAS_THREADS = (OWN_THREADS, "OPENBLAS_NUM_THREADS")
 VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT")
 LOGGERS = ("lightning.pytorch", "lightning.fabric")
 # Multiplications of an operation that are worth a thread; on one core they take 0.4 ms. Where other programs use the
@@ -56,7 +58,7 @@ def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
     benchmark = torch.backends.cudnn.benchmark
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     variables = {name: os.environ.get(name) for name in VARIABLES}
-    with warnings.catch_warnings(), _random_states():
+    with warnings.catch_warnings(), _random_states(), threadpool_limits(blas_threads(runtime), "blas"):
         try:
             _apply(runtime, seed)
             yield
@@ -113,6 +115,15 @@ def set_threads(runtime: RuntimeOptions) -> None:
         torch.set_num_threads(runtime.threads)
     elif OWN_THREADS not in os.environ:
         torch.set_num_threads(min(torch.get_num_threads(), available_cpus()))
+
+
+def blas_threads(runtime: RuntimeOptions) -> int | None:
+    """Return the number of threads of NumPy and SciPy: the user's, or one, because their waiting threads never sleep.
+
+    None leaves the number that the user set for the process. A ridge regression on two threads took ten times as long
+    beside another one, and alone as long as on one thread (docs/log.md).
+    """
+    return runtime.threads or (None if any(name in os.environ for name in BLAS_THREADS) else 1)
 
 
 def useful_threads(work: float, available: int) -> int:

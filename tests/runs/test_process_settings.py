@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
 from seqclf.runs import process_settings
 from seqclf.runs.process_settings import (
     WORK_PER_THREAD,
+    blas_threads,
     set_threads,
     training_threads,
     useful_threads,
@@ -53,6 +55,21 @@ def test_recurrent_networks_multiply_rows_and_others_multiply_tokens() -> None:
 def test_a_small_network_gets_one_thread_and_a_large_one_several() -> None:
     assert training_threads(UNSET, nn.LSTM(64, 96), BATCHES) == 1
     assert training_threads(UNSET, nn.LSTM(512, 512), BATCHES) == 4
+
+
+def test_numpy_multiplies_on_one_thread_during_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+
+    def threads() -> set[int]:
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    with threadpool_limits(2, "blas"):
+        with process_settings.process_settings(UNSET, seed=0):
+            assert threads() == {1}
+        assert threads() == {2}
+    assert blas_threads(RuntimeOptions(threads=3, flush_denormal=True)) == 3
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    assert blas_threads(UNSET) is None
 
 
 def test_the_numbers_of_the_user_win(monkeypatch: pytest.MonkeyPatch) -> None:
