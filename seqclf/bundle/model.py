@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from seqclf.bundle.event_order import EventOrder
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import (
     Counts,
@@ -73,6 +74,7 @@ class BundleModel:
             self.encoders = load_encoders(self.schema.fields, lambda name: parse_json(self._files[encoder_file(name)]))
         self.field_of_column = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
         self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
+        self.order = EventOrder(self.schema, self.encoders) if self.schema.order_by else None
         self.specs = input_specs(self.encoders, self.classes)
         self.reader = self._open_reader(budget)
         # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
@@ -147,7 +149,7 @@ class BundleModel:
 
         Return also the error of each row (see `python_rows.to_columns`).
         """
-        return to_columns(sequences, self.encoders, self.field_of_column, self._ignored)
+        return to_columns(sequences, self.encoders, self.field_of_column, self._ignored, self.order)
 
     def sequence_predictions(
         self, predictions: Predictions, value_errors: Sequence[str | None]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqclf.bundle.event_order import EventOrder
 from seqclf.data.encoding.encoder import FieldEncoder, UnfitValueError
 from seqclf.data.reading.queries import passes_through
 from seqclf.data.schema.schema import Schema
@@ -30,6 +31,7 @@ def to_columns(
     encoders: Mapping[str, FieldEncoder],
     field_of_column: Mapping[str, str] = MappingProxyType({}),
     ignored: Collection[str] = (),
+    order: EventOrder | None = None,
 ) -> tuple[pa.RecordBatch, list[str | None]]:
     """Return canonical columns with one row per sequence, and a list with the error of each sequence or None.
 
@@ -38,7 +40,8 @@ def to_columns(
     list. A sequence with a wrong value gets null values in the columns, and an error.
 
     `field_of_column`: dict column name in the training file → field name. A sequence may use these column names as keys
-    in place of field names. `ignored`: keys of a sequence to ignore, such as the name of the label column.
+    in place of field names. `ignored`: keys of a sequence to ignore, such as the name of the label column. `order`:
+    sorts the events of a sequence, as those of a file are sorted; None keeps them as they are.
     """
     errors: list[str | None] = [None] * len(sequences)
     columns: dict[str, list[Any]] = {name: [None] * len(sequences) for name in encoders}
@@ -48,6 +51,13 @@ def to_columns(
         if len(encoders) > 1 and not named:
             errors[row] = f"is not a dict of the fields {', '.join(encoders)}"
             continue
+        if order is not None:
+            try:
+                sequence = order.sort(sequence if named else dict.fromkeys(encoders, sequence))
+            except ValueError as error:
+                errors[row] = str(error)
+                continue
+            named = True
         if named and not sequence.keys() <= encoders.keys():
             sequence = _by_field(_join_parts(sequence, encoders), encoders, field_of_column, ignored)
             if unknown := sequence.keys() - encoders.keys():

@@ -39,6 +39,7 @@ class _Open(NamedTuple):
     states: list[np.ndarray]
     tokens_read: int
     prediction: StreamPrediction
+    last: Any  # sort key of the last token that was read (see `EventOrder.keys`), or None
 
 
 class Stream:
@@ -88,6 +89,12 @@ class Stream:
             raise InputError("stream", f"got {type(tokens).__name__}", "give the next tokens by the key of a sequence")
         running = [key for key in tokens if key not in self.sequences or not self.sequences[key].prediction["halted"]]
         columns, value_errors = self.classifier.to_columns([tokens[key] for key in running])
+        last = {}
+        for row, key in enumerate(running):
+            try:
+                last[key] = self._last(key, tokens[key])
+            except ValueError as error:
+                value_errors[row] = value_errors[row] or str(error)
         problems = check_rows(columns, self.classifier.schema, self.classifier.encoders, labelled=False)
         errors = [
             value_errors[row] or (f"{problem.column} {problem.reason}" if problem else None)
@@ -99,13 +106,25 @@ class Stream:
             sequences = encode(self.classifier.encoders, columns.take(usable), NO_TRUNCATION).sequences
             limits = BatchLimits.of(self.model.session, threads=1, by_chunks=False)
             for rows in batches_by_length(sequences.lengths, limits.max_tokens):
-                results |= self._advance([running[usable[row]] for row in rows], *pad(sequences, rows))
+                results |= self._advance([running[usable[row]] for row in rows], *pad(sequences, rows), last)
         # Return copies, so that the caller cannot change the predictions in the stream.
         return {key: {**(results.get(key) or self.sequences[key].prediction)} for key in tokens}
 
     def close(self, key: Hashable) -> None:
         """Remove a sequence from the stream."""
         self.sequences.pop(key, None)
+
+    def _last(self, key: Hashable, tokens: Any) -> Any:
+        """Return the sort key of the last token of a sequence after `tokens` (see `EventOrder.keys`), or None.
+
+        Raises ValueError if one of the tokens comes before a token that was read.
+        """
+        order = self.classifier.order
+        before = self.sequences[key].last if key in self.sequences else None
+        keys = order.keys(tokens) if order is not None and isinstance(tokens, Mapping) else None
+        if keys and before is not None and min(keys) < before:
+            raise ValueError(f"{self.classifier.schema.order_by[0]} goes back: an earlier read had later tokens")
+        return max(keys) if keys else before
 
     def _refused(self, key: Hashable, error: str) -> StreamPrediction:
         read = self.sequences[key].tokens_read if key in self.sequences else 0
@@ -119,7 +138,7 @@ class Stream:
         }
 
     def _advance(
-        self, keys: list[Hashable], fields: Mapping[str, np.ndarray], lengths: np.ndarray
+        self, keys: list[Hashable], fields: Mapping[str, np.ndarray], lengths: np.ndarray, last: Mapping[Hashable, Any]
     ) -> dict[Hashable, StreamPrediction]:
         new = self.model.start(1)
         before = [self.sequences[key].states if key in self.sequences else new for key in keys]
@@ -134,5 +153,5 @@ class Stream:
             results[key] = {**prediction, "tokens_read": read, "halted": bool(chunk.halted[row])}
             # Copy the states, because a view would keep the states of the whole batch in memory.
             after = [] if chunk.halted[row] else [values[row : row + 1].copy() for values in chunk.states]
-            self.sequences[key] = _Open(after, read, results[key])
+            self.sequences[key] = _Open(after, read, results[key], last[key])
         return results

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from seqclf.bundle.event_order import EventOrder
 from seqclf.bundle.python_rows import require_unchanged_fields, to_columns
 from seqclf.bundle.windows import required_columns
 from seqclf.data.encoding.declaration import stored_schema
@@ -115,7 +116,8 @@ class RowReader:
         require_unchanged_fields(self.reader["query"], self.schema, name, "give a file: input=FILE")
         columns_of = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
         ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
-        columns, errors = to_columns(list(sequences), self.encoders, columns_of, ignored)
+        order = EventOrder(self.schema, self.encoders) if self.schema.order_by else None
+        columns, errors = to_columns(list(sequences), self.encoders, columns_of, ignored, order)
         rows = self._encoded(columns, [str(row + 1) for row in range(len(sequences))], "row")
         for error in [*filter(None, errors), *rows.refused]:
             # An error about a single sequence has no row number.

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 from seqclf.data.encoding.declaration import may_be_cut
 from seqclf.data.encoding.encoder import Column
 from seqclf.data.ragged import lengths_or_zero
-from seqclf.data.schema.casts import ID, LABEL
+from seqclf.data.schema.casts import ID, LABEL, UNORDERED
 from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field, Schema
 
+ORDER_REMEDY = "say how it is written, data.order_format=%d.%m.%Y, or sort by its letters, data.order_format=text"
 EMPTY_REASON = "has no token that the tokenizer knows; a sequence needs at least one"
 
 
@@ -33,12 +34,24 @@ def check_rows(
         blank = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(columns.column(LABEL)), ""), True)
         differs = ", or differs between the events of a group" if schema.group_by else ""
         problems.mark(true_rows(blank), schema.label, f"is empty{differs}; fill in the label or remove the row")
+    if UNORDERED in columns.schema.names:
+        _check_order(columns.column(UNORDERED), problems)
     first, *others = schema.fields
     encoders[first.name].check(columns, problems)
     for field in others:
         encoders[field.name].check(columns, problems)
         _check_lengths(columns, first, field, problems)
     return problems
+
+
+def _check_order(cells: pa.ListArray, problems: Problems) -> None:
+    """Mark sequences with an event that cannot be sorted. `cells`: the canonical column UNORDERED."""
+    values = pc.list_flatten(cells)
+    tokens = true_rows(values.is_valid())
+    rows, first = np.unique(np.repeat(np.arange(len(cells)), lengths_or_zero(cells))[tokens], return_index=True)
+    for row, token in zip(rows, tokens[first], strict=True):
+        column, _, cell = values[int(token)].as_py().partition("\x1f")
+        problems.mark(np.array([row]), column, f"is '{cell}', no number and no time; {ORDER_REMEDY}", np.array([token]))
 
 
 def _check_lengths(columns: pa.RecordBatch, first: Field, field: Field, problems: Problems) -> None:

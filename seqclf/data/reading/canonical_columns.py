@@ -14,6 +14,7 @@ from seqclf.data.schema.casts import (
     LABEL,
     SHOWN_CHARACTERS,
     TEXT_TYPES,
+    UNORDERED,
     formatted_seconds_sql,
     is_missing_sql,
     plain,
@@ -55,7 +56,6 @@ def label_id_and_keys(schema: Schema, types: Mapping[str, str], keys: Mapping[st
 # SQL expressions for event tables. The expressions give one canonical value for each event and channel, and the order
 # of the events.
 
-UNORDERED = "unordered cell: "  # beginning of DuckDB's error message for a cell that is neither a number nor a time
 EVENTS = "events"  # table alias; with it, ORDER BY refers to a column of the table and not to a name in `event_columns`
 
 
@@ -72,6 +72,8 @@ def group(position: int) -> str:
 def event_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> list[str]:
     """Return the SELECT list for an event table: group keys, label, id, the columns in `keys`, and the channels.
 
+    If a column of texts orders the events, the list has the column UNORDERED too.
+
     `types`: dict column → DuckDB type. `keys`: dict name of an additional column → SQL expression of its values.
     `where`: name of the source in error messages.
     """
@@ -85,7 +87,28 @@ def event_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Ma
         for position, column in enumerate(field.columns):
             value = encoder.event_sql(column, types[column], where)
             expressions.append(f"{value} AS {quote_identifier(channel(field.name, position))}")
+    if unordered := _unordered_cells(schema, types):
+        expressions.append(f"{unordered} AS {quote_identifier(UNORDERED)}")
     return expressions
+
+
+def _unordered_cells(schema: Schema, types: Mapping[str, str]) -> str | None:
+    """Return SQL for the first cell of an event by which it cannot be sorted, with the column before it, or null."""
+    cases = []
+    for column in schema.order_by:
+        if types[column] in TEXT_TYPES and schema.order_format != AS_TEXT:
+            value = plain(column, types[column])
+            shown = f"concat({quote_literal(column)}, chr(31), left({value}, {SHOWN_CHARACTERS}))"
+            cases.append(
+                f"WHEN {_seconds(value, schema)} IS NULL AND NOT {is_missing_sql(value)} THEN CAST({shown} AS VARCHAR)"
+            )
+    return f"CASE {' '.join(cases)} END" if cases else None
+
+
+def _seconds(text: str, schema: Schema) -> str:
+    """Return SQL that converts a text cell of `data.order_by` to seconds, or to null."""
+    pattern = schema.order_format
+    return seconds_sql(text) if pattern is None else formatted_seconds_sql(text, pattern)
 
 
 def sorted_columns(schema: Schema, types: Mapping[str, str]) -> list[str]:
@@ -108,9 +131,9 @@ def event_order(schema: Schema, types: Mapping[str, str]) -> list[str]:
     """Return the ORDER BY list that sorts the events of each group.
 
     The cells of text columns are converted to numbers or times before they are compared. `schema.order_format` is the
-    format of times in text columns, or `AS_TEXT` to sort text columns as text. If `order_format` is not set, a cell
-    that is neither a number nor a time ends the query with the error `UNORDERED`. The alphabetical order of text cells
-    is rarely the order of the events.
+    format of times in text columns, or `AS_TEXT` to sort text columns as text. A cell that is neither a number nor a
+    time comes last, and row checks reject its sequence (see UNORDERED). The alphabetical order of text cells is rarely
+    the order of the events.
     """
     order = []
     for column in schema.order_by:
@@ -120,10 +143,5 @@ def event_order(schema: Schema, types: Mapping[str, str]) -> list[str]:
         elif schema.order_format == AS_TEXT:
             order += [seconds_sql(value), value]
         else:
-            pattern = schema.order_format
-            seconds = seconds_sql(value) if pattern is None else formatted_seconds_sql(value, pattern)
-            text = (
-                f"concat('{UNORDERED}', {quote_literal(column)}, chr(31), left({value}, {SHOWN_CHARACTERS}), chr(31))"
-            )
-            order.append(f"COALESCE({seconds}, CASE WHEN NOT {is_missing_sql(value)} THEN error({text}) END)")
+            order.append(_seconds(value, schema))
     return order

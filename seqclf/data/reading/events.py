@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from seqclf.data.reading.canonical_columns import EVENTS, channel, event_columns, event_order, group, sorted_columns
 from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.relations import Relation
-from seqclf.data.schema.casts import GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END, quote_identifier
+from seqclf.data.schema.casts import GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END, UNORDERED, quote_identifier
 from seqclf.data.schema.rows import SourceRows, joined_key
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -205,6 +205,8 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
     for field in schema.fields:
         channels = [events.column(channel(field.name, position)) for position in range(len(field.columns))]
         columns[field.name] = pa.ListArray.from_arrays(offsets, _tokens(channels))
+    if UNORDERED in events.schema.names:
+        columns[UNORDERED] = pa.ListArray.from_arrays(offsets, _decoded(events.column(UNORDERED)))
     for name in (TIME, GROUP, GROUP_NAME):
         if name in events.schema.names:
             columns[name] = _decoded(events.column(name).take(first_events))

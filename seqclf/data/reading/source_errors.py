@@ -11,7 +11,6 @@ import duckdb
 import pyarrow as pa
 
 from seqclf.data.reading import line_endings
-from seqclf.data.reading.canonical_columns import UNORDERED
 from seqclf.data.reading.csv_dialect import DELIMITERS
 from seqclf.data.reading.line_endings import original
 from seqclf.data.reading.object_store import url_of
@@ -23,8 +22,6 @@ from seqclf.errors import InputError
 
 NOT_UTF8 = re.compile(r"invalid (unicode|utf-?8)|not utf-8|byte sequence", re.IGNORECASE)
 FORBIDDEN_PATH = re.compile(r'Cannot access (?:file|directory) "(.*?)" - file system operations are disabled')
-UNORDERED_CELL = re.compile(f"{UNORDERED}(.*?)\x1f(.*?)\x1f", re.DOTALL)
-ORDER_REMEDY = "say how it is written, data.order_format=%d.%m.%Y, or sort by its letters, data.order_format=text"
 LINE_REMEDY = "fix the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"
 LONG_LINE = "longer than the 2 MB a line of text can have"
 LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arrow"
@@ -46,10 +43,6 @@ def _explanation(source: Source, text: str) -> InputError:
     where = _location(source, text)
     if forbidden := FORBIDDEN_PATH.search(text):
         return InputError(where, *_forbidden(source, forbidden[1]))
-    if unordered := UNORDERED_CELL.search(text):
-        return InputError(
-            where, f"{unordered[1]} is '{unordered[2]}' in a row, which is no number and no time", ORDER_REMEDY
-        )
     if extension := re.search(r'extension "?\'?(\w+)', text):
         return InputError(
             f"{source.key}={source.path}",

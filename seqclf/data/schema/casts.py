@@ -17,6 +17,7 @@ from seqclf.data.schema.cell_types import MISSING_WORDS
 LABEL, ID = "label", "id"
 TIME, TIME_END, FILE, ROW = "split time", "last split time", "in file", "row number"
 GROUP, GROUP_NAME = "key of the group", "name of the group"
+UNORDERED = "unordered cells"  # for each event, the cell of `data.order_by` that is neither a number nor a time
 SHOWN_CHARACTERS = 40  # maximum number of characters of a cell in an error message
 TEXT_TYPES = ("VARCHAR", "JSON")
 WHOLE_NUMBER = r"regexp_full_match(trim({value}), '[+-]?[0-9]+([.]0*)?')"

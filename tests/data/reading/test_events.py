@@ -345,7 +345,7 @@ FORMATS = [
 def test_text_of_no_known_order_is_refused_and_sorted_by_its_format(options, tmp_path, cells, pattern, kind):
     with pytest.raises(InputError) as caught:
         ordered(options, tmp_path, cells, kind)
-    assert caught.value.where == str(tmp_path / f"t.{kind}") and "data.order_format=" in caught.value.remedy
+    assert caught.value.where == f"{tmp_path / f't.{kind}'}: row 1" and "data.order_format=" in str(caught.value)
     assert ordered(options, tmp_path, cells, kind, order_format=pattern)[1] == [0.0, 1.0, 2.0]
 
 
@@ -353,8 +353,23 @@ def test_text_is_sorted_by_its_letters_where_that_is_asked_for(options, tmp_path
     cells = ["ev18", "ev9", "ev90"]
     with pytest.raises(InputError) as caught:
         ordered(options, tmp_path, cells)
-    assert "data.order_format=text" in caught.value.remedy
+    assert "data.order_format=text" in str(caught.value)
     assert ordered(options, tmp_path, cells, order_format="text")[1] == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("with_field", [False, True])
+def test_a_bad_time_refuses_its_sequence_alone(options, tmp_path, kind, with_field):
+    columns = table()
+    columns["time"] = [f"2024-01-01 00:{row // 60:02}:{row % 60:02}" for row in range(len(columns["card"]))]
+    columns["time"][7] = "yesterday"
+    fields = {"at": {"kind": "time", "column": "time"}} if with_field else {}
+    path = write(tmp_path / f"t.{kind}", columns)
+    dataset = grouped(options, path, fields={**fields, "n": {"kind": "category", "column": "shop"}}, max_bad_share=1)
+    (refused,) = [json.loads(line) for line in (dataset.folder / "quarantine.jsonl").read_text().splitlines()]
+    assert refused["row"] == 8 and refused["column"] == "time" and "yesterday" in refused["reason"]
+    assert refused["events"] == columns["card"].count(columns["card"][7])
+    assert sum(len(split.labels) for split in dataset.splits.values()) == len(set(columns["card"])) - 1
 
 
 def test_a_missing_cell_comes_last_and_needs_no_format(options, tmp_path):

@@ -1,0 +1,109 @@
+"""The order of the events of sequences in memory, which is that of files: by the columns of `data.order_by`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.kinds.time import TimeEncoder
+from seqclf.data.encoding.row_checks import ORDER_REMEDY
+from seqclf.data.schema.casts import seconds_from_text
+from seqclf.data.schema.cell_types import is_missing
+from seqclf.data.schema.schema import AS_TEXT, Field, Schema
+
+Key = tuple[tuple[bool, Any, str], ...]
+
+
+class EventOrder:
+    """Sorts the events of a sequence in memory as `read_events` sorts those of a file.
+
+    A sequence is a dict column or field → list with a value of each event. It may hold columns of `data.order_by` that
+    are not fields. Events with equal values keep the order in which they are given, and missing values come last.
+    """
+
+    def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder]):
+        fields = {field.columns[0]: field.name for field in schema.fields if len(field.columns) == 1}
+        self.names = {column: (column, fields.get(column, column)) for column in schema.order_by}
+        self.unread = {schema.label, schema.id, *schema.ignored}
+        self.extra = {column for column in schema.order_by if column not in fields and column not in encoders}
+        self.times = {name: encoder for name, encoder in encoders.items() if isinstance(encoder, TimeEncoder)}
+        self.as_text = schema.order_format == AS_TEXT
+        options = {} if schema.order_format is None or self.as_text else {"format": schema.order_format}
+        self.encoder = TimeEncoder(Field("order", "time", schema.order_by[:1], options=options))
+
+    def sort(self, row: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        """Return a sequence with its events in order, without the columns that are not fields.
+
+        Raises ValueError if a value cannot be compared, if a list has another length than that of the order, or if a
+        time goes back in a sequence without the columns of the order.
+        """
+        kept = {name: value for name, value in row.items() if name not in self.extra}
+        keys = self.keys(row)
+        if keys is None:
+            self._require_ascending(row)
+            return kept
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        for name, value in kept.items():
+            values = None if name in self.unread else _listed(value)
+            if values is None:
+                continue
+            if len(values) != len(keys):
+                raise ValueError(f"{name} has {len(values)} tokens where {next(iter(self.names))} has {len(keys)}")
+            if order != list(range(len(keys))):
+                kept[name] = [values[index] for index in order]
+        return kept
+
+    def keys(self, row: Mapping[Any, Any]) -> list[Key] | None:
+        """Return the sort key of each event, or None if the first column of the order is not given."""
+        columns: list[list[Any]] = []
+        for names in self.names.values():
+            name = next((name for name in names if name in row), None)
+            if name is None:
+                break
+            values = _listed(row[name])
+            if values is None or (columns and len(values) != len(columns[0])):
+                raise ValueError(f"{name} is not a list with a value of each event")
+            columns.append([self._key(name, self.times.get(names[1], self.encoder), value) for value in values])
+        return list(zip(*columns, strict=True)) if columns else None
+
+    def _key(self, name: str, encoder: TimeEncoder, value: Any) -> tuple[bool, Any, str]:
+        """Return what a value is sorted by: True for a missing one, a number, and a text."""
+        try:
+            is_text = self.as_text and isinstance(value, str)
+            is_whole = isinstance(value, int) and encoder is self.encoder  # compared exactly
+            key = math.inf if is_text else value if is_whole else encoder.element_from_python(value)
+            if is_text:
+                with suppress(ValueError):
+                    key = seconds_from_text(value)
+            missing = is_missing(value) or key != key
+        except (TypeError, ValueError, OverflowError):
+            if not is_missing(value):
+                raise ValueError(f"{name} is '{value}', no number and no time; {ORDER_REMEDY}") from None
+            missing = True
+        return (True, 0, "") if missing else (False, key, value if is_text else "")
+
+    def _require_ascending(self, row: Mapping[Any, Any]) -> None:
+        for name, encoder in self.times.items():
+            times = row.get(name, row.get(encoder.field.columns[0]))
+            seconds = [self._key(name, encoder, value)[1] for value in _listed(times) or ()]
+            if any(later < earlier for earlier, later in pairwise(seconds)):
+                columns = ", ".join(self.names)
+                raise ValueError(f"{name} goes back in time; give {columns} too, by which the events are sorted")
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """Return the values of a list, an array or a column, or None for anything else."""
+    if isinstance(value, (pa.Array, pa.ChunkedArray)):
+        return value.to_pylist()
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    if isinstance(value, np.ndarray):
+        return list((value.astype("datetime64[us]") if value.dtype.kind == "M" else value).tolist())
+    return list(value) if isinstance(value, (list, tuple)) else None
