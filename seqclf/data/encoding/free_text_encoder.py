@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.schema.casts import plain
+from seqclf.data.schema.casts import plain, spelled_sql
 from seqclf.data.schema.problems import BLANK_REASON, Problems, true_rows
 from seqclf.errors import InputError
 
@@ -43,7 +43,7 @@ class RunningTextEncoder(FieldEncoder):
         kind = types[column]
         if kind.endswith("]"):
             raise InputError(where, f"column '{column}' holds lists ({kind}), not text", self.remedy_for_lists)
-        return f"CAST({plain(column, kind)} AS VARCHAR)"
+        return f"CAST({spelled_sql(plain(column, kind), kind)} AS VARCHAR)"
 
     def from_python(self, value: Any) -> Any:
         return pa.scalar(value, pa.string()).as_py()

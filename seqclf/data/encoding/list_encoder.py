@@ -17,7 +17,8 @@ from seqclf.data.ragged import lengths_or_zero
 from seqclf.data.schema.casts import is_nested, plain, quote_identifier, raw_column
 from seqclf.data.schema.cell_types import (
     MAX_ODD_SHARE,
-    infer_elements,
+    Spelled,
+    element_type_of,
     is_missing,
     is_number,
     is_text,
@@ -235,8 +236,7 @@ def infer_values(cells: pa.ChunkedArray) -> str:
         odd = {row for row, value in enumerate(values) if not is_missing(value) and not is_number(value)}
         if len(odd) <= MAX_ODD_SHARE * sum(not is_missing(value) for value in values):
             values = [value for row, value in enumerate(values) if row not in odd]
-    # `infer_elements` expects a column of lists, so all values are passed as one list.
-    return infer_elements(pa.chunked_array([pa.array([values])]), None)[0]
+    return element_type_of([[Spelled(value) if isinstance(value, str) else value for value in values]])[0]
 
 
 def parse_number(entry: Any) -> Any:

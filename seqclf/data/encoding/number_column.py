@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from seqclf.data.encoding.list_encoder import ListEncoder, infer_values, parse_number
 from seqclf.data.schema.casts import TEXT_TYPES, bracketed_numbers, element_type, number, split_list
-from seqclf.data.schema.cell_types import infer_elements, names_missing
+from seqclf.data.schema.cell_types import holds_missing, infer_elements
 from seqclf.data.schema.problems import Problems, check_numbers
 from seqclf.data.schema.schema import Field
 
@@ -51,7 +51,7 @@ class NumberColumn(ListEncoder):
 
     @classmethod
     def inferred_options(cls, cells: pa.ChunkedArray) -> dict[str, Any]:
-        return {"missing": "last"} if cells.null_count or names_missing(cells) else {}
+        return {"missing": "last"} if holds_missing(cells) else {}
 
     @classmethod
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from seqclf.data.encoding.declaration import may_be_cut
 from seqclf.data.encoding.encoder import Column
 from seqclf.data.ragged import lengths_or_zero
-from seqclf.data.schema.casts import ID, LABEL, UNORDERED
+from seqclf.data.schema.casts import ID, LABEL, UNLABELLED, UNORDERED
 from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field, Schema
 
@@ -30,6 +30,11 @@ def check_rows(
     if schema.group_by and ID in columns.schema.names:
         ungrouped = true_rows(columns.column(ID).is_null())
         problems.mark(ungrouped, schema.group_by[0], "is empty; an event needs its group")
+    if labelled and UNLABELLED in columns.schema.names:
+        unlabelled = true_rows(columns.column(UNLABELLED))
+        ids = columns.column(ID).take(pa.array(unlabelled)).to_pylist()
+        name = ", ".join(schema.group_by) or str(schema.id)
+        problems.mark(unlabelled, name, [f"is '{id}', which no row of data.labels has" for id in ids])
     if labelled and schema.label is not None:
         blank = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(columns.column(LABEL)), ""), True)
         differs = ", or differs between the events of a group" if schema.group_by else ""

@@ -17,11 +17,13 @@ from seqclf.data.schema.casts import (
     UNORDERED,
     formatted_seconds_sql,
     is_missing_sql,
+    key_sql,
     plain,
     quote_identifier,
     quote_literal,
     raw_column,
     seconds_sql,
+    spelled_sql,
 )
 from seqclf.data.schema.schema import AS_TEXT, Schema
 
@@ -47,9 +49,10 @@ def label_id_and_keys(schema: Schema, types: Mapping[str, str], keys: Mapping[st
     """Return the SELECT list for the columns that are not fields: the label, the id and the columns in `keys`."""
     expressions = []
     if schema.label is not None:
-        expressions.append(f"CAST({plain(schema.label, types[schema.label])} AS VARCHAR) AS {LABEL}")
+        kind = types[schema.label]
+        expressions.append(f"CAST({spelled_sql(plain(schema.label, kind), kind)} AS VARCHAR) AS {LABEL}")
     if schema.id is not None:
-        expressions.append(f"{plain(schema.id, types[schema.id])} AS {ID}")
+        expressions.append(f"{key_sql(schema.id, types[schema.id])} AS {ID}")
     return expressions + [f"{key} AS {quote_identifier(name)}" for name, key in keys.items()]
 
 
@@ -78,7 +81,7 @@ def event_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Ma
     `where`: name of the source in error messages.
     """
     expressions = [
-        f"{quote_identifier(column)} AS {quote_identifier(group(position))}"
+        f"{key_sql(column, types[column])} AS {quote_identifier(group(position))}"
         for position, column in enumerate(schema.group_by)
     ]
     expressions += label_id_and_keys(schema, types, keys)

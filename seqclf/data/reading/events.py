@@ -19,7 +19,18 @@ import pyarrow.compute as pc
 from seqclf.data.reading.canonical_columns import EVENTS, channel, event_columns, event_order, group, sorted_columns
 from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.relations import Relation
-from seqclf.data.schema.casts import GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END, UNORDERED, quote_identifier
+from seqclf.data.schema.casts import (
+    GROUP,
+    GROUP_NAME,
+    ID,
+    LABEL,
+    ROW,
+    TIME,
+    TIME_END,
+    UNORDERED,
+    key_sql,
+    quote_identifier,
+)
 from seqclf.data.schema.rows import SourceRows, joined_key
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -62,7 +73,7 @@ def read_events(
     # The table has an alias, because a column in ORDER BY may have the same name as a selected expression.
     query = f"SELECT {', '.join(expressions)} FROM {relation} AS {EVENTS}"
     order = event_order(schema, column_types)
-    group_columns = [f"{EVENTS}.{quote_identifier(column)}" for column in schema.group_by]
+    group_columns = [key_sql(column, column_types[column]) for column in schema.group_by]
     # DuckDB must read and sort all events before it can return the first event.
     with progress.stage(f"sorting {Path(source_name).name}", share=lambda: connection.query_progress() / 100):
         # Checking whether the events are sorted reads the table once more. Only Parquet files are checked for sorted

@@ -103,10 +103,10 @@ def scan(function: str, files: str, options: Mapping[str, str], named_files: boo
     to add the column FILE.
 
     >>> scan("read_csv", "['t.csv']", {"header": "true"}, named_files=False)
-    "read_csv(['t.csv'], header = true)"
+    "read_csv(['t.csv'], hive_partitioning = false, header = true)"
     """
-    if named_files:
-        options = {"filename": quote_literal(FILE), **options}
+    # Folders such as label=x are no columns: they would replace a column of the file, or add one that has no name there.
+    options = {"hive_partitioning": "false", **({"filename": quote_literal(FILE)} if named_files else {}), **options}
     return f"{function}({files}{''.join(f', {key} = {value}' for key, value in options.items())})"
 
 

@@ -11,7 +11,17 @@ import pyarrow.compute as pc
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import FILE, ID, LABEL, RowKey, quote_identifier
+from seqclf.data.schema.casts import (
+    FILE,
+    ID,
+    LABEL,
+    UNLABELLED,
+    RowKey,
+    key_sql,
+    plain,
+    quote_identifier,
+    spelled_sql,
+)
 from seqclf.data.schema.rows import SourceRows, as_text, joined_key
 from seqclf.data.schema.schema import require_columns
 from seqclf.errors import InputError
@@ -29,11 +39,12 @@ class LabelTable:
 
     def __init__(self, source: Source, id_columns: tuple[str, ...], label: str, row_keys: Sequence[RowKey] = ()):
         self.source = source
-        expressions = [f"{quote_identifier(column)} AS k{position}" for position, column in enumerate(id_columns)]
-        expressions.append(f"CAST({quote_identifier(label)} AS VARCHAR) AS label")
         with SourceReader(source) as reader:
             required = [*(("data.group_by or data.id", column) for column in id_columns), ("data.label", label)]
-            require_columns(required, reader.column_types, str(source))
+            types = reader.column_types
+            require_columns(required, types, str(source))
+            expressions = [f"{key_sql(column, types[column])} AS k{row}" for row, column in enumerate(id_columns)]
+            expressions.append(f"CAST({spelled_sql(plain(label, types[label]), types[label])} AS VARCHAR) AS label")
             self.row_keys = [key for key in row_keys if key.column in reader.column_types]
             keys = {name: sql for key in self.row_keys for name, sql in key.sql(reader.column_types).items()}
             expressions += [f"{sql} AS {quote_identifier(name)}" for name, sql in keys.items()]
@@ -80,28 +91,34 @@ class LabelTable:
 
         Times and groups are added too, if the label table has a time or group column.
         """
-        labels, keys = self.look_up(as_text(rows.columns.column(ID)))
+        found = self.look_up(as_text(rows.columns.column(ID)))
         columns = {name: rows.columns.column(name) for name in rows.columns.schema.names}
-        return rows._replace(columns=pa.record_batch({**columns, LABEL: labels, **keys}))
+        return rows._replace(columns=pa.record_batch({**columns, **found}))
 
-    def look_up(self, ids: pa.Array) -> tuple[pa.Array, dict[str, pa.Array]]:
-        """Look up N ids, given as text. Return the (N,) labels, and a dict canonical column → (N,) times or groups.
+    def look_up(self, ids: pa.Array) -> dict[str, pa.Array]:
+        """Look up N ids, given as text. Return a dict canonical column → (N,) labels, times, groups and UNLABELLED.
 
-        If an id is not in the table, its label, time and group are null.
+        If an id is not in the table, its label, time and group are null, and UNLABELLED is true.
         """
         if not len(self.ids):
             raise no_rows(self.source)
-        searched = _bytes(pc.fill_null(ids, ""))
+        searched = _bytes(pc.fill_null(_without_fraction(ids), ""))
         positions = np.minimum(np.searchsorted(self.ids, searched), len(self.ids) - 1)
         missing = (self.ids[positions] != searched) | ids.is_null().to_numpy(zero_copy_only=False)
         indices = pa.array(positions, mask=missing)
-        return self.labels.take(indices), {name: keys.take(indices) for name, keys in self.keys.items()}
+        found = {LABEL: self.labels, **self.keys}
+        return {**{name: values.take(indices) for name, values in found.items()}, UNLABELLED: pa.array(missing)}
 
 
 def _id_texts(table: pa.Table) -> pa.Array:
     """Return the id of each row as text. The id is joined from all columns before the column `label`."""
     parts = table.columns[: table.column_names.index("label")]
-    return as_text(joined_key([part.combine_chunks() for part in parts]))
+    return _without_fraction(as_text(joined_key([part.combine_chunks() for part in parts])))
+
+
+def _without_fraction(ids: pa.Array) -> pa.Array:
+    """Spell whole numbers in texts alike: pandas writes 100.0 to a CSV file where a column of integers has gaps."""
+    return pc.replace_substring_regex(ids, r"(^|\| )(-?[0-9]+)\.0+( \||$)", r"\1\2\3")
 
 
 def _bytes(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:

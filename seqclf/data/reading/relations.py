@@ -36,6 +36,7 @@ from seqclf.data.schema.casts import FILE, SHOWN_CHARACTERS, quote_identifier, q
 from seqclf.errors import InputError
 
 TABLE = "table_in_memory"
+NUMBER_COLUMNS = {"file_row_number", "file_index"}  # of DuckDB, unless a file has such columns
 
 
 class Relation(NamedTuple):
@@ -44,7 +45,7 @@ class Relation(NamedTuple):
     `sql`: returns the rows without a column for the file. `named_sql`: returns the rows with the column FILE, which
     holds the path of each row's file. `named_sql` is equal to `sql` for a query or an in-memory table. `numbered_sql`:
     returns the rows with DuckDB's columns `file_row_number` and `file_index`. `numbered_sql` is None if the format has
-    no row numbers.
+    no row numbers, or if the files have columns with these names.
     """
 
     sql: str
@@ -83,6 +84,9 @@ def build_relation(
     table = file_format.table(files)
     if folder is None:
         numbered_sql = file_format.with_row_numbers(table(False))
+        if numbered_sql is not None:
+            names = {name.casefold() for name in describe_columns(connection, table(False))}
+            numbered_sql = None if names & NUMBER_COLUMNS else numbered_sql
     else:
         table, numbered_sql = _with_class(table, file_format, files, folder), None
     plain_names = files.paths == paths and source.mirror is None

@@ -15,12 +15,14 @@ from typing import NamedTuple
 from seqclf.data.schema.cell_types import MISSING_WORDS
 
 LABEL, ID = "label", "id"
-TIME, TIME_END, FILE, ROW = "split time", "last split time", "in file", "row number"
+TIME, TIME_END, ROW = "split time", "last split time", "row number"
+FILE = "in file\x1f"  # read beside the columns of a file, none of which may have this name
 GROUP, GROUP_NAME = "key of the group", "name of the group"
+UNLABELLED = "not in the label table"  # true for a sequence whose id is in no row of `data.labels`
 UNORDERED = "unordered cells"  # for each event, the cell of `data.order_by` that is neither a number nor a time
 SHOWN_CHARACTERS = 40  # maximum number of characters of a cell in an error message
 TEXT_TYPES = ("VARCHAR", "JSON")
-WHOLE_NUMBER = r"regexp_full_match(trim({value}), '[+-]?[0-9]+([.]0*)?')"
+WHOLE_NUMBER = r"regexp_full_match(trim({value}), '-?(0|[1-9][0-9]*)([.]0*)?')"  # 007 is another code than 7
 WHOLE_NUMBER_TYPES = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 
 
@@ -55,6 +57,15 @@ def plain(column: str, kind: str, table: str = "") -> str:
     return f"({name} ->> '$')" if kind == "JSON" else name
 
 
+def key_sql(column: str, kind: str) -> str:
+    """Return the SQL of a column of ids or of group keys. Bytes become text, in hexadecimal if they are not UTF-8.
+
+    `kind`: DuckDB type of the column.
+    """
+    value = plain(column, kind)
+    return f"COALESCE(TRY(decode({value})), hex({value}))" if kind == "BLOB" else value
+
+
 def is_nested(kind: str) -> bool:
     """Return True for DuckDB types that hold several values, such as lists and structs."""
     return kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "UNION"))
@@ -73,7 +84,8 @@ def spelled_sql(value: str, kind: str) -> str:
     """Return SQL that converts a value, or the values of a list, to text.
 
     Equal values get the same text even if their types differ, such as 1 and 1.0, or a day and its midnight. Text
-    remains unchanged. `kind`: DuckDB type of the value.
+    remains unchanged. NaN becomes null, and so do bytes that are not UTF-8. `kind`: DuckDB type of the value.
+    `rows.as_text` and `category.value_from_python` spell values alike.
     """
     if kind.endswith("]"):
         entry = f"entry{kind.count('[')}"
@@ -81,7 +93,10 @@ def spelled_sql(value: str, kind: str) -> str:
     text = f"CAST({value} AS VARCHAR)"
     if kind in ("DOUBLE", "FLOAT"):
         is_whole = f"{value} = trunc({value}) AND abs({value}) < 1e15"
-        return f"CASE WHEN {is_whole} THEN CAST(TRY_CAST({value} AS BIGINT) AS VARCHAR) ELSE {text} END"
+        whole = f"CAST(TRY_CAST({value} AS BIGINT) AS VARCHAR)"
+        return f"CASE WHEN {is_whole} THEN {whole} WHEN NOT isnan({value}) THEN {text} END"
+    if kind == "BLOB":
+        return f"TRY(decode({value}))"
     if kind.startswith("DECIMAL"):
         return f"CASE WHEN contains({text}, '.') THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END"
     if kind.startswith("TIMESTAMP"):
@@ -146,12 +161,12 @@ def bracketed_numbers(cell: str, kind: str) -> str:
     return f"COALESCE(TRY_CAST(TRY_CAST({cell} AS JSON) AS {kind}), TRY_CAST({cell} AS {kind}))"
 
 
-def may_hold_fractions(cell: str) -> str:
-    """Return SQL that is true for a text cell whose numbers may have fractions.
+def may_hold_others(cell: str) -> str:
+    """Return SQL that is true for a text cell that may hold numbers with fractions, or codes such as 007, +7 and 1_1.
 
-    A cast to integers could round numbers with fractions.
+    A cast to integers could round them, or make 7 and 11 of them.
     """
-    return f"regexp_matches({cell}, '[.eE]')"
+    return f"regexp_matches({cell}, '[.eE+_]|(^|[^0-9])0[0-9]')"
 
 
 def whole_number(value: str) -> str:
@@ -310,11 +325,11 @@ class RowKey(NamedTuple):
         column of the table → DuckDB type.
         """
         kind = types.get(self.column)
-        column = "NULL" if kind is None else quote_identifier(self.column)
+        column = "NULL" if kind is None else plain(self.column, kind)
         if self.kind == TIME:
             return {TIME: f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds_sql(f'CAST({column} AS VARCHAR)')})"}
         # `spelled_sql` gives 1 and 1.0 the same text. The type of a column may differ between the files of a dataset.
-        value = column if kind is None else spelled_sql(plain(self.column, kind), kind)
+        value = column if kind is None else spelled_sql(column, kind)
         text = f"CAST({value} AS VARCHAR)"
         # Hashes are shifted by one bit, so that they fit into BIGINT and are not negative.
         values = {GROUP: f"CAST(hash({text}) >> 1 AS BIGINT)", GROUP_NAME: text}

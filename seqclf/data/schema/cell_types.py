@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqclf.data.ragged import is_list
 
@@ -24,7 +25,16 @@ COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "?")
 MAX_ODD_SHARE = 0.05  # in a column of numbers or times, up to this fraction of cells may hold other text
 MAX_INTEGER = 2**63 - 1
+CODE = re.compile(r"\s*([+-]?0[0-9_]+|[+][0-9_]+|-?[0-9]+(_[0-9]+)+)\s*")  # a whole number that no program writes so
 Result = TypeVar("Result")
+
+
+class Spelled(str):
+    """An element of a text cell, whose spelling says what it is. A text of another format remains a text."""
+
+
+def is_typed_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Spelled)
 
 
 def remember_last(
@@ -97,10 +107,11 @@ def split_cell(text: str, separator: str | None) -> list[Any]:
         except (ValueError, RecursionError):  # [a, b] and ['a', 'b'] are not valid JSON
             inner = re.findall(r"\[([^\[\]]*)\]", text[1:-1]) if text.startswith("[[") else []
             if inner:
-                return [[part.strip(" '\"") for part in values.split(",") if part.strip()] for values in inner]
-            parsed = [part.strip() for part in text.strip("[]").split(",")]
+                return [[Spelled(part.strip(" '\"")) for part in values.split(",") if part.strip()] for values in inner]
+            parsed = [Spelled(part.strip()) for part in text.strip("[]").split(",")]
         return parsed if isinstance(parsed, list) else [parsed]
-    return text.split() if separator.isspace() else [part.strip() for part in text.split(separator)]
+    parts = text.split() if separator.isspace() else [part.strip() for part in text.split(separator)]
+    return list(map(Spelled, parts))
 
 
 @remember_last
@@ -110,9 +121,14 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
     The element type is `integer` for codes, `string`, `number` or `vector`. Integers are measurements, and their type
     is `number`, in three cases: one integer is negative, the integers of every list ascend like times, or more than a
     tenth of the lists contain fractions. If measurements had the type `integer`, rows with fractions would be rejected.
-    If an integer is too large for 64 bits, the element type is `string`.
+    If an integer is too large for 64 bits, or if a text cell spells one such as 007, +7 or 1_1, the element type is
+    `string`. Texts in lists of texts are strings, whatever they spell.
     """
-    lists = list_cells(cells, separator)
+    return element_type_of(list_cells(cells, separator))
+
+
+def element_type_of(lists: list[list[Any]]) -> tuple[str, int]:
+    """Return the element type and the number of values per token of lists (see `infer_elements`)."""
     kinds: dict[str, int] = {}  # element type → number of lists
     widths: dict[int, int] = {}  # width of a vector → number of vectors
     distinct: set[int] = set()  # distinct integers
@@ -128,7 +144,8 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
         # A word such as NA is not an integer. A column with words such as NA is read as strings, and NA is one of the
         # strings.
         has_words = any(isinstance(entry, str) and is_missing(entry) for entries in lists for entry in entries)
-        if has_words or max(distinct) > MAX_INTEGER:
+        has_codes = any(isinstance(entry, Spelled) and CODE.fullmatch(entry) for entries in lists for entry in entries)
+        if has_words or has_codes or max(distinct) > MAX_INTEGER:
             common = "string"
         elif _are_measurements(distinct, kinds.get("number", 0) / sum(kinds.values()), lists):
             common = "number"
@@ -143,7 +160,12 @@ def list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]
     For a column of lists of times, the result is empty, because times in nanoseconds have no Python type.
     """
     if is_list(cells.type):
-        return [] if pa.types.is_temporal(cells.type.value_type) else [cell for cell in cells.to_pylist() if cell]
+        kind = cells.type.value_type
+        if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
+            return [
+                [None if entry is None else json.loads(entry) for entry in cell] for cell in cells.to_pylist() if cell
+            ]
+        return [] if pa.types.is_temporal(kind) else [cell for cell in cells.to_pylist() if cell]
     return [split_cell(text, separator) for text in _texts(cells)] if is_text(cells.type) else []
 
 
@@ -171,6 +193,12 @@ def is_number(entry: Any) -> bool:
 def names_missing(cells: pa.ChunkedArray) -> bool:
     """Return True if at least one text cell is a word that means a missing value, such as NA."""
     return is_text(cells.type) and any(isinstance(cell, str) and is_missing(cell) for cell in cells.to_pylist())
+
+
+def holds_missing(cells: pa.ChunkedArray) -> bool:
+    """Return True if a column of values has null, NaN, or a word that means a missing value, such as NA."""
+    has_nan = pa.types.is_floating(cells.type) and pc.any(pc.is_nan(cells)).as_py()
+    return bool(cells.null_count or has_nan) or names_missing(cells)
 
 
 def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:
@@ -203,7 +231,9 @@ def _element_kind(entry: Any, distinct: set[int], widths: dict[int, int]) -> tup
     if isinstance(entry, (list, tuple)):
         widths[len(entry)] = widths.get(len(entry), 0) + 1
         return 3, "vector"
-    if isinstance(entry, bool):  # bool is a subclass of int
+    if isinstance(entry, (bool, bytes)):  # bool is a subclass of int, and float(b"1") is 1.0
+        return 2, "string"
+    if is_typed_text(entry):
         return 2, "string"
     if isinstance(entry, str):
         entry = _parsed(entry)

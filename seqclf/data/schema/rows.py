@@ -13,6 +13,7 @@ from seqclf.data.schema.casts import FILE
 from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.errors import InputError
 
+ZEROS = r"(\.[0-9]*[1-9])0+$|\.0+$"  # at the end of a fraction
 NO_IDS = ("-", "--", "unknown", "undefined", "0", "-1")  # placeholders for a missing id in files
 
 
@@ -120,9 +121,19 @@ def number_rows(record_batches: Iterable[pa.RecordBatch], file: str, several_fil
 
 
 def as_text(ids: pa.Array) -> pa.Array:
-    """Convert ids of any type to text. NaN becomes null."""
+    """Convert ids of any type to text, by the rules of `casts.spelled_sql`. NaN becomes null.
+
+    >>> times = pa.array([1704153600, 1704153660]).cast(pa.timestamp("s"))
+    >>> as_text(pa.array([100.0, 0.5, float("nan")])).to_pylist(), as_text(times).to_pylist()
+    (['100', '0.5', None], ['2024-01-02', '2024-01-02 00:01:00'])
+    """
     if pa.types.is_floating(ids.type):
         ids = pc.if_else(pc.is_nan(ids), pa.scalar(None, ids.type), ids)
+    elif pa.types.is_decimal(ids.type):
+        return pc.replace_substring_regex(ids.cast(pa.string()), ZEROS, r"\1")
+    elif pa.types.is_timestamp(ids.type):
+        texts = ids.cast(pa.timestamp(ids.type.unit)).cast(pa.string())  # in UTC
+        return pc.replace_substring_regex(pc.replace_substring_regex(texts, ZEROS, r"\1"), " 00:00:00$", "")
     try:
         return ids.cast(pa.string())
     except pa.ArrowException:  # Arrow cannot cast lists, bytes and intervals to text

@@ -14,7 +14,7 @@ from seqclf.errors import InputError
 
 def looked_up(tmp_path, ids, labels, searched):
     path = write(tmp_path / "labels.parquet", {"id": ids, "y": labels})
-    return LabelTable(Source(str(path), "data.labels"), ("id",), "y").look_up(pa.array(searched))[0]
+    return LabelTable(Source(str(path), "data.labels"), ("id",), "y").look_up(pa.array(searched))["label"]
 
 
 def test_look_up_agrees_with_a_dictionary(tmp_path):
@@ -100,7 +100,7 @@ def test_keys_of_several_columns_are_not_run_together(tmp_path):
     columns = {"one": ["u v", "u", None], "two": ["w", "v w", "x"], "y": ["1", "2", "3"]}
     path = write(tmp_path / "l.parquet", columns)
     table = LabelTable(Source(str(path), "data.labels"), ("one", "two"), "y")
-    assert table.look_up(pa.array(["u v | w", "u | v w", " | x"]))[0].to_pylist() == ["1", "2", None]
+    assert table.look_up(pa.array(["u v | w", "u | v w", " | x"]))["label"].to_pylist() == ["1", "2", None]
 
 
 def test_a_key_with_the_separator_in_it_is_no_other_key(tmp_path):
@@ -108,7 +108,7 @@ def test_a_key_with_the_separator_in_it_is_no_other_key(tmp_path):
     table = LabelTable(Source(str(write(tmp_path / "l.parquet", columns)), "data.labels"), ("one", "two"), "y")
     keys = joined_key([pa.array(columns["one"]), pa.array(columns["two"])])
     assert len(set(keys.to_pylist())) == 3 and keys[2].as_py() is None
-    assert table.look_up(keys)[0].to_pylist() == ["1", "2", None]
+    assert table.look_up(keys)["label"].to_pylist() == ["1", "2", None]
 
 
 def test_a_table_needs_something_to_be_joined_by(options):

@@ -24,7 +24,7 @@ from seqclf.data.schema.casts import (
     bracketed_numbers,
     bracketed_texts,
     element_type,
-    may_hold_fractions,
+    may_hold_others,
     spelled_sql,
     split_list,
     whole_number,
@@ -34,7 +34,7 @@ from seqclf.data.schema.cell_types import infer_elements, list_cells
 from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.schema import Field
 
-WHOLE_NUMBER = re.compile(r"([+-]?[0-9]+)(?:[.]0*)?")  # matches the same integers as `casts.whole_number`
+WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:[.]0*)?")  # matches the same integers as `casts.whole_number`
 
 
 class CategoryEncoder(VocabularyEncoder):
@@ -53,6 +53,7 @@ class CategoryEncoder(VocabularyEncoder):
         **VOCABULARY_OPTIONS,
         "missing": choice_option("refuse", "refuse", "value"),
         "separator": text_option(),
+        "values": choice_option("auto", "auto", "text"),
     }
     inference_rank = 90  # category is tried last, because it accepts almost every column
 
@@ -74,6 +75,7 @@ class CategoryEncoder(VocabularyEncoder):
         else:
             integers = infer_elements(cells, field.separator)[0] == "integer"
             values = [entry for cell in list_cells(cells, field.separator) for entry in cell]
+        integers = integers and field.options.get("values") != "text"
         return replace(field, values="integer" if integers else text_or_boolean(values))
 
     @property
@@ -90,11 +92,11 @@ class CategoryEncoder(VocabularyEncoder):
             if not self.integers:
                 return self._texts_sql(parts, "VARCHAR[]")
             exact = f"TRY_CAST({parts} AS BIGINT[])"
-            return f"CASE WHEN {may_hold_fractions(cell)} THEN {whole_numbers(parts)} ELSE {exact} END"
+            return f"CASE WHEN {may_hold_others(cell)} THEN {whole_numbers(parts)} ELSE {exact} END"
         if not self.integers:
             return self._texts_sql(bracketed_texts(cell), "VARCHAR[]")
         exact = bracketed_numbers(cell, "BIGINT[]")
-        return f"CASE WHEN {may_hold_fractions(cell)} THEN {whole_numbers(cell)} ELSE {exact} END"
+        return f"CASE WHEN {may_hold_others(cell)} THEN {whole_numbers(cell)} ELSE {exact} END"
 
     def elements_sql(self, column: str, kind: str) -> str:
         if not self.integers:
@@ -176,6 +178,8 @@ def value_from_python(value: Any, values: str) -> int | str:
     """
     if isinstance(value, (list, tuple, dict, set, np.ndarray)):
         raise ValueError(f"a token is one value, not a {type(value).__name__}")
+    if isinstance(value, bytes):
+        value = value.decode()  # raises a ValueError if the bytes are not UTF-8
     if values == "boolean" and isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower()
     if values in ("text", "boolean"):

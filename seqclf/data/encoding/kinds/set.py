@@ -26,7 +26,15 @@ from seqclf.data.schema.casts import (
     split_list,
     whole_numbers,
 )
-from seqclf.data.schema.cell_types import MAX_INTEGER, is_number, is_text, list_cells, looks_bracketed, split_cell
+from seqclf.data.schema.cell_types import (
+    MAX_INTEGER,
+    is_number,
+    is_text,
+    is_typed_text,
+    list_cells,
+    looks_bracketed,
+    split_cell,
+)
 from seqclf.data.schema.field_options import Option, choice_option, count_option, text_option
 from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field
@@ -85,7 +93,9 @@ class SetEncoder(VocabularyEncoder):
         with_values = [values for values in with_values if values]
         if not with_values:
             return False
-        with_texts = sum(any(not is_number(value) for value in values) for values in with_values)
+        with_texts = sum(
+            any(is_typed_text(value) or not is_number(value) for value in values) for values in with_values
+        )
         if 2 * with_texts > len(with_values):
             return True
         with_measurements = sum(not all(map(_is_code, values)) for values in with_values)

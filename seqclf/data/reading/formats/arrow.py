@@ -29,6 +29,8 @@ class Arrow(Format):
         for path in files.paths:
             _check(path, path.stat().st_mtime)
         dataset = arrow_dataset.dataset([str(path) for path in files.paths], format="ipc")
+        if ARROW_FILE in dataset.schema.names:
+            raise InputError(files.paths[0], f"has a column {ARROW_FILE}, a name of Arrow's own", "rename it")
         files.connection.register(TABLE, dataset)
         # An Arrow scanner can return the path of each row's file, but it reads all columns. An Arrow dataset reads only
         # the columns that a query needs, but it cannot return the path.

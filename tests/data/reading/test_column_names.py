@@ -1,0 +1,76 @@
+"""A column of a file may have the name of a column that a reader adds, and a path adds none."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from seqclf.api.fit import load_data
+from seqclf.errors import InputError
+
+NAMES = ["file_index", "file_row_number", "filename", "rowid", "in file", "file number", "row number", "unordered cells"]
+
+
+def write(table, path, kind):
+    if kind == "parquet":
+        pq.write_table(table, path)
+    elif kind == "arrow":
+        feather.write_feather(table, path, compression="uncompressed")
+    elif kind == "jsonl":
+        path.write_text("\n".join(map(json.dumps, table.to_pylist())))
+    else:
+        table.to_pandas().to_csv(path, index=False)
+
+
+def sequences(dataset):
+    names = dataset.encoders["k"].vocabulary.values.to_pylist()
+    for split in dataset.splits.values():
+        ids, offsets = split.sequences.fields["k"], split.sequences.offsets
+        for start, end in zip(offsets, offsets[1:], strict=False):
+            yield "".join(names[id - 1] for id in ids[start:end])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "arrow"])
+@pytest.mark.parametrize("orders", [True, False])
+def test_names_of_readers_are_names_of_columns(tmp_path, kind, name, orders):
+    """The column sorts the events, or holds numbers that have nothing to do with their order."""
+    random = np.random.default_rng(0)
+    place = np.tile(np.arange(4), 30)
+    for file in range(2):
+        rows = random.permutation(120) if orders else np.arange(120)
+        columns = {
+            "card": (np.repeat(np.arange(30), 4) + 30 * file)[rows],
+            name: place[rows] if orders else random.integers(5, 9, 120),
+            "at": np.zeros(120, int),
+            "k": np.array(list("abcd"))[place][rows],
+            "y": np.array(["u", "v"])[np.repeat(np.arange(30), 4) % 2][rows],
+        }
+        write(pa.table(columns), tmp_path / f"{file}.{kind}", kind)
+    order = f"'{name}'" if orders else "at"
+    overrides = ["data.group_by=card", f"data.order_by={order}", "data.fields={k: category}"]
+    for path, count in ((f"0.{kind}", 30), (f"*.{kind}", 60)):
+        found = list(sequences(load_data(str(tmp_path / path), label="y", overrides=overrides)))
+        assert found == ["abcd"] * count
+
+
+def test_a_name_that_arrow_keeps_is_refused(tmp_path):
+    feather.write_feather(pa.table({"x": [[1], [2]], "__filename": [1, 2], "label": ["a", "b"]}), tmp_path / "t.arrow")
+    with pytest.raises(InputError, match="__filename"):
+        load_data(str(tmp_path / "t.arrow"), label="label")
+
+
+@pytest.mark.parametrize("folder", ["seed=1", "label=oops"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("pattern", ["{folder}/t.{kind}", "*/t.{kind}"])
+def test_a_path_adds_no_column(tmp_path, folder, kind, pattern):
+    (tmp_path / folder).mkdir()
+    table = pa.table({"x": [[1, 2], [2, 2, 3]] * 20, "label": ["a", "b"] * 20})
+    if kind == "csv":
+        table = table.set_column(0, "x", pa.array(["[1, 2]", "[2, 2, 3]"] * 20))
+    write(table, tmp_path / folder / f"t.{kind}", kind)
+    dataset = load_data(str(tmp_path / pattern.format(folder=folder, kind=kind)), label="label")
+    assert [field.name for field in dataset.schema.fields] == ["x"] and dataset.classes == ["a", "b"]
