@@ -27,7 +27,7 @@ from seqclf.runs.export import write_bundle
 TYPES = {
     "integer": ([2, 10], pa.int64(), ["2", "10"]),
     "small integer": (np.array([0, 1], np.uint8), pa.int64(), ["0", "1"]),
-    "number": ([0.5, 1.0], pa.float64(), ["0.5", "1.0"]),
+    "number": ([0.5, 1.0], pa.float64(), ["0.5", "1"]),
     "boolean": ([False, True], pa.bool_(), ["false", "true"]),
     "date": ([date(2024, 1, 31), date(2025, 1, 31)], pa.date32(), ["2024-01-31", "2025-01-31"]),
     "text": (["2", "10"], pa.string(), ["2", "10"]),

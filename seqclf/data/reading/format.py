@@ -105,7 +105,7 @@ def scan(function: str, files: str, options: Mapping[str, str], named_files: boo
     >>> scan("read_csv", "['t.csv']", {"header": "true"}, named_files=False)
     "read_csv(['t.csv'], hive_partitioning = false, header = true)"
     """
-    # Folders such as label=x are no columns: they would replace a column of the file, or add one that has no name there.
+    # Folders such as label=x are no columns, because one of the same name would replace the column of the file.
     options = {"hive_partitioning": "false", **({"filename": quote_literal(FILE)} if named_files else {}), **options}
     return f"{function}({files}{''.join(f', {key} = {value}' for key, value in options.items())})"
 

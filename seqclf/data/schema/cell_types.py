@@ -107,11 +107,17 @@ def split_cell(text: str, separator: str | None) -> list[Any]:
         except (ValueError, RecursionError):  # [a, b] and ['a', 'b'] are not valid JSON
             inner = re.findall(r"\[([^\[\]]*)\]", text[1:-1]) if text.startswith("[[") else []
             if inner:
-                return [[Spelled(part.strip(" '\"")) for part in values.split(",") if part.strip()] for values in inner]
-            parsed = [Spelled(part.strip()) for part in text.strip("[]").split(",")]
+                return [[_element(part) for part in values.split(",") if part.strip()] for values in inner]
+            parsed = [_element(part) for part in text.strip("[]").split(",")]
         return parsed if isinstance(parsed, list) else [parsed]
     parts = text.split() if separator.isspace() else [part.strip() for part in text.split(separator)]
     return list(map(Spelled, parts))
+
+
+def _element(part: str) -> str:
+    """Return an element of a bracketed list, without its quotes. An element with quotes is a text."""
+    part, bare = part.strip(), part.strip(" '\"")
+    return Spelled(part) if part == bare else bare
 
 
 @remember_last
@@ -144,7 +150,7 @@ def element_type_of(lists: list[list[Any]]) -> tuple[str, int]:
         # A word such as NA is not an integer. A column with words such as NA is read as strings, and NA is one of the
         # strings.
         has_words = any(isinstance(entry, str) and is_missing(entry) for entries in lists for entry in entries)
-        has_codes = any(isinstance(entry, Spelled) and CODE.fullmatch(entry) for entries in lists for entry in entries)
+        has_codes = any(is_odd_text(entry) for entries in lists for entry in entries)
         if has_words or has_codes or max(distinct) > MAX_INTEGER:
             common = "string"
         elif _are_measurements(distinct, kinds.get("number", 0) / sum(kinds.values()), lists):
@@ -179,6 +185,11 @@ def _are_measurements(integers: set[int], fraction_share: float, lists: list[lis
 def is_missing(entry: Any) -> bool:
     """Return True for null and for words that mean a missing value."""
     return entry is None or (isinstance(entry, str) and entry.strip().lower() in MISSING_WORDS)
+
+
+def is_odd_text(entry: Any) -> bool:
+    """Return True for a text such as 007, +7 or 1_1, of which a number would be another text."""
+    return isinstance(entry, str) and CODE.fullmatch(entry) is not None
 
 
 def is_number(entry: Any) -> bool:

@@ -1,5 +1,6 @@
 """A column of a file may have the name of a column that a reader adds, and a path adds none."""
 
+import itertools
 import json
 
 import numpy as np
@@ -11,7 +12,16 @@ import pytest
 from seqclf.api.fit import load_data
 from seqclf.errors import InputError
 
-NAMES = ["file_index", "file_row_number", "filename", "rowid", "in file", "file number", "row number", "unordered cells"]
+NAMES = [
+    "file_index",
+    "file_row_number",
+    "filename",
+    "rowid",
+    "in file",
+    "file number",
+    "row number",
+    "unordered cells",
+]
 
 
 def write(table, path, kind):
@@ -29,7 +39,7 @@ def sequences(dataset):
     names = dataset.encoders["k"].vocabulary.values.to_pylist()
     for split in dataset.splits.values():
         ids, offsets = split.sequences.fields["k"], split.sequences.offsets
-        for start, end in zip(offsets, offsets[1:], strict=False):
+        for start, end in itertools.pairwise(offsets):
             yield "".join(names[id - 1] for id in ids[start:end])
 
 

@@ -29,8 +29,8 @@ from seqclf.data.schema.casts import (
 from seqclf.data.schema.cell_types import (
     MAX_INTEGER,
     is_number,
+    is_odd_text,
     is_text,
-    is_typed_text,
     list_cells,
     looks_bracketed,
     split_cell,
@@ -93,9 +93,7 @@ class SetEncoder(VocabularyEncoder):
         with_values = [values for values in with_values if values]
         if not with_values:
             return False
-        with_texts = sum(
-            any(is_typed_text(value) or not is_number(value) for value in values) for values in with_values
-        )
+        with_texts = sum(any(is_odd_text(value) or not is_number(value) for value in values) for values in with_values)
         if 2 * with_texts > len(with_values):
             return True
         with_measurements = sum(not all(map(_is_code, values)) for values in with_values)

@@ -203,6 +203,7 @@ def test_codes_beyond_64_bits_are_texts(events):
         ([[["1.5", "2.5"], ["3", "4"]]], "number", "string"),
         ([[["0389", "I10"], ["042"]]], "set", "text"),
         ([[["0389", "401"], ["042"]]], "set", "text"),
+        ([[["007", "12"], ["042", "7"]]], "set", "text"),
     ],
 )
 def test_lists_of_texts_and_of_codes_are_sets_and_other_lists_are_not(cells, kind, values):
