@@ -19,6 +19,7 @@ from seqclf.data.schema.cell_types import (
     list_cells,
     looks_bracketed,
     looks_like_lists,
+    looks_timed,
     mean_words,
 )
 from seqclf.data.schema.field_options import text_option
@@ -199,10 +200,13 @@ def inferred_event_fields(
     return tuple(fields)
 
 
-def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separator: str | None) -> tuple[Field, ...]:
+def inferred_fields(
+    sample: pa.Table, where: str, skip: set[str | None], separator: str | None, times_are_text: bool
+) -> tuple[Field, ...]:
     """Return a field for every column of lists.
 
-    In a file without columns of lists, return one text field for the column of free text.
+    In a file without columns of lists, return one text field for the column of free text. `times_are_text`: True if
+    times may be free text.
     """
     lists: list[Field] = []
     texts = []
@@ -213,7 +217,7 @@ def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separat
         if is_list(cells.type) or (is_text(cells.type) and looks_like_lists(cells, separator)):
             cell_separator = separator if is_text(cells.type) and not looks_bracketed(cells) else None
             lists.append(_inferred_list(column, cells, cell_separator, {field.name for field in lists}))
-        elif is_text(cells.type):
+        elif is_text(cells.type) and (times_are_text or not looks_timed(cells)):
             texts.append(column)
     if lists:
         return tuple(lists)
@@ -343,6 +347,7 @@ def build_schema(
     group_by: Sequence[str] = (),
     order_by: Sequence[str] = (),
     order_format: str | None = None,
+    rows: str | None = None,
     skip: Sequence[str] = (),
 ) -> Schema:
     """Return the schema of a file.
@@ -368,7 +373,7 @@ def build_schema(
     elif group_by:
         built = inferred_event_fields(sample, where, not_fields, order_by, order_format, list_separator)
     else:
-        built = inferred_fields(sample, where, skip=not_fields, separator=list_separator)
+        built = inferred_fields(sample, where, not_fields, list_separator, times_are_text=rows == "sequences")
     check_together(built)
     used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
     ignored = tuple(name for name in sample.column_names if name not in used)
