@@ -18,7 +18,6 @@ from seqclf.api.run import Run
 from seqclf.config.composition import Composition, compose_config
 from seqclf.config.hydra_command import check_config, user_error
 from seqclf.config.override_checks import TypedArguments
-from seqclf.config.override_text import argument as override
 from seqclf.config.targets import Config
 from seqclf.config.user_keys import keys_written_in
 from seqclf.data.options import DataOptions
@@ -62,9 +61,8 @@ class TrainingSetup:
     def _with_arguments(self, part: str | None) -> str | None:
         for path, argument in self.arguments.items():
             part = part and part.replace(f"data.{argument}={path}", argument).replace(str(path), argument)
-        if part and "data.label" not in self.written:  # the label is an argument too
-            label = self.config.data.label
-            part = part.replace(override("data.label", label), f"label={label!r}")
+        if part and "data.label" not in self.written:
+            part = part.replace(f"data.label={self.config.data.label}", f"label='{self.config.data.label}'")
         return part
 
 

@@ -136,8 +136,7 @@ class DataOptions(Options):
         if self.labels is not None and not self.group_by and self.id is None:
             raise InputError("data.labels", "is joined by data.id", "name the id that both files have: data.id=COLUMN")
         if self.rows is not None and (self.rows == "events") != bool(self.group_by):
-            remedy = "remove one of the two" if self.group_by else "name it: data.group_by=COLUMN"
-            raise InputError(f"data.rows={self.rows}", "only rows that are events have a data.group_by", remedy)
+            raise InputError(f"data.rows={self.rows}", "only events have a data.group_by", "change one of the two keys")
         self.split.check(self.group, self.splits_with_file())
         return self
 

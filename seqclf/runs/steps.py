@@ -126,7 +126,7 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
             check_order_of_fields(encoders)
 
     dataset = prepare(config.data, check_encoders)
-    advice = [*field_advice(dataset.encoders, config.data.fields), *ignored_advice(dataset.schema, config.data)]
+    advice = field_advice(dataset.encoders, config.data.fields) + ignored_advice(dataset.schema, config.data)
     show_dataset(dataset, advice)
     data_warnings = []
     if is_first_rank():  # only the first rank reports warnings

@@ -206,19 +206,14 @@ def ignored_advice(schema: Schema, options: DataOptions) -> list[str]:
     names = [name for name in schema.ignored if name not in (options.group, options.split.column)]
     if options.fields or not names:
         return []
-    problem = f"columns that no field reads: {_first(names)};"
-    if schema.group_by:
-        return [f"{problem} to use one, name all fields in data.fields"]
-    field, added = schema.fields[0], quote_identifier(names[0])
-    column = quote_identifier(field.columns[0])
-    if field.kind == "text":
-        use, made = "to put a value that prediction knows before the text", f"concat_ws(' ', {added}, {column}) AS {column}"
-    else:
-        separator = field.separator and quote_literal(field.separator)
-        tokens = f"string_split({column}, {separator})" if separator else f"CAST({column} AS VARCHAR[])"
-        use, made = "to give each token a value that prediction knows", f"list_transform({tokens}, lambda token: {added}) AS {added}"
-    query = argument("data.query", f"SELECT * REPLACE ({made}) FROM {'(QUERY)' if options.query else 'input'}")
-    return [f"{problem} {use}, set {query}"]
+    use, field, cell = "name all fields in data.fields", schema.fields[0], quote_identifier(names[0])
+    if not schema.group_by:
+        column = quote_identifier(field.columns[0])
+        cut = f"string_split({column}, {quote_literal(field.separator)})" if field.separator else f"{column}::VARCHAR[]"
+        repeated = f"list_transform({cut}, lambda token: {cell}) AS {cell}"
+        made = f"concat_ws(' ', {cell}, {column}) AS {column}" if field.kind == "text" else repeated
+        use = argument("data.query", f"SELECT * REPLACE ({made}) FROM {'(QUERY)' if options.query else 'input'}")
+    return [f"columns that no field reads: {_first(names)}; for values that are known at prediction, set {use}"]
 
 
 def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:

@@ -129,10 +129,6 @@ class SourceReader:
         }
         return self.count_rows() if stores and self.paths and progress.is_shown() else None
 
-    def row_unit(self, schema: Schema) -> str:
-        """Return the word for a row of the source in progress messages: `events` or `rows`."""
-        return "events" if schema.group_by else "rows"
-
     def sample(self, rows: int) -> pa.Table:
         """Return the first `rows` rows of the source, with all columns. Raises InputError if the source has no rows."""
         with explain_errors(self.source):
