@@ -58,7 +58,7 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
     from seqclf.runs.overview import show_dataset
     from seqclf.survey.document import survey_document
     from seqclf.survey.guarantees import survey_guarantees
-    from seqclf.survey.survey import code_advice, field_advice, survey_content, survey_dataset
+    from seqclf.survey.survey import code_advice, field_advice, ignored_advice, survey_content, survey_dataset
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 
@@ -68,7 +68,7 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
             check_output_path(path)
     dataset = prepare(config.data)
     fields = config.data.fields
-    advice = field_advice(dataset.encoders, fields)
+    advice = [*field_advice(dataset.encoders, fields), *ignored_advice(dataset.schema, config.data)]
     show_dataset(dataset, advice)
     survey = survey_dataset(dataset, config.data, config.batching, baseline=config.baseline)
     survey = replace(survey, warnings=[*survey.warnings, *code_advice(dataset, fields)])

@@ -38,6 +38,7 @@ DATA = [
         "reading",
         "splitting",
         "options",
+        "event_keys",
         "storage",
     ),
     *("stage_rows", "write_store", "prepare", "builtin"),

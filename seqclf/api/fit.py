@@ -61,6 +61,8 @@ class TrainingSetup:
     def _with_arguments(self, part: str | None) -> str | None:
         for path, argument in self.arguments.items():
             part = part and part.replace(f"data.{argument}={path}", argument).replace(str(path), argument)
+        if part and "data.label" not in self.written:
+            part = part.replace(f"data.label={self.config.data.label}", f"label='{self.config.data.label}'")
         return part
 
 

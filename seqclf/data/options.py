@@ -81,6 +81,7 @@ class DataOptions(Options):
     group_by: Texts
     order_by: Texts
     order_format: Annotated[Text, AfterValidator(require_order_format)] | None
+    rows: Literal["sequences", "events"] | None
     fields: Annotated[dict[Any, Any] | None, BeforeValidator(require_fields)]
     header: bool
     encoding: Text
@@ -134,6 +135,8 @@ class DataOptions(Options):
         """Check that keys which depend on each other are consistent."""
         if self.labels is not None and not self.group_by and self.id is None:
             raise InputError("data.labels", "is joined by data.id", "name the id that both files have: data.id=COLUMN")
+        if self.rows is not None and (self.rows == "events") != bool(self.group_by):
+            raise InputError(f"data.rows={self.rows}", "only events have a data.group_by", "change one of the two keys")
         self.split.check(self.group, self.splits_with_file())
         return self
 

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from seqclf.data.encoding.declaration import build_schema
 from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class
+from seqclf.data.event_keys import times_of_sequences
 from seqclf.data.options import DataOptions
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
@@ -233,8 +234,9 @@ def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable |
 
 def _build_schema(options: DataOptions, reader: SourceReader, label_table: LabelTable | None) -> Schema:
     """Build the schema of the training source. Settings that the options leave out are inferred from the first rows."""
+    sample = reader.sample(INFERENCE_ROWS)
     schema = build_schema(
-        reader.sample(INFERENCE_ROWS),
+        sample,
         str(reader.source),
         label=options.label if label_table is None else None,
         id=options.id,
@@ -245,7 +247,7 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
         group_by=options.group_by,
         order_by=options.order_by,
         order_format=options.order_format,
-        skip=[*([] if label_table is None else [options.label]), *_split_columns(options)],
+        skip=[options.label, *_split_columns(options), *times_of_sequences(reader, sample, options)],
     )
     column_type = reader.column_types[options.label] if label_table is None else label_table.label_column_type
     return replace(schema, label=options.label, label_type=label_type(column_type))

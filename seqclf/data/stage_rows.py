@@ -90,10 +90,9 @@ def collect(
     """
     staging = _Staging(schema, encoders, path, keep_texts)
     read_schema = schema if label_table is None else replace(schema, label=None)
+    unit = "events" if schema.group_by else "rows"
     with (
-        progress.stage(
-            f"reading {reader.source.short_name}", total=reader.stored_rows(), unit=reader.row_unit(schema)
-        ) as reading,
+        progress.stage(f"reading {reader.source.short_name}", total=reader.stored_rows(), unit=unit) as reading,
         # The stream is closed explicitly, because its prefetching thread must end before another thread uses or closes
         # the reader.
         closing(prefetched(reader.read(read_schema, keys))) as stream,

@@ -18,11 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.batching.options import BatchingOptions
+from seqclf.config.override_text import argument
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.options import DataOptions
+from seqclf.data.schema.casts import quote_identifier, quote_literal
 from seqclf.data.schema.cell_types import MISSING_WORDS
-from seqclf.data.schema.schema import Field
+from seqclf.data.schema.schema import Field, Schema
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title
 from seqclf.data.storage.store import Split, SplitCounts, sample_split
@@ -197,6 +199,21 @@ def scale_advice(
 def field_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
     """Return advice on fields that may have been read as something else than they are, see the functions below."""
     return [*quantity_advice(encoders, configured), *sentinel_advice(encoders, configured)]
+
+
+def ignored_advice(schema: Schema, options: DataOptions) -> list[str]:
+    """Return one line of advice on columns that inference left out, or none if the config names the fields."""
+    names = [name for name in schema.ignored if name not in (options.group, options.split.column)]
+    if options.fields or not names:
+        return []
+    use, field, cell = "name all fields in data.fields", schema.fields[0], quote_identifier(names[0])
+    if not schema.group_by:
+        column = quote_identifier(field.columns[0])
+        cut = f"string_split({column}, {quote_literal(field.separator)})" if field.separator else f"{column}::VARCHAR[]"
+        repeated = f"list_transform({cut}, lambda token: {cell}) AS {cell}"
+        made = f"concat_ws(' ', {cell}, {column}) AS {column}" if field.kind == "text" else repeated
+        use = argument("data.query", f"SELECT * REPLACE ({made}) FROM {'(QUERY)' if options.query else 'input'}")
+    return [f"columns that no field reads: {_first(names)}; for values that are known at prediction, set {use}"]
 
 
 def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:

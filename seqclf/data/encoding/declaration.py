@@ -21,7 +21,6 @@ from seqclf.data.schema.cell_types import (
     looks_like_lists,
     mean_words,
 )
-from seqclf.data.schema.field_options import text_option
 from seqclf.data.schema.schema import ARROW_TYPES, AS_TEXT, RESERVED_NAMES, Field, Schema, require_columns
 from seqclf.data.schema.truncation import SIDES
 from seqclf.errors import InputError
@@ -124,7 +123,7 @@ def check_together(fields: tuple[Field, ...]) -> None:
     for field in fields:
         encoders[field.name] = make_encoder(field, encoders)
     for name, encoder in encoders.items():
-        kind = encoder.field.kind
+        kind, column = encoder.field.kind, encoder.field.column
         if encoder.stands_alone and len(fields) > 1:
             raise InputError(
                 "data.fields",
@@ -135,16 +134,9 @@ def check_together(fields: tuple[Field, ...]) -> None:
             raise InputError(
                 f"data.fields.{name}",
                 f"is reserved or not an identifier of up to {MAX_NAME_BYTES} bytes, and will be an input of the model",
-                f"rename it: {_renamed(encoder)}",
+                f"rename it: {shell_word(f'data.fields={{my_name: {{kind: {kind}, column: {quoted(column)}}}}}')}",
             )
         encoder.check_references()
-
-
-def _renamed(encoder: FieldEncoder) -> str:
-    """Return the command-line argument that an error suggests for renaming a field."""
-    return shell_word(
-        f"data.fields={{my_name: {{kind: {encoder.field.kind}, column: {quoted(encoder.field.column)}}}}}"
-    )
 
 
 # The following functions infer fields from the first rows of a file. Fields are inferred only if the config does not
@@ -190,12 +182,7 @@ def inferred_event_fields(
             field = Field(name, kind, (column,), options=options)
             fields.append(kind_class.completed(field, cells, events=True))
     if not fields:
-        others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
-        raise InputError(
-            where,
-            f"cannot tell which columns are fields (columns other than group, label and id: {others})",
-            f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {_kinds(events=True)}",
-        )
+        raise _unclear(sample, where, skip, events=True)
     return tuple(fields)
 
 
@@ -221,12 +208,18 @@ def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separat
         texts = [column for column in texts if mean_words(sample.column(column)) > MIN_MEAN_WORDS]
     if len(texts) == 1:
         return (Field(_identifier(texts[0]), "text", (texts[0],)),)
+    raise _unclear(sample, where, skip, events=False)
+
+
+def _unclear(sample: pa.Table, where: str, skip: set[str | None], events: bool) -> InputError:
+    """Return the error for a file whose fields cannot be inferred. `events`: True for an event table."""
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
-    raise InputError(
+    kinds = ", ".join(kind for kind in built_in_kinds() if not events or encoder_class(kind).in_event_tables)
+    return InputError(
         where,
         f"cannot tell which columns hold the tokens (columns other than label and id: {others})",
-        f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {_kinds(events=False)}; or, if a row is one event "
-        "of a sequence, set data.group_by=COLUMN",
+        f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {kinds}"
+        + ("" if events else "; or, if a row is one event of a sequence, set data.group_by=COLUMN"),
     )
 
 
@@ -255,25 +248,12 @@ def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: boo
 
     Field kinds are tried in ascending order of `inference_rank`.
     """
-    classes = {kind: encoder_class(kind) for kind in built_in_kinds()}
-    ranked = {
-        kind: kind_class
-        for kind, kind_class in classes.items()
-        if issubclass(kind_class, ListEncoder) and kind_class.inference_rank is not None
-    }
-    for kind in sorted(ranked, key=lambda kind: ranked[kind].inference_rank or 0):
-        if ranked[kind].recognizes(cells, separator, events):
+    classes = ((kind, encoder_class(kind)) for kind in built_in_kinds())
+    ranked = [(each.inference_rank, kind, each) for kind, each in classes if issubclass(each, ListEncoder)]
+    for _, kind, kind_class in sorted(entry for entry in ranked if entry[0] is not None):
+        if kind_class.recognizes(cells, separator, events):
             return kind
     return None
-
-
-def _kinds(events: bool) -> str:
-    """Return the names of the field kinds as one text.
-
-    With `events`, leave out field kinds that event tables cannot have.
-    """
-    names = [kind for kind in built_in_kinds() if not events or encoder_class(kind).in_event_tables]
-    return ", ".join(names)
 
 
 def _free_name(column: str, taken: set[str]) -> str:
@@ -352,13 +332,17 @@ def build_schema(
     become fields. Each other argument has the same name and meaning as a key of the data config. Raises InputError if
     an argument is not valid or does not fit the file.
     """
-    _check_options(list_separator, max_length, truncate, group_by, order_by, order_format)
+    if order_format is not None and not order_by:
+        raise InputError("data.order_format", "is the form of data.order_by", "name its column: data.order_by=COLUMN")
+    if order_by and not group_by:
+        raise InputError("data.order_by", "sorts the events of a group", "name the group too: data.group_by=COLUMN")
     named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
     named += [("data.group_by", column) for column in group_by] + [("data.order_by", column) for column in order_by]
     require_columns(named, sample.column_names, where)
     not_fields = {label, id, *group_by, *skip}
     if fields:
-        built = _named_fields(fields, sample, where, list_separator, bool(group_by))
+        named_as = ((str(name), spec) for name, spec in fields.items())
+        built = tuple(_named_field(*entry, sample, where, list_separator, bool(group_by)) for entry in named_as)
         # The label cannot be a field, because the model would get the correct answer as an input.
         for entry in built:
             if label in entry.columns:
@@ -378,32 +362,3 @@ def build_schema(
             f"data.truncate={truncate}", "a tree cannot be cut", "set data.truncate=error, or data.max_length=null"
         )
     return schema
-
-
-def _check_options(
-    list_separator: str | None,
-    max_length: int | None,
-    truncate: str,
-    group_by: Sequence[str],
-    order_by: Sequence[str],
-    order_format: str | None,
-) -> None:
-    if truncate not in SIDES:
-        raise InputError(f"data.truncate={truncate}", "must be error, keep_first or keep_last")
-    if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
-        raise InputError(f"data.max_length={max_length}", "must be a whole number from 1, or null")
-    separator = text_option()
-    if list_separator is not None and not separator.is_allowed(list_separator):
-        raise InputError(f"data.list_separator={list_separator}", f"must be {separator.expected}")
-    if order_format is not None and not order_by:
-        raise InputError("data.order_format", "is the form of data.order_by", "name its column: data.order_by=COLUMN")
-    if order_by and not group_by:
-        raise InputError("data.order_by", "sorts the events of a group", "name the group too: data.group_by=COLUMN")
-
-
-def _named_fields(
-    fields: Any, sample: pa.Table, where: str, list_separator: str | None, events: bool
-) -> tuple[Field, ...]:
-    if not isinstance(fields, Mapping):
-        raise InputError(f"data.fields={fields}", "must say the kind of each: 'data.fields={COLUMN: category}'")
-    return tuple(_named_field(str(name), spec, sample, where, list_separator, events) for name, spec in fields.items())

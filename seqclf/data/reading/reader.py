@@ -13,6 +13,7 @@ from glob import escape
 from pathlib import Path
 from shutil import rmtree
 from types import TracebackType
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -117,10 +118,7 @@ class SourceReader:
             return describe_columns(self._connection, self._relation.sql)
 
     def count_rows(self) -> int:
-        with explain_errors(self.source):
-            # `fetchall` is called, because after `fetchone` DuckDB rejects other queries until all rows are fetched.
-            ((count,),) = self._connection.execute(f"SELECT count(*) FROM {self._relation.sql}").fetchall()
-        return count
+        return self.query_row("SELECT count(*) FROM input")[0]
 
     def stored_rows(self) -> int | None:
         """Return the number of rows if the files store it, for progress messages, else None."""
@@ -130,10 +128,6 @@ class SourceReader:
             ".feather",
         }
         return self.count_rows() if stores and self.paths and progress.is_shown() else None
-
-    def row_unit(self, schema: Schema) -> str:
-        """Return the word for a row of the source in progress messages: `events` or `rows`."""
-        return "events" if schema.group_by else "rows"
 
     def sample(self, rows: int) -> pa.Table:
         """Return the first `rows` rows of the source, with all columns. Raises InputError if the source has no rows."""
@@ -167,6 +161,14 @@ class SourceReader:
             query = f"SELECT * FROM ({query}) USING SAMPLE reservoir({most_rows} ROWS) REPEATABLE (0)"
         with explain_errors(self.source):
             return self._connection.sql(query).to_arrow_table()
+
+    def query_row(self, sql: str) -> tuple[Any, ...]:
+        """Return the first row of the result of a query, which reads the rows of the source as the table `input`."""
+        with explain_errors(self.source):
+            # `fetchall` is called, because after `fetchone` DuckDB rejects other queries until all rows are fetched.
+            rows = self._connection.execute(f"WITH input AS (SELECT * FROM {self._relation.sql}) {sql}").fetchall()
+            rejects.forget(self._connection)  # `read` finds malformed lines again
+        return rows[0]
 
     def read(
         self, schema: Schema, keys: Mapping[str, str] | None = None, rows: int = BATCH_ROWS

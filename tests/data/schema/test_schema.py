@@ -134,12 +134,6 @@ TEXTS = {"x": ["one two"] * 10, "z": ["three four"] * 10}
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        (LISTS, {"truncate": "cut"}, "data.truncate=cut: must be error, keep_first or keep_last"),
-        (LISTS, {"max_length": 0}, "data.max_length=0: must be a whole number from 1, or null"),
-        (LISTS, {"max_length": "long"}, "data.max_length=long: must be a whole number from 1"),
-        (LISTS, {"list_separator": ""}, "data.list_separator=: must be a text of one character or more"),
-        (LISTS, {"fields": "x"}, "data.fields=x: must say the kind of each"),
-        (LISTS, {"fields": ["x"]}, "must say the kind of each"),
         (
             LISTS,
             {"fields": {"x": "cat"}},

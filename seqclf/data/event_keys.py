@@ -1,0 +1,97 @@
+"""Check for keys of an event table that the config does not name: `data.group_by` and `data.order_by`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import product
+
+import pyarrow as pa
+
+from seqclf.config.override_text import argument
+from seqclf.data.encoding.declaration import MIN_MEAN_WORDS
+from seqclf.data.options import DataOptions
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.schema.casts import plain, quote_identifier, time_in_seconds
+from seqclf.data.schema.cell_types import is_text, looks_like_lists, looks_timed, mean_words
+from seqclf.errors import InputError
+
+MIN_GROUPS = 10  # minimum number of groups of an event table
+MIN_EVENTS = 3  # minimum mean number of different times per group; a row and its duplicates have one time
+UNIX_TIME = re.compile(r"1\d{9}(\d{3}){0,3}(\.\d*)?")  # seconds, or milli-, micro- or nanoseconds, of 2001 to 2033
+TIME_NAME = re.compile(r"time|date|stamp|epoch|(^|_)(ts|at)($|_)", re.IGNORECASE)  # names of columns of Unix times
+
+
+def times_of_sequences(reader: SourceReader, sample: pa.Table, options: DataOptions) -> list[str]:
+    """Return the columns with one time per sequence, which are not free text.
+
+    Raises InputError if a key of an event table seems to be forgotten. docs/data.md states the rules. `reader`: reader
+    of the training source. `sample`: first rows of the training source.
+    """
+    roles = {options.label, *options.group_by}
+    cells = {name: sample.column(name) for name in sample.column_names if name not in roles}
+    texts = [name for name in cells if is_text(cells[name].type)]
+    lists = [name for name in texts if looks_like_lists(cells[name], options.list_separator)]
+    lists += [name for name in cells if pa.types.is_nested(cells[name].type)]
+    times = [name for name in cells if name not in lists and _is_time(name, cells[name])]
+    if options.rows is not None or not times:
+        return []
+    if options.group_by:
+        return [] if options.order_by else _require_time_order(reader, times, options.group_by)
+    if not lists and not options.fields:
+        names = [name for name in cells if name not in times and not pa.types.is_floating(cells[name].type)]
+        distinct = (f"approx_count_distinct({quote_identifier(name)})" for name in names)
+        rows, *counts = reader.query_row(f"SELECT {', '.join(['count(*)', *distinct])} FROM input")
+        repeating = [name for name, count in zip(names, counts, strict=True) if 2 * count <= rows]
+        free_texts = [name for name in texts if name not in times and mean_words(cells[name]) > MIN_MEAN_WORDS]
+        if options.labels or set(free_texts) <= set(repeating):
+            _require_sequences(reader, [str(options.id)] if options.labels else repeating, times, options)
+    return times
+
+
+def _is_time(name: str, cells: pa.ChunkedArray) -> bool:
+    """Return True for times, for texts that look like times, and for Unix times in a column that is named like one."""
+    if pa.types.is_temporal(cells.type) or looks_timed(cells):
+        return not pa.types.is_duration(cells.type)
+    return bool(TIME_NAME.search(name)) and all(map(UNIX_TIME.fullmatch, map(str, cells.drop_null().to_pylist())))
+
+
+def _require_sequences(reader: SourceReader, names: Sequence[str], times: Sequence[str], options: DataOptions) -> None:
+    """Raise InputError if a column in `names` and a column in `times` are the keys of an event table."""
+    label = "NULL" if options.labels else quote_identifier(options.label)
+    for name, time in product(names, times):
+        group, moment = quote_identifier(name), quote_identifier(time)
+        groups, classes, most_labels, rows, moments = reader.query_row(
+            "SELECT count(*), count(DISTINCT label), max(labels), sum(events), sum(moments) FROM (SELECT "
+            f"min({label}) AS label, count(DISTINCT {label}) AS labels, count(*) AS events, count(DISTINCT {moment}) "
+            f"AS moments FROM input WHERE {group} IS NOT NULL GROUP BY {group})"
+        )
+        if groups >= max(MIN_GROUPS, classes + 1) and most_labels <= 1 and moments >= MIN_EVENTS * groups:
+            keys = (("group_by", name), ("order_by", time), ("label", options.label))
+            raise InputError(
+                reader.source,
+                f"looks like events: '{name}' repeats ({groups:,} in {rows:,} rows) with one label, '{time}' is a time",
+                f"write {' '.join(argument(f'data.{key}', value) for key, value in keys)}, or "
+                "data.rows=sequences if each row is a sequence",
+            )
+
+
+def _require_time_order(reader: SourceReader, times: Sequence[str], group_by: Sequence[str]) -> list[str]:
+    """Return []. Raise InputError if columns of times change within groups, and none of them always ascends."""
+    groups = ", ".join(map(quote_identifier, group_by))
+    steps = {}  # column → numbers of events that are earlier, and later, than the event before in their group
+    for name in times:
+        moment = time_in_seconds(plain(name, kind := reader.column_types[name]), kind, "second")
+        steps[name] = reader.query_row(
+            "SELECT count(*) FILTER (step < 0), count(*) FILTER (step > 0) FROM (SELECT moment - lag(moment) OVER ("
+            f"PARTITION BY {groups} ORDER BY position) AS step FROM (SELECT {groups}, {moment} AS moment, "
+            "row_number() OVER () AS position FROM input))"
+        )
+    for name, (falls, _) in steps.items():
+        if falls and not any(later and not earlier for earlier, later in steps.values()):
+            raise InputError(
+                reader.source,
+                f"'{name}' is a time, and {falls:,} events are earlier than the event before in their group",
+                f"sort by it, {argument('data.order_by', name)}, or keep the order of the file, data.rows=events",
+            )
+    return []
