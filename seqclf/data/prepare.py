@@ -247,7 +247,12 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
         group_by=options.group_by,
         order_by=options.order_by,
         order_format=options.order_format,
-        skip=[options.label, *_split_columns(options), *times_of_sequences(reader, sample, options)],
+        skip=[
+            options.label,
+            *_split_columns(options),
+            *times_of_sequences(reader, sample, options),
+            *reader.partitions,
+        ],
     )
     column_type = reader.column_types[options.label] if label_table is None else label_table.label_column_type
     return replace(schema, label=options.label, label_type=label_type(column_type))

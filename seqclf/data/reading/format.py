@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from glob import escape
+from glob import escape, has_magic
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -44,6 +44,11 @@ class Files(NamedTuple):
     def sql_list(self) -> str:
         """SQL list with the paths of the files, or with the URL."""
         return sql_list(self.paths) if self.paths else f"[{quote_literal(self.source.path)}]"
+
+    @property
+    def partitions(self) -> dict[str, str]:
+        """Options of DuckDB with which folders such as day=1 are columns only where a glob names the files."""
+        return {} if has_magic(self.source.path) else {"hive_partitioning": "false"}
 
 
 class Format(ABC):
@@ -103,10 +108,10 @@ def scan(function: str, files: str, options: Mapping[str, str], named_files: boo
     to add the column FILE.
 
     >>> scan("read_csv", "['t.csv']", {"header": "true"}, named_files=False)
-    "read_csv(['t.csv'], hive_partitioning = false, header = true)"
+    "read_csv(['t.csv'], header = true)"
     """
-    # Folders such as label=x are no columns, because one of the same name would replace the column of the file.
-    options = {"hive_partitioning": "false", **({"filename": quote_literal(FILE)} if named_files else {}), **options}
+    if named_files:
+        options = {"filename": quote_literal(FILE), **options}
     return f"{function}({files}{''.join(f', {key} = {value}' for key, value in options.items())})"
 
 

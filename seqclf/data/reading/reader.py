@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
-from glob import escape
+from glob import escape, has_magic
 from pathlib import Path
 from shutil import rmtree
 from types import TracebackType
@@ -18,9 +18,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from seqclf.data.ragged import is_list
 from seqclf.data.reading import line_endings, sandbox
 from seqclf.data.reading import source_errors as rejects
 from seqclf.data.reading.canonical_columns import canonical_columns
+from seqclf.data.reading.csv_dialect import DELIMITERS
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.format import describe_columns
 from seqclf.data.reading.object_store import url_of
@@ -37,6 +39,7 @@ from seqclf.data.reading.sources import (
     suffix_of,
 )
 from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
+from seqclf.data.schema.cell_types import is_text
 from seqclf.data.schema.rows import Refusal, SourceRows, number_rows, rebatch
 from seqclf.data.schema.schema import Schema
 from seqclf.system import progress, signals
@@ -138,7 +141,13 @@ class SourceReader:
                 raise rejects.no_rows(self.source, f": {malformed[0]}" if malformed else "")
             # The malformed lines among these rows are forgotten here, because `read` finds and reports them again.
             rejects.forget(self._connection)
-        return table
+        return table.cast(_spelled(table.schema)) if suffix_of(self.source.path) in DELIMITERS else table
+
+    @property
+    def partitions(self) -> set[str]:
+        """Names of the columns that folders such as day=1 may add: no fields, unless the config names them."""
+        folders = {path.parent for path in self.paths} if has_magic(self.source.path) else ()
+        return {part.partition("=")[0] for folder in folders for part in folder.parts if "=" in part}
 
     @property
     def several_files(self) -> bool:
@@ -230,6 +239,15 @@ class SourceReader:
         if refusals and not self.keep_malformed:
             raise refusals[0].error()
         self.malformed += refusals
+
+
+def _spelled(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a sample of a text file, in whose lists (of a query) large strings are parts of cells."""
+
+    def inner(kind: pa.DataType) -> pa.DataType:
+        return pa.list_(inner(kind.value_type)) if is_list(kind) else pa.large_string() if is_text(kind) else kind
+
+    return pa.schema([field.with_type(inner(field.type)) if is_list(field.type) else field for field in schema])
 
 
 def _restrict(connection: duckdb.DuckDBPyConnection, source: Source, paths: list[Path], copies: Path) -> None:

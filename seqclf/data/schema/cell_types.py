@@ -159,6 +159,13 @@ def element_type_of(lists: list[list[Any]]) -> tuple[str, int]:
     return common, width
 
 
+def _spelled(entry: Any) -> Any:
+    """Return the texts of lists as parts of text cells (see `SourceReader.sample`)."""
+    if isinstance(entry, list):
+        return list(map(_spelled, entry))
+    return Spelled(entry) if isinstance(entry, str) else entry
+
+
 @remember_last
 def list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]:
     """Return the cells as Python lists. Text cells are split into lists.
@@ -171,7 +178,8 @@ def list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]
             return [
                 [None if entry is None else json.loads(entry) for entry in cell] for cell in cells.to_pylist() if cell
             ]
-        return [] if pa.types.is_temporal(kind) else [cell for cell in cells.to_pylist() if cell]
+        rows = [] if pa.types.is_temporal(kind) else [cell for cell in cells.to_pylist() if cell]
+        return [_spelled(row) for row in rows] if "large_string" in str(kind) else rows
     return [split_cell(text, separator) for text in _texts(cells)] if is_text(cells.type) else []
 
 

@@ -27,7 +27,7 @@ class Delimited(Format):
             quote=source.quote,
             delimiter=source.delimiter,
         )
-        options = dialect.options()
+        options = {**files.partitions, **dialect.options()}
         # Malformed lines are not stored if they have too many surplus cells, because DuckDB would then run out of
         # memory. If malformed lines are not stored, the first malformed line stops the query.
         if files.keep_malformed and files.paths and csv_dialect.can_keep_malformed(files.paths, dialect):

@@ -22,13 +22,15 @@ class JsonLines(Format):
     remote: ClassVar[bool] = True
 
     def table(self, files: Files) -> TableSql:
-        types = _types(files.sql_list, source_digest(files.source)) if files.paths else {}
+        read = scan("read_json", files.sql_list, {**files.partitions, "sample_size": "-1"}, False)
+        types = _types(read, files.sql_list, source_digest(files.source)) if files.paths else {}
         columns = ", ".join(f"{quote_literal(name)}: {quote_literal(kind)}" for name, kind in types.items())
-        return partial(scan, "read_json", files.sql_list, {"columns": f"{{{columns}}}"} if types else {})
+        options = {**files.partitions, **({"columns": f"{{{columns}}}"} if types else {})}
+        return partial(scan, "read_json", files.sql_list, options)
 
 
 @lru_cache(maxsize=64)
-def _types(files: str, state: str) -> dict[str, str]:
+def _types(read: str, files: str, state: str) -> dict[str, str]:
     """Return the column types of JSON files as dict column name → DuckDB type. Dates, times, UUIDs and whole numbers of
     more than 64 bits are read as text.
 
@@ -36,7 +38,7 @@ def _types(files: str, state: str) -> dict[str, str]:
     """
     # All rows are read to infer the types. The types are cached, because the survey of a file needs them a second time.
     with sandbox.connect() as connection:
-        types = describe_columns(connection, f"read_json({files}, sample_size = -1)")
+        types = describe_columns(connection, read)
         wide = {name for name, kind in types.items() if _holds_wide(connection, files, name, kind)}
     dates = r"\b(DATE|UUID|HUGEINT|TIME(STAMP)?(_NS|_MS|_S)?( WITH TIME ZONE)?)\b"
     return {name: re.sub(f"{dates}|DOUBLE" if name in wide else dates, "VARCHAR", kind) for name, kind in types.items()}

@@ -36,7 +36,7 @@ class Parquet(Format):
         else:
             options = {}
             _check_remote(files)
-        return partial(scan, "read_parquet", files.sql_list, options)
+        return partial(scan, "read_parquet", files.sql_list, {**files.partitions, **options})
 
     def with_row_numbers(self, table: str) -> str | None:
         return f"{table[:-1]}, file_row_number = true)"
