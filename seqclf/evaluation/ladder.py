@@ -46,6 +46,7 @@ class JudgedRows(NamedTuple):
 
     `labels`: (N,) class numbers. `positive`: the positive label, None without one. `monitor`: the metric that chose the
     epoch, None for the last step. `group`: (N,) codes of the groups of the rows, None where each row stands alone.
+    `targets`: labels of several classes that the decision has a target for.
     """
 
     labels: np.ndarray
@@ -53,11 +54,13 @@ class JudgedRows(NamedTuple):
     positive: str | None
     monitor: str | None
     group: np.ndarray | None = None
+    targets: Sequence[str] = ()
 
     def compare(self, model: RowPredictions, baseline: RowPredictions) -> list[MetricComparison]:
         """Compare two models on these rows (see `compare_models`)."""
         positive = None if self.positive is None else self.classes.index(self.positive)
-        return compare_models(self.labels, model, baseline, positive, self.monitor, self.group)
+        codes = {label: self.classes.index(label) for label in self.targets}
+        return compare_models(self.labels, model, baseline, positive, self.monitor, self.group, targets=codes)
 
     def metrics(self, predictions: RowPredictions) -> ClassificationMetrics:
         """Return the metrics of a model on these rows. The scores of `predictions` are probabilities."""

@@ -8,14 +8,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, Alarm, is_unbalanced
-from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.alarms import (
+    CHANCE,
+    NO_POSITIVE,
+    NOT_BETTER,
+    NOT_BETTER_AT_THRESHOLD,
+    USELESS_ALERTS,
+    Alarm,
+    is_unbalanced,
+)
+from seqclf.evaluation.comparison import EQUAL_ALERTS, MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.diagnosis import REFIT, Cause, Diagnosis, Facts, diagnose
 from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import SIGNED, interval_text
 from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
 from seqclf.evaluation.thresholds import recall_holds
 
 POWER = 0.8  # probability that the recommended number of rows shows an existing difference
@@ -30,6 +38,7 @@ PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # a path that needs no quote
 ROWS_OF_RULE = {"min_recall": "validation rows of {label}", "min_precision": "alerts among the validation rows"}
 UNITS_OF_RULE = {"group": "groups", "sequence": "different sequences"}
 HOLD_OUT_TEST = ("data.split.test=0.2", "so that rows which chose nothing about the model judge it")
+OTHER_TARGET = "another target (the table of targets shows the alerts of each)"
 PREDICT = "seqclf predict bundle={bundle} input=new.parquet output=scores.parquet"
 
 
@@ -61,33 +70,53 @@ class Sampled(NamedTuple):
         return cls(rows) if groups is None or groups.unit != "group" else cls(groups.count, "groups")
 
 
-def baseline_alarm(comparisons: Sequence[MetricComparison], sampled: Sampled, diagnosis: Diagnosis) -> Alarm | None:
-    """Return an alarm if the model is worse than the baseline, or not shown to be better.
+def baseline_alarms(
+    comparisons: Sequence[MetricComparison], decision: Decision, sampled: Sampled, diagnosis: Diagnosis
+) -> list[Alarm]:
+    """Return an alarm for each judged comparison in which the model is worse, or not shown to be better.
 
-    The result is None if both models are nearly perfect: the verdict then says that these rows cannot tell the models
-    apart. `sampled`: size of the sample on which the models were compared. `diagnosis`: cause of the errors.
+    Alarms about a threshold come first. There is no alarm if both models are nearly perfect: the verdict then says that
+    these rows cannot tell the models apart. `sampled`: size of the sample on which the models were compared.
+    `diagnosis`: cause of the errors.
     """
-    if not comparisons or comparisons[0].is_better or comparisons[0].is_too_easy:
-        return None
-    first = comparisons[0]
-    verdict = "worse than" if first.is_worse else "not shown to be better than"
-    limits = interval_text((first.low, first.high), SIGNED)
+    return [_baseline_alarm(entry, sampled, diagnosis) for entry in _not_better(comparisons, decision)]
+
+
+def _not_better(comparisons: Sequence[MetricComparison], decision: Decision) -> list[MetricComparison]:
+    """Return the judged comparisons in which the model is not shown to be better, without those that are too easy.
+
+    The first comparison is always judged. With a threshold, the recall at equal alerts is judged too and comes first,
+    because a better ranking does not help if the threshold gives worthless alerts.
+    """
+    at_threshold = [entry for entry in comparisons if entry.metric == EQUAL_ALERTS and decision.rule != "argmax"]
+    judged = [*at_threshold, *comparisons[:1]]
+    return [entry for entry in judged if not entry.is_better and not entry.is_too_easy]
+
+
+def _baseline_alarm(compared: MetricComparison, sampled: Sampled, diagnosis: Diagnosis) -> Alarm:
+    """Return the alarm about a model that is not shown to be better than the baseline in one metric."""
+    kind = NOT_BETTER_AT_THRESHOLD if compared.metric == EQUAL_ALERTS else NOT_BETTER
+    verdict = "worse than" if compared.is_worse else "not shown to be better than"
+    limits = interval_text((compared.low, compared.high), SIGNED)
+    of_label = "" if compared.label is None else f" of {compared.label}"
     text = (
-        f"{verdict} a model that ignores the order: {metric_title(first.metric)} {first.model:.3f} against "
-        f"{first.baseline:.3f}, a difference of {SIGNED(first.difference)} ({limits})"
+        f"{verdict} a model that ignores the order: {metric_title(compared.metric)}{of_label} {compared.model:.3f} "
+        f"against {compared.baseline:.3f}, a difference of {SIGNED(compared.difference)} ({limits})"
     )
     count, unit = sampled
-    if (needed := _rows_to_tell(first, count)) is not None:
+    if (needed := _rows_to_tell(compared, count)) is not None:
         text += (
             f"; about {needed:,} {unit} instead of {count:,} would show a difference of this size with a probability "
             f"of {POWER:.0%}"
         )
-    if not first.can_be_shown and diagnosis.cause is not Cause.SIMPLER_MODEL:
-        return Alarm(
-            NOT_BETTER, text, f"more {unit} to judge it by: {count:,} would not show that a perfect model is better"
-        )
-    overrides = " or ".join(diagnosis.overrides[:2])
-    return Alarm(NOT_BETTER, text, f"{overrides}, compared by validation scores" if overrides else "another model")
+    if kind == NOT_BETTER_AT_THRESHOLD:
+        remedy = OTHER_TARGET
+    elif not compared.can_be_shown and diagnosis.cause is not Cause.SIMPLER_MODEL:
+        remedy = f"more {unit} to judge it by: {count:,} would not show that a perfect model is better"
+    else:
+        overrides = " or ".join(diagnosis.overrides[:2])
+        remedy = f"{overrides}, compared by validation scores" if overrides else "another model"
+    return Alarm(kind, text, remedy)
 
 
 def _rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
@@ -106,10 +135,11 @@ def diagnose_run(
     metrics: SplitMetrics, decision: Decision, baseline: BaselineMetrics | None, training: Training
 ) -> Diagnosis:
     """Return the cause of the errors of a model. `metrics`: metrics of the split by which the model is judged."""
-    compared = next(iter([] if baseline is None else baseline.comparison), None)
+    comparisons = [] if baseline is None else baseline.comparison
+    compared = next(iter(comparisons), None)
     is_troubled = (
         any(alarm.kind in UNTRAINED for alarm in metrics.alarms)
-        or (compared is not None and not compared.is_better and not compared.is_too_easy)
+        or bool(_not_better(comparisons[:1], decision))
         or any(_is_unseparated(guarantee) for guarantee in decision.targets)
     )
     return diagnose(training, metrics, compared, is_troubled=is_troubled)
@@ -151,9 +181,13 @@ def _steps(
         yield from _tries(diagnosis, split)
     useless = {alarm.label for alarm in metrics.alarms if alarm.kind == USELESS_ALERTS}
     yield from (_raise_threshold(guarantee, training) for guarantee in decision.targets if guarantee.label in useless)
-    if baseline is not None and baseline.comparison and not baseline.comparison[0].is_better:
+    comparisons = [] if baseline is None else baseline.comparison
+    if baseline is not None and comparisons and not comparisons[0].is_better:
         sampled = Sampled.of(baseline.rows, metrics.groups)
-        yield from _steps_to_beat(baseline.comparison[0], sampled, metrics, split, diagnosis)
+        yield from _steps_to_beat(comparisons[0], sampled, metrics, split, diagnosis)
+    if NOT_BETTER_AT_THRESHOLD in kinds or unproven_labels(decision, metrics):
+        key = f"decision.{decision.rule}" if decision.targets else "threshold"
+        yield f"set {key} to {OTHER_TARGET}: this threshold is not shown to be of use."
     if metrics.alarms:
         yield (
             f"look at the rows of {training.rows_file} that are wrong with the highest probability: do the labels "

@@ -212,6 +212,24 @@ def threshold_labels(decision: Decision, positive: str | None) -> list[str]:
     return labels or ([] if positive is None or decision.rule == "argmax" else [positive])
 
 
+def unproven_labels(decision: Decision, metrics: SplitMetrics) -> list[str]:
+    """Return the labels with a threshold whose alerts are not shown to be right more often than random ones.
+
+    The lower limit of the precision must be above the fraction of rows with the label. A label of several classes has
+    no interval, so its precision itself is compared.
+    """
+    intervals = None if metrics.intervals is None else metrics.intervals.positive
+    unproven = []
+    for label in threshold_labels(decision, None if metrics.positive is None else metrics.positive.label):
+        low = metrics.precision_by_class[label]
+        if intervals is not None:
+            low = None if intervals.precision is None else intervals.precision[0]
+        share = metrics.support_by_class[label] / metrics.rows
+        if share and (low is None or low <= share):
+            unproven.append(label)
+    return unproven
+
+
 def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:
     """Return the metrics of always predicting the largest class of a split of `rows` rows."""
     support = metrics.support_by_class

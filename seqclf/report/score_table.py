@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from seqclf.documents.blocks import Alerts, Block, Section, Table, Text
-from seqclf.documents.formatting import NO_VALUE, number, score, shortened
+from seqclf.documents.formatting import NO_VALUE, number, probability_text, score, shortened
 from seqclf.documents.terminal import MAX_CLASSES, show_section
 from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import SIGNED, Interval, interval_text
@@ -26,6 +26,8 @@ BETWEEN_GROUPS = (
     "group, or nearly so."
 )
 COMPARISON_COLUMNS = {"": "text", **dict.fromkeys(("this model", "order-blind", "difference", "between"), "number")}
+TARGET_COLUMNS = ("threshold", "alerts per 1,000", "precision", "recall", "backed")
+MAX_TARGETS = 5  # rows of a table of targets that the terminal prints
 MAX_GROUPS = 5  # groups that the terminal prints
 MAX_LABEL_CHARACTERS = 20  # characters of a label in a metric name or a column heading
 
@@ -106,6 +108,38 @@ def group_blocks(result: RunResult) -> list[Block]:
     return [sentence, Table({headings[0]: "text", **score_columns(headings[1:])}, rows, caption=caption)]
 
 
+def target_blocks(result: RunResult, most: int | None = None) -> list[Block]:
+    """Return a table of targets for each guarantee, and a sentence about its confidence.
+
+    `most`: maximum number of rows around the configured target, None for all rows.
+    """
+    blocks, unit = list[Block](), {"group": ", one row of each group counted", "sequence": ", equal sequences once"}
+    for table in result.target_tables:
+        key, label = f"decision.{table.rule}", shortened(table.label, MAX_LABEL_CHARACTERS)
+        cells = [
+            [
+                f"{entry.target:g}{' (this run)' if entry.asked else ''}",
+                probability_text(entry.threshold),
+                number(entry.alerts_per_1000),
+                score(entry.precision),
+                score(entry.recall),
+                "yes" if entry.backed else "no",
+            ]
+            for entry in (table.rows if most is None else table.around_asked(most))
+        ]
+        caption = f"Other targets for {label}, on held-out rows"
+        strong = next(number for number, row in enumerate(cells) if row[0].endswith(")"))
+        blocks.append(Table({key: "text", **dict.fromkeys(TARGET_COLUMNS, "number")}, cells, strong, caption=caption))
+        again = "" if table.confidence_each == table.confidence else f" decision.confidence={table.confidence_each:.4f}"
+        note = (
+            f"The backed targets of all other rows hold together with {table.confidence:.0%} confidence"
+            f"{unit.get(table.unit or '', '')}, so pick any of them: {key}=TARGET{again}. The target of this run holds "
+            f"with {table.confidence:.0%} by itself, as it was set before these rows were seen."
+        )
+        blocks.append(Text(note, soft=True))
+    return blocks
+
+
 def between_note(metrics: SplitMetrics) -> str | None:
     """Return a note that explains the intervals in the score table, or None if the table has no intervals."""
     if metrics.intervals is None:
@@ -163,7 +197,7 @@ def comparison_rows(baseline: BaselineMetrics) -> list[list[str]]:
     """Return table rows that compare model and baseline: metric, both scores, their difference and its interval."""
     return [
         [
-            metric_title(entry.metric),
+            metric_title(entry.metric) + ("" if entry.label is None else f" of {shortened(entry.label, 20)}"),
             score(entry.model),
             score(entry.baseline),
             f"{entry.difference:+.4f}",
@@ -191,6 +225,7 @@ def show_verdict(result: RunResult) -> None:
     blocks = [
         Text(verdict.use, style="bold"),
         *sentences,
+        *target_blocks(result, MAX_TARGETS),
         *ladder_blocks(result),
         Text(verdict.caution, style="yellow") if verdict.caution is not None else None,
         Text(verdict.counts),

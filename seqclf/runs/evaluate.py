@@ -17,6 +17,7 @@ from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
+from seqclf.evaluation.alarms import NOT_BETTER_AT_THRESHOLD
 from seqclf.evaluation.calibration import fit_temperature, softmax
 from seqclf.evaluation.choose_decision import choose_decision, uses_holdout
 from seqclf.evaluation.decision import Decision
@@ -24,7 +25,7 @@ from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.diagnosis import Fit
 from seqclf.evaluation.ladder import SHUFFLED, Contender, most_probable
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarm, diagnose_run, next_step
+from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarms, diagnose_run, next_step
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import (
     Evaluation,
@@ -34,6 +35,7 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.target_table import TargetTable, target_tables
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.models.network import as_network
 from seqclf.report.page import write_report
@@ -116,6 +118,7 @@ def evaluate_and_export(
         baseline=compared.baseline,
         no_baseline=no_baseline,
         ladder=compared.ladder,
+        target_tables=_target_tables(dataset, evaluation.decision, held_out),
         data=dataset.report,
         leaks=dataset.leaks,
         holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
@@ -124,7 +127,7 @@ def evaluate_and_export(
         refit=refit,
         padding_error=padding_error,
     )
-    result = _with_baseline_alarm(result, training)
+    result = _with_baseline_alarms(result, training)
     step = next_step(result.metrics, result.split, result.decision, result.baseline, training)
     result = replace(result, next_step=step)
     write_output(run / "metrics.json", json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n")
@@ -212,6 +215,11 @@ def _choose(config: TrainConfig, dataset: Dataset, held_out: SplitOutputs) -> De
             group_codes(held_out.groups),
             "sequence" if held_out.group_names is None else "group",
         )
+
+
+def _target_tables(dataset: Dataset, decision: Decision, held_out: SplitOutputs) -> tuple[TargetTable, ...]:
+    group = group_codes(held_out.groups)
+    return tuple(target_tables(decision, held_out.logits, held_out.labels, dataset.classes, group))
 
 
 class _Before(NamedTuple):
@@ -319,14 +327,14 @@ def _field_facts(dataset: Dataset) -> _FieldFacts:
     return {"has_numbers": "number" in kinds, "signal_length": length if kinds == {"number"} else 0.0}
 
 
-def _with_baseline_alarm(result: RunResult, training: Training) -> RunResult:
-    """Return the result, with an alarm on the last split if the model does not beat the baseline."""
+def _with_baseline_alarms(result: RunResult, training: Training) -> RunResult:
+    """Return the result, with alarms on the last split if the model does not beat the baseline."""
     baseline, judged = result.baseline, result.metrics
     if baseline is None:
         return result
     diagnosis = diagnose_run(judged, result.decision, baseline, training)
-    alarm = baseline_alarm(baseline.comparison, Sampled.of(baseline.rows, judged.groups), diagnosis)
-    if alarm is None:
-        return result
-    judged = replace(judged, alarms=[*judged.alarms, alarm])
+    sampled = Sampled.of(baseline.rows, judged.groups)
+    alarms = baseline_alarms(baseline.comparison, result.decision, sampled, diagnosis)
+    at_threshold = [alarm for alarm in alarms if alarm.kind == NOT_BETTER_AT_THRESHOLD]
+    judged = replace(judged, alarms=[*at_threshold, *judged.alarms, *alarms[len(at_threshold) :]])
     return replace(result, splits={**result.splits, result.split: judged})

@@ -19,7 +19,7 @@ from seqclf.evaluation.ladder import (
     Rung,
     build_ladder,
 )
-from seqclf.evaluation.results import BaselineCandidate, BaselineMetrics, Evaluation, SplitMetrics
+from seqclf.evaluation.results import BaselineCandidate, BaselineMetrics, Evaluation, SplitMetrics, threshold_labels
 from seqclf.report.model_card import network_kind
 from seqclf.training.options import TrainConfig
 
@@ -56,6 +56,7 @@ def compare_with_simpler(
         dataset.positive,
         config.monitor,
         group_codes(None if outputs.groups is None else outputs.groups[positions]),
+        [] if dataset.positive else threshold_labels(evaluation.decision, None),
     )
     predictions = RowPredictions(evaluation.predicted, evaluation.probabilities)
     trained = Contender(network_kind(config.model), predictions, metrics)
