@@ -49,6 +49,7 @@ from seqclf.evaluation.design_effect import (
     ranking_effect,
 )
 from seqclf.evaluation.intervals import CONFIDENCE, MAX_LEVELS, MAX_NUMBERS, draw_count, score_levels
+from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.ranking import recall_of_highest
 from seqclf.system.json_result import JsonResult
 
@@ -97,6 +98,11 @@ class MetricComparison(JsonResult):
     alerts_per_positive: float | None = None
 
     @property
+    def title(self) -> str:
+        """Name of the metric in words, with the label."""
+        return metric_title(self.metric) + ("" if self.label is None else f" of {self.label}")
+
+    @property
     def is_better(self) -> bool:
         """True if the whole interval is above 0, so the model beats the baseline."""
         return self.low > 0
@@ -114,11 +120,8 @@ class MetricComparison(JsonResult):
 
     @property
     def is_too_easy(self) -> bool:
-        """True if both models are nearly perfect and these rows cannot show which model is better.
-
-        With an equal number of alerts, a model is nearly perfect if nearly all of its alerts are right. Recall alone
-        says nothing there, because with enough alerts every model finds all rows.
-        """
+        """True if both models are nearly perfect and these rows cannot show which model is better."""
+        # With enough alerts every model finds all rows, so nearly all alerts must be right.
         nearly = NEARLY_PERFECT * (self.alerts_per_positive or 1.0)
         return not self.is_worse and not self.can_be_shown and min(self.model, self.baseline) >= nearly
 

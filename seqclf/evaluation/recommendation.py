@@ -22,9 +22,7 @@ from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.diagnosis import REFIT, Cause, Diagnosis, Facts, diagnose
 from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import SIGNED, interval_text
-from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
-from seqclf.evaluation.thresholds import recall_holds
 
 POWER = 0.8  # probability that the recommended number of rows shows an existing difference
 # The half-width of a 95 % interval is 1.96 standard deviations. A difference of 1.96 + 0.84 standard deviations is
@@ -75,33 +73,22 @@ def baseline_alarms(
 ) -> list[Alarm]:
     """Return an alarm for each judged comparison in which the model is worse, or not shown to be better.
 
-    Alarms about a threshold come first. There is no alarm if both models are nearly perfect: the verdict then says that
-    these rows cannot tell the models apart. `sampled`: size of the sample on which the models were compared.
-    `diagnosis`: cause of the errors.
-    """
-    return [_baseline_alarm(entry, sampled, diagnosis) for entry in _not_better(comparisons, decision)]
-
-
-def _not_better(comparisons: Sequence[MetricComparison], decision: Decision) -> list[MetricComparison]:
-    """Return the judged comparisons in which the model is not shown to be better, without those that are too easy.
-
-    The first comparison is always judged. With a threshold, the recall at equal alerts is judged too and comes first,
-    because a better ranking does not help if the threshold gives worthless alerts.
+    The first comparison is judged. With a threshold, recall at equal alerts is judged too, and comes first, because a
+    better ranking does not help if the threshold gives worthless alerts. There is no alarm if both models are nearly
+    perfect: the verdict then says that these rows cannot tell the models apart. `sampled`: size of the sample on which
+    the models were compared. `diagnosis`: cause of the errors.
     """
     at_threshold = [entry for entry in comparisons if entry.metric == EQUAL_ALERTS and decision.rule != "argmax"]
-    judged = [*at_threshold, *comparisons[:1]]
-    return [entry for entry in judged if not entry.is_better and not entry.is_too_easy]
+    judged = (entry for entry in [*at_threshold, *comparisons[:1]] if not entry.is_better and not entry.is_too_easy)
+    return [_baseline_alarm(entry, sampled, diagnosis) for entry in judged]
 
 
 def _baseline_alarm(compared: MetricComparison, sampled: Sampled, diagnosis: Diagnosis) -> Alarm:
-    """Return the alarm about a model that is not shown to be better than the baseline in one metric."""
-    kind = NOT_BETTER_AT_THRESHOLD if compared.metric == EQUAL_ALERTS else NOT_BETTER
     verdict = "worse than" if compared.is_worse else "not shown to be better than"
     limits = interval_text((compared.low, compared.high), SIGNED)
-    of_label = "" if compared.label is None else f" of {compared.label}"
     text = (
-        f"{verdict} a model that ignores the order: {metric_title(compared.metric)}{of_label} {compared.model:.3f} "
-        f"against {compared.baseline:.3f}, a difference of {SIGNED(compared.difference)} ({limits})"
+        f"{verdict} a model that ignores the order: {compared.title} {compared.model:.3f} against "
+        f"{compared.baseline:.3f}, a difference of {SIGNED(compared.difference)} ({limits})"
     )
     count, unit = sampled
     if (needed := _rows_to_tell(compared, count)) is not None:
@@ -109,14 +96,14 @@ def _baseline_alarm(compared: MetricComparison, sampled: Sampled, diagnosis: Dia
             f"; about {needed:,} {unit} instead of {count:,} would show a difference of this size with a probability "
             f"of {POWER:.0%}"
         )
-    if kind == NOT_BETTER_AT_THRESHOLD:
-        remedy = OTHER_TARGET
-    elif not compared.can_be_shown and diagnosis.cause is not Cause.SIMPLER_MODEL:
-        remedy = f"more {unit} to judge it by: {count:,} would not show that a perfect model is better"
-    else:
-        overrides = " or ".join(diagnosis.overrides[:2])
-        remedy = f"{overrides}, compared by validation scores" if overrides else "another model"
-    return Alarm(kind, text, remedy)
+    if compared.metric == EQUAL_ALERTS:
+        return Alarm(NOT_BETTER_AT_THRESHOLD, text, OTHER_TARGET)
+    if not compared.can_be_shown and diagnosis.cause is not Cause.SIMPLER_MODEL:
+        return Alarm(
+            NOT_BETTER, text, f"more {unit} to judge it by: {count:,} would not show that a perfect model is better"
+        )
+    overrides = " or ".join(diagnosis.overrides[:2])
+    return Alarm(NOT_BETTER, text, f"{overrides}, compared by validation scores" if overrides else "another model")
 
 
 def _rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
@@ -135,11 +122,10 @@ def diagnose_run(
     metrics: SplitMetrics, decision: Decision, baseline: BaselineMetrics | None, training: Training
 ) -> Diagnosis:
     """Return the cause of the errors of a model. `metrics`: metrics of the split by which the model is judged."""
-    comparisons = [] if baseline is None else baseline.comparison
-    compared = next(iter(comparisons), None)
+    compared = next(iter([] if baseline is None else baseline.comparison), None)
     is_troubled = (
         any(alarm.kind in UNTRAINED for alarm in metrics.alarms)
-        or bool(_not_better(comparisons[:1], decision))
+        or (compared is not None and not compared.is_better and not compared.is_too_easy)
         or any(_is_unseparated(guarantee) for guarantee in decision.targets)
     )
     return diagnose(training, metrics, compared, is_troubled=is_troubled)
@@ -180,11 +166,19 @@ def _steps(
     if kinds & UNTRAINED or diagnosis.cause in (Cause.SHARED_GROUPS, Cause.LOST_CLASS):
         yield from _tries(diagnosis, split)
     useless = {alarm.label for alarm in metrics.alarms if alarm.kind == USELESS_ALERTS}
-    yield from (_raise_threshold(guarantee, training) for guarantee in decision.targets if guarantee.label in useless)
-    comparisons = [] if baseline is None else baseline.comparison
-    if baseline is not None and comparisons and not comparisons[0].is_better:
-        sampled = Sampled.of(baseline.rows, metrics.groups)
-        yield from _steps_to_beat(comparisons[0], sampled, metrics, split, diagnosis)
+    for guarantee in (guarantee for guarantee in decision.targets if guarantee.label in useless):
+        yield (
+            f"look at the rows of {guarantee.label} with the lowest probabilities in {training.rows_file} (split "
+            f"threshold): they set the threshold, among {guarantee.rows:,} rows. Correct wrong labels, get more such "
+            f"rows, or set decision.{guarantee.rule} to {OTHER_TARGET}."
+        )
+    if baseline is not None and baseline.comparison:
+        first, *others = baseline.comparison
+        # If only more rows can show the difference at the threshold, another target does not help.
+        at_threshold = (entry for entry in others if entry.metric == EQUAL_ALERTS and decision.rule != "argmax")
+        unclear = [entry for entry in at_threshold if _rows_to_tell(entry, baseline.rows)]
+        for entry in [*([] if first.is_better else [first]), *unclear]:
+            yield from _steps_to_beat(entry, Sampled.of(baseline.rows, metrics.groups), metrics, split, diagnosis)
     if NOT_BETTER_AT_THRESHOLD in kinds or unproven_labels(decision, metrics):
         key = f"decision.{decision.rule}" if decision.targets else "threshold"
         yield f"set {key} to {OTHER_TARGET}: this threshold is not shown to be of use."
@@ -261,31 +255,6 @@ def _because(diagnosis: Diagnosis) -> str:
 
 def _train_again(override: str, reason: str | None = None) -> str:
     return f"train again with {override}" + ("." if reason is None else f", {reason}.")
-
-
-def _raise_threshold(guarantee: Guarantee, training: Training) -> str:
-    """Return the recommended step if a target turns nearly all rows into alerts."""
-    lower = ""
-    if guarantee.rule == "min_recall" and (target := _target_of_one_less(guarantee)) is not None:
-        lower = f", or set decision.min_recall={target:g}, which leaves out the lowest of them"
-    return (
-        f"look at the rows of {guarantee.label} with the lowest probabilities in {training.rows_file} (split "
-        f"threshold): they set the threshold, among {guarantee.rows:,} rows. Correct wrong labels, get more such "
-        f"rows{lower}."
-    )
-
-
-def _target_of_one_less(guarantee: Guarantee) -> float | None:
-    """Return the highest recall target, in steps of 0.01, that allows one more missed row.
-
-    The result is None if the target would be below 0.5.
-    """
-    rows, confidence = guarantee.rows, guarantee.confidence
-    hits = next((k for k in range(1, rows + 1) if recall_holds(k, rows, guarantee.target, confidence)), rows)
-    percents = range(math.ceil(100 * guarantee.target) - 1, 49, -1)
-    holds = (percent for percent in percents if recall_holds(hits - 1, rows, percent / 100, confidence))
-    target = next(holds, None)
-    return None if target is None else target / 100
 
 
 def _is_unseparated(guarantee: Guarantee) -> bool:

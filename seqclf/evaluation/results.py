@@ -213,21 +213,16 @@ def threshold_labels(decision: Decision, positive: str | None) -> list[str]:
 
 
 def unproven_labels(decision: Decision, metrics: SplitMetrics) -> list[str]:
-    """Return the labels with a threshold whose alerts are not shown to be right more often than random ones.
+    """Return the labels with a threshold whose precision is not shown to be above the fraction of rows with the label.
 
-    The lower limit of the precision must be above the fraction of rows with the label. A label of several classes has
-    no interval, so its precision itself is compared.
+    A label of several classes has no interval, so its precision itself is compared.
     """
-    intervals = None if metrics.intervals is None else metrics.intervals.positive
-    unproven = []
-    for label in threshold_labels(decision, None if metrics.positive is None else metrics.positive.label):
-        low = metrics.precision_by_class[label]
-        if intervals is not None:
-            low = None if intervals.precision is None else intervals.precision[0]
-        share = metrics.support_by_class[label] / metrics.rows
-        if share and (low is None or low <= share):
-            unproven.append(label)
-    return unproven
+    lows, positive = metrics.precision_by_class, None if metrics.positive is None else metrics.positive.label
+    if positive is not None and metrics.intervals is not None and metrics.intervals.positive is not None:
+        interval = metrics.intervals.positive.precision
+        lows = {**lows, positive: None if interval is None else interval[0]}
+    support, labels = metrics.support_by_class, threshold_labels(decision, positive)
+    return [label for label in labels if 0 < support[label] >= (lows[label] or 0.0) * metrics.rows]
 
 
 def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:

@@ -19,7 +19,7 @@ from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
 from seqclf.evaluation.target_results import BROKEN
-from seqclf.evaluation.target_table import TargetTable
+from seqclf.evaluation.target_table import TargetRow
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -73,8 +73,8 @@ class RunResult:
     change of a logit of the trained network with padding, None for a network that ignores padding (see the function
     `padding_error`).
 
-    `target_tables`: for each guarantee, the held-out alerts of other targets (see `TargetTable`). `ladder`: models on
-    the same rows, from the lowest rung to the highest; empty if there is only one model.
+    `targets`: held-out alerts of the decision's targets and of others (see `target_rows`). `ladder`: models on the same
+    rows, from the lowest rung to the highest; empty if there is only one model.
     """
 
     splits: Mapping[str, SplitMetrics]
@@ -82,7 +82,7 @@ class RunResult:
     baseline: BaselineMetrics | None = None
     no_baseline: str | None = None
     ladder: tuple[Rung, ...] = ()
-    target_tables: tuple[TargetTable, ...] = ()
+    targets: tuple[TargetRow, ...] = ()
     next_step: str | None = None
     calibration: Calibration | None = None
     data: Mapping[str, SplitCounts] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class RunResult:
             "baseline": self.baseline,
             "no_baseline": self.no_baseline,
             "ladder": [rung.to_dict() for rung in self.ladder] or None,
-            "target_tables": [table.to_dict() for table in self.target_tables] or None,
+            "targets": [row.to_dict() for row in self.targets] or None,
             "not_yet": self.not_yet if self.splits else None,
             "next": self.next_step,
             "decision": self.decision,
@@ -186,7 +186,7 @@ class RunResult:
                 baseline=part("baseline", BaselineMetrics.from_dict),
                 no_baseline=state.get("no_baseline"),
                 ladder=tuple(Rung.from_dict(rung) for rung in state.get("ladder", ())),
-                target_tables=tuple(TargetTable.from_dict(table) for table in state.get("target_tables", ())),
+                targets=tuple(TargetRow.from_dict(row) for row in state.get("targets", ())),
                 next_step=state.get("next"),
                 calibration=part("calibration", Calibration.from_dict),
                 data={split: SplitCounts.from_dict(rows) for split, rows in counts.items()},

@@ -26,7 +26,12 @@ BETWEEN_GROUPS = (
     "group, or nearly so."
 )
 COMPARISON_COLUMNS = {"": "text", **dict.fromkeys(("this model", "order-blind", "difference", "between"), "number")}
-TARGET_COLUMNS = ("threshold", "alerts per 1,000", "precision", "recall", "backed")
+TARGET_COLUMNS = dict.fromkeys(("threshold", "alerts per 1,000", "precision", "recall", "backed"), "number")
+ALONE = "{0.target:g} was set before these rows were seen, and holds with {0.confidence:.0%} confidence by itself. "
+PICKED = (
+    "All other backed targets hold together with {:.0%} confidence, so pick any of them: train with that target and "
+    "decision.confidence={:.4f}."
+)
 MAX_TARGETS = 5  # rows of a table of targets that the terminal prints
 MAX_GROUPS = 5  # groups that the terminal prints
 MAX_LABEL_CHARACTERS = 20  # characters of a label in a metric name or a column heading
@@ -109,34 +114,30 @@ def group_blocks(result: RunResult) -> list[Block]:
 
 
 def target_blocks(result: RunResult, most: int | None = None) -> list[Block]:
-    """Return a table of targets for each guarantee, and a sentence about its confidence.
+    """Return the table of targets of each guarantee, and a sentence about its confidence.
 
-    `most`: maximum number of rows around the configured target, None for all rows.
+    `most`: maximum number of rows, around the configured target; None for all rows.
     """
-    blocks, unit = list[Block](), {"group": ", one row of each group counted", "sequence": ", equal sequences once"}
-    for table in result.target_tables:
-        key, label = f"decision.{table.rule}", shortened(table.label, MAX_LABEL_CHARACTERS)
+    blocks: list[Block] = []
+    for asked in result.decision.targets:
+        if not (rows := [row for row in result.targets if row.label == asked.label]):
+            continue
+        place = next(number for number, row in enumerate(rows) if row.asked)
+        start = 0 if most is None else max(0, min(place - most // 2, len(rows) - most))
         cells = [
-            [
-                f"{entry.target:g}{' (this run)' if entry.asked else ''}",
-                probability_text(entry.threshold),
-                number(entry.alerts_per_1000),
-                score(entry.precision),
-                score(entry.recall),
-                "yes" if entry.backed else "no",
-            ]
-            for entry in (table.rows if most is None else table.around_asked(most))
+            (
+                *(f"{row.target:g}", probability_text(row.threshold), number(row.alerts_per_1000)),
+                *(score(row.precision), score(row.recall), "yes" if row.backed else "no"),
+            )
+            for row in rows[start : None if most is None else start + most]
         ]
-        caption = f"Other targets for {label}, on held-out rows"
-        strong = next(number for number, row in enumerate(cells) if row[0].endswith(")"))
-        blocks.append(Table({key: "text", **dict.fromkeys(TARGET_COLUMNS, "number")}, cells, strong, caption=caption))
-        again = "" if table.confidence_each == table.confidence else f" decision.confidence={table.confidence_each:.4f}"
-        note = (
-            f"The backed targets of all other rows hold together with {table.confidence:.0%} confidence"
-            f"{unit.get(table.unit or '', '')}, so pick any of them: {key}=TARGET{again}. The target of this run holds "
-            f"with {table.confidence:.0%} by itself, as it was set before these rows were seen."
+        caption = f"Targets for {shortened(asked.label, MAX_LABEL_CHARACTERS)} on held-out rows; this run's in bold"
+        blocks.append(
+            Table({f"decision.{asked.rule}": "text", **TARGET_COLUMNS}, cells, place - start, caption=caption)
         )
-        blocks.append(Text(note, soft=True))
+        joint = {row.confidence for row in rows if row.backed and not row.asked}
+        others = PICKED.format(asked.confidence, *joint) if joint else "No other target is backed."
+        blocks.append(Text((ALONE.format(asked) if asked.backed else "") + others, soft=True))
     return blocks
 
 
@@ -197,7 +198,7 @@ def comparison_rows(baseline: BaselineMetrics) -> list[list[str]]:
     """Return table rows that compare model and baseline: metric, both scores, their difference and its interval."""
     return [
         [
-            metric_title(entry.metric) + ("" if entry.label is None else f" of {shortened(entry.label, 20)}"),
+            entry.title,
             score(entry.model),
             score(entry.baseline),
             f"{entry.difference:+.4f}",

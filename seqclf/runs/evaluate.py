@@ -35,7 +35,7 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.target_table import TargetTable, target_tables
+from seqclf.evaluation.target_table import target_rows
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.models.network import as_network
 from seqclf.report.page import write_report
@@ -118,7 +118,7 @@ def evaluate_and_export(
         baseline=compared.baseline,
         no_baseline=no_baseline,
         ladder=compared.ladder,
-        target_tables=_target_tables(dataset, evaluation.decision, held_out),
+        targets=tuple(target_rows(evaluation.decision, held_out, dataset.classes)),
         data=dataset.report,
         leaks=dataset.leaks,
         holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
@@ -215,11 +215,6 @@ def _choose(config: TrainConfig, dataset: Dataset, held_out: SplitOutputs) -> De
             group_codes(held_out.groups),
             "sequence" if held_out.group_names is None else "group",
         )
-
-
-def _target_tables(dataset: Dataset, decision: Decision, held_out: SplitOutputs) -> tuple[TargetTable, ...]:
-    group = group_codes(held_out.groups)
-    return tuple(target_tables(decision, held_out.logits, held_out.labels, dataset.classes, group))
 
 
 class _Before(NamedTuple):
@@ -335,6 +330,7 @@ def _with_baseline_alarms(result: RunResult, training: Training) -> RunResult:
     diagnosis = diagnose_run(judged, result.decision, baseline, training)
     sampled = Sampled.of(baseline.rows, judged.groups)
     alarms = baseline_alarms(baseline.comparison, result.decision, sampled, diagnosis)
-    at_threshold = [alarm for alarm in alarms if alarm.kind == NOT_BETTER_AT_THRESHOLD]
-    judged = replace(judged, alarms=[*at_threshold, *judged.alarms, *alarms[len(at_threshold) :]])
+    # The threshold is what people run, so its alarms come first.
+    alarms = sorted([*judged.alarms, *alarms], key=lambda alarm: alarm.kind != NOT_BETTER_AT_THRESHOLD)
+    judged = replace(judged, alarms=alarms)
     return replace(result, splits={**result.splits, result.split: judged})

@@ -16,7 +16,7 @@ from seqclf.evaluation.recommendation import (
     Sampled,
     Training,
     _rows_to_tell,
-    baseline_alarm,
+    baseline_alarms,
     next_step,
 )
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
@@ -67,6 +67,11 @@ def step(metrics=None, decision=Decision(), baseline=BETTER, **training):  # noq
     return next_step(metrics, "test", decision, baseline, Training(**{"settings": SETTINGS, **training}))
 
 
+def the_alarm(baseline, diagnosis):
+    (alarm,) = baseline_alarms(baseline.comparison, Decision(), Sampled(200), diagnosis)
+    return alarm
+
+
 def test_a_good_model_is_to_be_used():
     assert step(bundle="runs/a/bundle").startswith("use it with seqclf predict bundle=runs/a/bundle input=")
     assert "bundle=BUNDLE" in step(bundle="runs/it's a run/bundle"), "a path that needs quotes"
@@ -108,7 +113,7 @@ def test_a_difference_that_more_rows_would_show_asks_for_these_rows():
         "probability of 80%."
     )
     assert step(baseline=compared(0.05, 0.1)) == expected
-    alarm = baseline_alarm(compared(0.05, 0.1).comparison, Sampled(200), TRAIN_AGAIN)
+    alarm = the_alarm(compared(0.05, 0.1), TRAIN_AGAIN)
     assert alarm.kind == "not_better_than_baseline" and alarm.text.startswith("not shown to be better than a model")
     assert alarm.text.endswith(
         "; about 1,700 rows instead of 200 would show a difference of this size with a probability of 80%"
@@ -167,7 +172,7 @@ def test_a_model_that_the_baseline_beats_is_never_judged_on_more_rows(baseline_s
     assert advice.startswith("train again with ") and "because of a simpler model that is better" in advice
     tried = step(baseline=baseline, settings={"optimizer": {"lr": 1e-3}})
     assert tried.startswith("use the simpler model") and "judge" not in tried
-    alarm = baseline_alarm(baseline.comparison, Sampled(200), Diagnosis(Cause.SIMPLER_MODEL, "", ("refit=true",)))
+    alarm = the_alarm(baseline, Diagnosis(Cause.SIMPLER_MODEL, "", ("refit=true",)))
     assert alarm.remedy == "refit=true, compared by validation scores"
 
 
@@ -175,14 +180,14 @@ def test_two_nearly_perfect_models_raise_no_alarm_and_ask_for_no_training():
     """No training can raise a perfect score, and choosing by test rows would spoil them."""
     for model in (1.0, 0.99, 0.97):
         perfect = compared(model - 1.0, 0.04, baseline_score=1.0)
-        assert baseline_alarm(perfect.comparison, Sampled(200), TRAIN_AGAIN) is None
+        assert baseline_alarms(perfect.comparison, Decision(), Sampled(200), TRAIN_AGAIN) == []
         assert step(baseline=perfect) == (
             "use the simpler model if it is enough, or judge both on more or harder rows than these 200 of test."
         )
     better = compared(0.01, 0.02, baseline_score=0.985)
     assert step(baseline=better).startswith("judge it on about 1,700 rows of test instead of 200")
     worse = compared(-0.03, 0.01, baseline_score=1.0)
-    assert baseline_alarm(worse.comparison, Sampled(200), TRAIN_AGAIN).text.startswith("worse than")
+    assert the_alarm(worse, TRAIN_AGAIN).text.startswith("worse than")
 
 
 def test_a_perfect_model_on_few_rows_is_judged_on_more_instead_of_trained_again():
@@ -190,7 +195,7 @@ def test_a_perfect_model_on_few_rows_is_judged_on_more_instead_of_trained_again(
     assert step(baseline=few) == (
         "judge it on more than 200 rows of test: these would not show that a perfect model is better."
     )
-    alarm = baseline_alarm(few.comparison, Sampled(200), TRAIN_AGAIN)
+    alarm = the_alarm(few, TRAIN_AGAIN)
     assert alarm.remedy == "more rows to judge it by: 200 would not show that a perfect model is better"
 
 
@@ -200,11 +205,11 @@ def test_rows_that_chose_the_epoch_are_not_asked_for_more_of_them():
 
 
 def test_a_worse_model_and_one_that_is_not_shown_to_be_better_are_worded_differently():
-    worse, unclear = (baseline_alarm(compared(d, 0.05).comparison, Sampled(200), TRAIN_AGAIN) for d in (-0.2, -0.01))
+    worse, unclear = (the_alarm(compared(d, 0.05), TRAIN_AGAIN) for d in (-0.2, -0.01))
     assert worse.text.startswith("worse than a model that ignores the order: average precision 0.300 against 0.500")
     assert unclear.text.startswith("not shown to be better than")
-    assert baseline_alarm(BETTER.comparison, Sampled(200), TRAIN_AGAIN) is None
-    assert baseline_alarm([], Sampled(200), TRAIN_AGAIN) is None, "nothing to compare"
+    assert baseline_alarms(BETTER.comparison, Decision(), Sampled(200), TRAIN_AGAIN) == []
+    assert baseline_alarms([], Decision(), Sampled(200), TRAIN_AGAIN) == [], "nothing to compare"
 
 
 def test_a_promise_without_enough_rows_asks_for_validation_rows():
