@@ -78,9 +78,14 @@ def baseline_alarms(
     perfect: the verdict then says that these rows cannot tell the models apart. `sampled`: size of the sample on which
     the models were compared. `diagnosis`: cause of the errors.
     """
-    at_threshold = [entry for entry in comparisons if entry.metric == EQUAL_ALERTS and decision.rule != "argmax"]
-    judged = (entry for entry in [*at_threshold, *comparisons[:1]] if not entry.is_better and not entry.is_too_easy)
-    return [_baseline_alarm(entry, sampled, diagnosis) for entry in judged]
+    judged = (entry for entry in comparisons[:1] if not entry.is_better and not entry.is_too_easy)
+    return [_baseline_alarm(entry, sampled, diagnosis) for entry in [*_at_threshold(comparisons, decision), *judged]]
+
+
+def _at_threshold(comparisons: Sequence[MetricComparison], decision: Decision) -> list[MetricComparison]:
+    """Return the comparisons at a threshold in which the model is not shown to be better."""
+    compared = [] if decision.rule == "argmax" else [entry for entry in comparisons if entry.metric == EQUAL_ALERTS]
+    return [entry for entry in compared if not entry.is_better and not entry.is_too_easy]
 
 
 def _baseline_alarm(compared: MetricComparison, sampled: Sampled, diagnosis: Diagnosis) -> Alarm:
@@ -173,11 +178,9 @@ def _steps(
             f"rows, or set decision.{guarantee.rule} to {OTHER_TARGET}."
         )
     if baseline is not None and baseline.comparison:
-        first, *others = baseline.comparison
-        # If only more rows can show the difference at the threshold, another target does not help.
-        at_threshold = (entry for entry in others if entry.metric == EQUAL_ALERTS and decision.rule != "argmax")
-        unclear = [entry for entry in at_threshold if _rows_to_tell(entry, baseline.rows)]
-        for entry in [*([] if first.is_better else [first]), *unclear]:
+        # If more rows can show the difference at the threshold, the threshold may be right.
+        unclear = [entry for entry in _at_threshold(baseline.comparison, decision) if _rows_to_tell(entry, 1)]
+        for entry in [*([] if baseline.comparison[0].is_better else baseline.comparison[:1]), *unclear]:
             yield from _steps_to_beat(entry, Sampled.of(baseline.rows, metrics.groups), metrics, split, diagnosis)
     if NOT_BETTER_AT_THRESHOLD in kinds or unproven_labels(decision, metrics):
         key = f"decision.{decision.rule}" if decision.targets else "threshold"
