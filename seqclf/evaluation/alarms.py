@@ -34,7 +34,7 @@ MAX_NAMED = 5
 LEARN_MORE = "more epochs (trainer.max_epochs), another learning rate (optimizer.lr) or another model"
 CHANCE = "no_better_than_chance"
 NOT_BETTER = "not_better_than_baseline"
-NOT_BETTER_AT_THRESHOLD = "not_better_at_threshold"
+WEAK_THRESHOLD = "not_better_at_threshold"
 USELESS_ALERTS = "useless_alerts"
 NO_POSITIVE = "no_positive_rows"
 # Fraction of the largest possible gain in precision over random alerts; a smaller gain counts as little.

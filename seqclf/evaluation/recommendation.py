@@ -12,8 +12,8 @@ from seqclf.evaluation.alarms import (
     CHANCE,
     NO_POSITIVE,
     NOT_BETTER,
-    NOT_BETTER_AT_THRESHOLD,
     USELESS_ALERTS,
+    WEAK_THRESHOLD,
     Alarm,
     is_unbalanced,
 )
@@ -102,7 +102,7 @@ def _baseline_alarm(compared: MetricComparison, sampled: Sampled, diagnosis: Dia
             f"of {POWER:.0%}"
         )
     if compared.metric == EQUAL_ALERTS:
-        return Alarm(NOT_BETTER_AT_THRESHOLD, text, OTHER_TARGET)
+        return Alarm(WEAK_THRESHOLD, text, OTHER_TARGET)
     if not compared.can_be_shown and diagnosis.cause is not Cause.SIMPLER_MODEL:
         return Alarm(
             NOT_BETTER, text, f"more {unit} to judge it by: {count:,} would not show that a perfect model is better"
@@ -182,7 +182,7 @@ def _steps(
         unclear = [entry for entry in _at_threshold(baseline.comparison, decision) if _rows_to_tell(entry, 1)]
         for entry in [*([] if baseline.comparison[0].is_better else baseline.comparison[:1]), *unclear]:
             yield from _steps_to_beat(entry, Sampled.of(baseline.rows, metrics.groups), metrics, split, diagnosis)
-    if NOT_BETTER_AT_THRESHOLD in kinds or unproven_labels(decision, metrics):
+    if WEAK_THRESHOLD in kinds or unproven_labels(decision, metrics):
         key = f"decision.{decision.rule}" if decision.targets else "threshold"
         yield f"set {key} to {OTHER_TARGET}: this threshold is not shown to be of use."
     if metrics.alarms:

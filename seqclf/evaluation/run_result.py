@@ -10,7 +10,7 @@ from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
-from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, NOT_BETTER_AT_THRESHOLD, USELESS_ALERTS
+from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.ladder import Rung
@@ -30,7 +30,7 @@ REASONS = {  # dict kind of alarm → reason against using the model
     "hidden_recall": "its accuracy hides a low recall",
     USELESS_ALERTS: "its alerts are hardly better than random ones",
     "below_majority": "always saying the largest class is right as often",
-    NOT_BETTER_AT_THRESHOLD: "with as many alerts, it is not shown to find more than a model that ignores the order",
+    WEAK_THRESHOLD: "with as many alerts, it is not shown to find more than a model that ignores the order",
     NOT_BETTER: "it is not shown to beat a model that ignores the order",
 }
 RANDOM_ALERTS = "its alerts are not shown to be right more often than random ones"

@@ -1,10 +1,9 @@
 """Table of targets: the thresholds that other targets than the configured one have on the held-out rows.
 
 Whoever picks a target from the table picks on the held-out rows, so all its targets must hold together. The rules
-min_recall and max_alerts divide the risk, 1 - confidence, evenly among the targets (Bonferroni). The rule min_precision
-already divides the risk among its candidate thresholds, and a candidate that fails a target fails each higher one, so
-more targets cost nothing. The configured target was set before the rows were seen: it keeps its threshold and its
-confidence, and is not among the targets that hold together. `tests/evaluation/test_target_table.py` simulates both.
+min_recall and max_alerts divide the risk evenly among the targets (Bonferroni). The rule min_precision already divides
+it among its candidate thresholds, and a candidate that fails a target fails each higher one, so more targets cost
+nothing. The configured target was set before the rows were seen: it holds by itself, not together with the others.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ def target_rows(decision: Decision, held_out: SplitOutputs, classes: list[str]) 
         counted = counted_rows(asked.rule, is_label, group_codes(held_out.groups))
         divisor = 1 if asked.rule == "min_precision" else max(1, len(targets))
         confidence = 1 - (1 - asked.confidence) / divisor
-        each = 1 - (1 - confidence) / len(decision.targets)
-        shipped = float(-offsets[index])
+        each, shipped = 1 - (1 - confidence) / len(decision.targets), float(-offsets[index])
         found: dict[float, tuple[float, float, bool, bool]] = {}
         for target in targets:
             threshold = THRESHOLDS[asked.rule](scores[counted], is_label[counted], target, each)

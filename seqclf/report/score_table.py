@@ -126,15 +126,15 @@ def target_blocks(result: RunResult, most: int | None = None) -> list[Block]:
         start = 0 if most is None else max(0, min(place - most // 2, len(rows) - most))
         cells = [
             (
-                *(f"{row.target:g}", probability_text(row.threshold), number(row.alerts_per_1000)),
-                *(score(row.precision), score(row.recall), "yes" if row.backed else "no"),
+                f"{row.target:g}{' (this run)' if row.asked else ''}",
+                *(probability_text(row.threshold), number(row.alerts_per_1000), score(row.precision)),
+                *(score(row.recall), "yes" if row.backed else "no"),
             )
             for row in rows[start : None if most is None else start + most]
         ]
-        caption = f"Targets for {shortened(asked.label, MAX_LABEL_CHARACTERS)} on held-out rows; this run's in bold"
-        blocks.append(
-            Table({f"decision.{asked.rule}": "text", **TARGET_COLUMNS}, cells, place - start, caption=caption)
-        )
+        columns = {f"decision.{asked.rule}": "text", **TARGET_COLUMNS}
+        caption = f"Targets for {shortened(asked.label, MAX_LABEL_CHARACTERS)} on held-out rows"
+        blocks.append(Table(columns, cells, place - start, caption=caption))
         joint = {row.confidence for row in rows if row.backed and not row.asked}
         others = PICKED.format(asked.confidence, *joint) if joint else "No other target is backed."
         blocks.append(Text((ALONE.format(asked) if asked.backed else "") + others, soft=True))

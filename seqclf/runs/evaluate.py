@@ -17,7 +17,7 @@ from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
-from seqclf.evaluation.alarms import NOT_BETTER_AT_THRESHOLD
+from seqclf.evaluation.alarms import WEAK_THRESHOLD
 from seqclf.evaluation.calibration import fit_temperature, softmax
 from seqclf.evaluation.choose_decision import choose_decision, uses_holdout
 from seqclf.evaluation.decision import Decision
@@ -331,6 +331,6 @@ def _with_baseline_alarms(result: RunResult, training: Training) -> RunResult:
     sampled = Sampled.of(baseline.rows, judged.groups)
     alarms = baseline_alarms(baseline.comparison, result.decision, sampled, diagnosis)
     # The threshold is what people run, so its alarms come first.
-    alarms = sorted([*judged.alarms, *alarms], key=lambda alarm: alarm.kind != NOT_BETTER_AT_THRESHOLD)
+    alarms = sorted([*judged.alarms, *alarms], key=lambda alarm: alarm.kind != WEAK_THRESHOLD)
     judged = replace(judged, alarms=alarms)
     return replace(result, splits={**result.splits, result.split: judged})

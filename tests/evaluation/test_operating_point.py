@@ -8,7 +8,7 @@ import pytest
 from support.grouped_rows import equal_alert_errors
 
 from seqclf.evaluation import intervals
-from seqclf.evaluation.alarms import NOT_BETTER_AT_THRESHOLD
+from seqclf.evaluation.alarms import WEAK_THRESHOLD
 from seqclf.evaluation.comparison import EQUAL_ALERTS, RowPredictions, compare_models
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.diagnosis import Cause, Diagnosis
@@ -59,10 +59,7 @@ def test_a_better_ranking_with_a_worthless_threshold_is_not_to_be_used():
     positive = result.metrics.positive
     assert ranking.is_better and positive.precision < 0.25, (positive, recall)
     assert not recall.is_better and positive.alerts > 80
-    assert (
-        result.metrics.alarms[0].kind == NOT_BETTER_AT_THRESHOLD
-        and result.not_yet[0] == REASONS[NOT_BETTER_AT_THRESHOLD]
-    )
+    assert result.metrics.alarms[0].kind == WEAK_THRESHOLD and result.not_yet[0] == REASONS[WEAK_THRESHOLD]
     assert "decision.min_recall" in step and not step.startswith("use it")
 
 
@@ -113,7 +110,7 @@ def test_each_label_of_several_classes_is_compared_at_its_threshold():
     assert judged_at == [], "argmax is judged by its ranking alone"
     decision = Decision(rule="min_recall", offsets=(0.0, 0.0, 0.0))
     (alarm,) = baseline_alarms([entries[0], replace(at_threshold["a"], low=-0.1)], decision, Sampled(600), CAUSE)
-    assert alarm.kind == NOT_BETTER_AT_THRESHOLD
+    assert alarm.kind == WEAK_THRESHOLD
 
 
 @pytest.mark.parametrize(
