@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -135,7 +136,8 @@ def target_blocks(result: RunResult, most: int | None = None) -> list[Block]:
         columns = {f"decision.{asked.rule}": "text", **TARGET_COLUMNS}
         caption = f"Targets for {shortened(asked.label, MAX_LABEL_CHARACTERS)} on held-out rows"
         blocks.append(Table(columns, cells, place - start, caption=caption))
-        joint = {row.confidence for row in rows if row.backed and not row.asked}
+        # Rounded up, because a lower confidence would give another threshold.
+        joint = {math.ceil(1e4 * row.confidence - 1e-6) / 1e4 for row in rows if row.backed and not row.asked}
         others = PICKED.format(asked.confidence, *joint) if joint else "No other target is backed."
         blocks.append(Text((ALONE.format(asked) if asked.backed else "") + others, soft=True))
     return blocks
