@@ -1,6 +1,7 @@
 """The table of targets: all backed targets hold together on new data, and the configured one by itself."""
 
 import functools
+import json
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from seqclf.config.options import parse_options
 from seqclf.evaluation import thresholds
 from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.evaluation.results import SplitOutputs
+from seqclf.evaluation.results import SplitOutputs, evaluate_split
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.target_table import TARGETS, target_rows
+from seqclf.report.score_table import target_blocks
 
 CLASSES = ["no", "yes"]
 KEYS = dict.fromkeys(("min_recall", "min_precision", "max_alerts", "cost"))
@@ -138,3 +141,18 @@ def test_costs_have_no_table_and_rows_that_chose_the_model_back_nothing():
     assert rows_of(logits, labels, cost=20)[0] == rows_of(logits, labels)[0] == []
     rows, _ = rows_of(logits, labels, min_recall=0.6, provisional=True)
     assert rows and not any(row.backed for row in rows)
+
+
+def test_the_terminal_shows_five_rows_around_the_configured_target_and_the_report_all():
+    labels, scores = draw(np.random.default_rng(0), 2000, 0.2)
+    logits = np.stack([-scores, scores], axis=1)
+    for target in (0.3, 0.7, 0.95):
+        rows, decision = rows_of(logits, labels, min_recall=target)
+        outputs = SplitOutputs(logits, labels, labels + 1, labels < 0)
+        metrics = evaluate_split(outputs, CLASSES, "yes", decision, with_intervals=False)
+        result = RunResult(splits={"test": metrics}, decision=decision, targets=tuple(rows))
+        assert RunResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+        shown, whole = target_blocks(result, 5)[0], target_blocks(result)[0]
+        assert len(shown.rows) == 5 and len(whole.rows) == len(rows) > 8
+        assert shown.rows[shown.strong] == whole.rows[whole.strong] and shown.rows[0] in whole.rows
+        assert shown.rows[shown.strong][0] == f"{target:g} (this run)"
