@@ -34,6 +34,7 @@ MAX_NAMED = 5
 LEARN_MORE = "more epochs (trainer.max_epochs), another learning rate (optimizer.lr) or another model"
 CHANCE = "no_better_than_chance"
 NOT_BETTER = "not_better_than_baseline"
+WEAK_THRESHOLD = "not_better_at_threshold"
 USELESS_ALERTS = "useless_alerts"
 NO_POSITIVE = "no_positive_rows"
 # Fraction of the largest possible gain in precision over random alerts; a smaller gain counts as little.
@@ -49,7 +50,8 @@ class Alarm(JsonResult):
     """An alarm about the metrics of a split.
 
     `kind`: one of no_positive_rows, never_predicted, no_better_than_chance, hidden_recall, useless_alerts,
-    below_majority and not_better_than_baseline (see `recommendation.baseline_alarm`). `remedy`: settings to try.
+    below_majority, not_better_than_baseline and not_better_at_threshold (see `recommendation.baseline_alarms`).
+    `remedy`: settings to try.
     `label`: the label whose alerts are useless, None for other kinds of alarm.
     """
 

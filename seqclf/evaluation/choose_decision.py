@@ -56,8 +56,8 @@ def choose_decision(
         decision = replace(argmax, rule=rule, offsets=offsets, targets=guarantees)
     else:
         index, target = classes.index(positive), targets[positive]
-        rows = _counted(rule, labels == index, group)
-        threshold = THRESHOLDS[rule](_margin(scaled, index)[rows], labels[rows] == index, target, confidence)
+        rows = counted_rows(rule, labels == index, group)
+        threshold = THRESHOLDS[rule](margin_of(scaled, index)[rows], labels[rows] == index, target, confidence)
         guarantee = _guarantee(rule, positive, target, confidence, threshold)
         decision = argmax.with_margin(rule, classes, threshold.value, positive)
         decision = replace(decision, targets=(guarantee,))
@@ -69,7 +69,7 @@ def choose_decision(
     return replace(decision, targets=tuple(replace(target, **marks) for target in decision.targets))
 
 
-def _counted(rule: str, is_label: np.ndarray, group: np.ndarray | None) -> np.ndarray:
+def counted_rows(rule: str, is_label: np.ndarray, group: np.ndarray | None) -> np.ndarray:
     """Return a mask (N,) of the rows that are counted when a threshold is set.
 
     `is_label`: (N,) bool, True for rows with the label. `group`: (N,) code of each row's group, None if the rows are
@@ -157,13 +157,13 @@ def _choose_offsets(
     changes.
     """
     offsets = np.zeros(len(classes))
-    counted = {label: _counted(rule, labels == classes.index(label), group) for label in targets}
+    counted = {label: counted_rows(rule, labels == classes.index(label), group) for label in targets}
     thresholds: dict[str, Threshold] = {}
     for _ in range(ROUNDS):
         before = offsets.copy()
         for label, target in targets.items():
             index = classes.index(label)
-            scores = _margin(scaled + offsets, index) - offsets[index]
+            scores = margin_of(scaled + offsets, index) - offsets[index]
             rows = counted[label]
             thresholds[label] = THRESHOLDS[rule](scores[rows], labels[rows] == index, target, confidence)
             offsets[index] = -thresholds[label].value
@@ -184,6 +184,6 @@ def _choose_offsets(
     return tuple(offsets.tolist()), tuple(guarantees)
 
 
-def _margin(scaled: np.ndarray, index: int) -> np.ndarray:
+def margin_of(scaled: np.ndarray, index: int) -> np.ndarray:
     """Return the margin (N,): the logit of class `index` minus the largest logit of the other classes."""
     return scaled[:, index] - np.delete(scaled, index, axis=1).max(axis=1)

@@ -31,8 +31,9 @@ row. `tests/evaluation/test_comparison.py` simulates the coverage of every metho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -48,9 +49,11 @@ from seqclf.evaluation.design_effect import (
     ranking_effect,
 )
 from seqclf.evaluation.intervals import CONFIDENCE, MAX_LEVELS, MAX_NUMBERS, draw_count, score_levels
+from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.ranking import recall_of_highest
 from seqclf.system.json_result import JsonResult
 
+EQUAL_ALERTS = "recall_at_equal_alerts"  # name of the metric that judges a threshold
 TAIL = (1 - CONFIDENCE) / 2
 # Weights in one ranking, summed by level: (R, L) weights of the positive rows, and (R, L) weights of the negative rows.
 Weights = tuple[np.ndarray, np.ndarray]
@@ -77,10 +80,12 @@ class MetricComparison(JsonResult):
     """A metric of the model and of the baseline on the same rows, and the 95 % interval of their difference.
 
     `metric`: one of `average_precision`, `recall_at_equal_alerts`, `accuracy` and `recall` (the macro mean).
-    `too_few_groups`: True if the rows come from too few groups; the interval is then -1 to 1.
+    `too_few_groups`: True if the rows come from too few groups; the interval is then -1 to 1. `label`: label of the
+    alerts, None for the positive label and for other metrics. `alerts_per_positive`: number of alerts divided by the
+    number of rows with the label, None for other metrics.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"too_few_groups"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"too_few_groups", "label", "alerts_per_positive"})
 
     metric: str
     model: float
@@ -89,6 +94,13 @@ class MetricComparison(JsonResult):
     low: float
     high: float
     too_few_groups: bool | None = None
+    label: str | None = None
+    alerts_per_positive: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Name of the metric in words, with the label."""
+        return metric_title(self.metric) + ("" if self.label is None else f" of {self.label}")
 
     @property
     def is_better(self) -> bool:
@@ -103,12 +115,15 @@ class MetricComparison(JsonResult):
     @property
     def can_be_shown(self) -> bool:
         """True if these rows are enough to show that a perfect model is better than the baseline."""
-        return self.is_better or self.baseline + (self.difference - self.low) < 1
+        most = min(1.0, self.alerts_per_positive or 1.0)  # recall of a perfect model with as many alerts
+        return self.is_better or self.baseline + (self.difference - self.low) < most
 
     @property
     def is_too_easy(self) -> bool:
         """True if both models are nearly perfect and these rows cannot show which model is better."""
-        return not self.is_worse and not self.can_be_shown and min(self.model, self.baseline) >= NEARLY_PERFECT
+        # With enough alerts every model finds all rows, so nearly all alerts must be right.
+        nearly = NEARLY_PERFECT * (self.alerts_per_positive or 1.0)
+        return not self.is_worse and not self.can_be_shown and min(self.model, self.baseline) >= nearly
 
 
 def deciding_metric(monitor: str | None) -> str:
@@ -127,12 +142,14 @@ def compare_models(
     monitor: str | None = None,
     group: np.ndarray | None = None,
     seed: int = 0,
+    targets: Mapping[str, int] = MappingProxyType({}),
 ) -> list[MetricComparison]:
     """Compare two models on the same rows. The first comparison in the returned list decides which model is better.
 
     `labels`: (N,) class numbers. `positive`: number of the positive class, None without a positive class. `monitor`:
     validation metric that selected the best epoch. `group`: (N,) code of each row's group, None if the rows are
-    independent.
+    independent. `targets`: dict label → class number, for labels other than the positive label whose alerts are
+    compared.
 
     Average precision comes first, because it does not depend on a threshold. If `monitor` is accuracy, accuracy comes
     first. For recall at equal alerts, the baseline gets as many alerts as the model.
@@ -145,6 +162,8 @@ def compare_models(
     """
     pair = _Pair(labels.astype(np.int64), model, baseline, group, np.random.default_rng(seed))
     comparisons = [*pair.macro_scores()] if positive is None else [*pair.rankings(positive)]
+    for label, code in targets.items():
+        comparisons += [replace(entry, label=label) for entry in pair.equal_alerts(code)]
     if monitor == "accuracy":
         return [pair.accuracy(), *comparisons]
     return [*comparisons, pair.accuracy()]
@@ -258,22 +277,27 @@ class _Pair(NamedTuple):
                 "average_precision", points, is_positive, levels, _average_precisions, self.generator, effect
             )
         )
-        is_alert = self.model.predicted == positive
-        if not is_alert.any():
+        yield from self.equal_alerts(positive)
+
+    def equal_alerts(self, code: int) -> Iterator[MetricComparison]:
+        """Yield the comparison of recall at equal alerts for class `code`, if this metric is defined."""
+        is_positive, is_alert = self.labels == code, self.model.predicted == code
+        if is_positive.all() or not is_positive.any() or not is_alert.any():
             return
-        alerts = int(is_alert.sum())
-        points = [float(is_alert[is_positive].mean()), recall_of_highest(is_positive, scores[1], alerts)]
-        # In the ranking of the model, all alerts are the first level, and all other rows are the second level.
-        levels[0] = (~is_alert).astype(np.int64)
-        influence = _equal_alerts_influence(is_positive, is_alert, scores[1])
-        effect = ranking_effect(influence, is_positive, self.group, WORST_OF_DIFFERENCE)
-        yield (
-            _unknown("recall_at_equal_alerts", points)
-            if few
-            else _compare_weighted(
-                "recall_at_equal_alerts", points, is_positive, levels, _recalls_at_alerts, self.generator, effect
+        assert self.baseline.scores is not None, "to be ranked"
+        score, alerts = self.baseline.scores[:, code], int(is_alert.sum())
+        points = [float(is_alert[is_positive].mean()), recall_of_highest(is_positive, score, alerts)]
+        if self.are_few(is_positive, ~is_positive):
+            compared = _unknown(EQUAL_ALERTS, points)
+        else:
+            # In the ranking of the model, all alerts are the first level, and all other rows are the second level.
+            levels = [(~is_alert).astype(np.int64), _score_levels(is_positive, score)]
+            influence = _equal_alerts_influence(is_positive, is_alert, score)
+            effect = ranking_effect(influence, is_positive, self.group, WORST_OF_DIFFERENCE)
+            compared = _compare_weighted(
+                EQUAL_ALERTS, points, is_positive, levels, _recalls_at_alerts, self.generator, effect
             )
-        )
+        yield replace(compared, alerts_per_positive=alerts / int(is_positive.sum()))
 
 
 def _equal_alerts_influence(is_positive: np.ndarray, is_alert: np.ndarray, score: np.ndarray) -> np.ndarray:

@@ -96,7 +96,7 @@ class Decision(JsonResult):
         """Return the smallest probability at which class `index` of two classes is predicted."""
         if self.rule == "threshold" and self.threshold is not None:
             return self.threshold if index == self.positive_index else 1 - self.threshold
-        return 0.5 if self.offsets is None else _expit(self.offsets[1 - index] - self.offsets[index])
+        return 0.5 if self.offsets is None else expit(self.offsets[1 - index] - self.offsets[index])
 
     def with_margin(self, rule: str, classes: Sequence[str], margin: float, positive: str) -> Decision:
         """Return a decision for two classes.
@@ -109,12 +109,13 @@ class Decision(JsonResult):
             rule=rule,
             positive=positive,
             offsets=offsets,
-            threshold=_expit(margin),
+            threshold=expit(margin),
             positive_index=list(classes).index(positive),
         )
 
 
-def _expit(margin: float) -> float:
+def expit(margin: float) -> float:
+    """Return the probability of a margin (a difference of two logits)."""
     # exp overflows for arguments above 709.
     return float(1 / (1 + np.exp(-np.clip(margin, -700, 700))))
 

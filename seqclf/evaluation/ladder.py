@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,7 @@ class JudgedRows(NamedTuple):
 
     `labels`: (N,) class numbers. `positive`: the positive label, None without one. `monitor`: the metric that chose the
     epoch, None for the last step. `group`: (N,) codes of the groups of the rows, None where each row stands alone.
+    `targets`: dict label → class number, for labels of several classes with a target.
     """
 
     labels: np.ndarray
@@ -53,11 +55,12 @@ class JudgedRows(NamedTuple):
     positive: str | None
     monitor: str | None
     group: np.ndarray | None = None
+    targets: Mapping[str, int] = MappingProxyType({})
 
     def compare(self, model: RowPredictions, baseline: RowPredictions) -> list[MetricComparison]:
         """Compare two models on these rows (see `compare_models`)."""
         positive = None if self.positive is None else self.classes.index(self.positive)
-        return compare_models(self.labels, model, baseline, positive, self.monitor, self.group)
+        return compare_models(self.labels, model, baseline, positive, self.monitor, self.group, targets=self.targets)
 
     def metrics(self, predictions: RowPredictions) -> ClassificationMetrics:
         """Return the metrics of a model on these rows. The scores of `predictions` are probabilities."""

@@ -8,15 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, Alarm, is_unbalanced
-from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.alarms import (
+    CHANCE,
+    NO_POSITIVE,
+    NOT_BETTER,
+    USELESS_ALERTS,
+    WEAK_THRESHOLD,
+    Alarm,
+    is_unbalanced,
+)
+from seqclf.evaluation.comparison import EQUAL_ALERTS, MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.diagnosis import REFIT, Cause, Diagnosis, Facts, diagnose
 from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import SIGNED, interval_text
-from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
-from seqclf.evaluation.thresholds import recall_holds
+from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
 
 POWER = 0.8  # probability that the recommended number of rows shows an existing difference
 # The half-width of a 95 % interval is 1.96 standard deviations. A difference of 1.96 + 0.84 standard deviations is
@@ -30,6 +36,7 @@ PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # a path that needs no quote
 ROWS_OF_RULE = {"min_recall": "validation rows of {label}", "min_precision": "alerts among the validation rows"}
 UNITS_OF_RULE = {"group": "groups", "sequence": "different sequences"}
 HOLD_OUT_TEST = ("data.split.test=0.2", "so that rows which chose nothing about the model judge it")
+OTHER_TARGET = "another target (the table of targets shows the alerts of each)"
 PREDICT = "seqclf predict bundle={bundle} input=new.parquet output=scores.parquet"
 
 
@@ -61,28 +68,42 @@ class Sampled(NamedTuple):
         return cls(rows) if groups is None or groups.unit != "group" else cls(groups.count, "groups")
 
 
-def baseline_alarm(comparisons: Sequence[MetricComparison], sampled: Sampled, diagnosis: Diagnosis) -> Alarm | None:
-    """Return an alarm if the model is worse than the baseline, or not shown to be better.
+def baseline_alarms(
+    comparisons: Sequence[MetricComparison], decision: Decision, sampled: Sampled, diagnosis: Diagnosis
+) -> list[Alarm]:
+    """Return an alarm for each judged comparison in which the model is worse, or not shown to be better.
 
-    The result is None if both models are nearly perfect: the verdict then says that these rows cannot tell the models
-    apart. `sampled`: size of the sample on which the models were compared. `diagnosis`: cause of the errors.
+    The first comparison is judged. With a threshold, recall at equal alerts is judged too, and comes first, because a
+    better ranking does not help if the threshold gives worthless alerts. There is no alarm if both models are nearly
+    perfect: the verdict then says that these rows cannot tell the models apart. `sampled`: size of the sample on which
+    the models were compared. `diagnosis`: cause of the errors.
     """
-    if not comparisons or comparisons[0].is_better or comparisons[0].is_too_easy:
-        return None
-    first = comparisons[0]
-    verdict = "worse than" if first.is_worse else "not shown to be better than"
-    limits = interval_text((first.low, first.high), SIGNED)
+    judged = (entry for entry in comparisons[:1] if not entry.is_better and not entry.is_too_easy)
+    return [_baseline_alarm(entry, sampled, diagnosis) for entry in [*_at_threshold(comparisons, decision), *judged]]
+
+
+def _at_threshold(comparisons: Sequence[MetricComparison], decision: Decision) -> list[MetricComparison]:
+    """Return the comparisons at a threshold in which the model is not shown to be better."""
+    compared = [] if decision.rule == "argmax" else [entry for entry in comparisons if entry.metric == EQUAL_ALERTS]
+    return [entry for entry in compared if not entry.is_better and not entry.is_too_easy]
+
+
+def _baseline_alarm(compared: MetricComparison, sampled: Sampled, diagnosis: Diagnosis) -> Alarm:
+    verdict = "worse than" if compared.is_worse else "not shown to be better than"
+    limits = interval_text((compared.low, compared.high), SIGNED)
     text = (
-        f"{verdict} a model that ignores the order: {metric_title(first.metric)} {first.model:.3f} against "
-        f"{first.baseline:.3f}, a difference of {SIGNED(first.difference)} ({limits})"
+        f"{verdict} a model that ignores the order: {compared.title} {compared.model:.3f} against "
+        f"{compared.baseline:.3f}, a difference of {SIGNED(compared.difference)} ({limits})"
     )
     count, unit = sampled
-    if (needed := _rows_to_tell(first, count)) is not None:
+    if (needed := _rows_to_tell(compared, count)) is not None:
         text += (
             f"; about {needed:,} {unit} instead of {count:,} would show a difference of this size with a probability "
             f"of {POWER:.0%}"
         )
-    if not first.can_be_shown and diagnosis.cause is not Cause.SIMPLER_MODEL:
+    if compared.metric == EQUAL_ALERTS:
+        return Alarm(WEAK_THRESHOLD, text, OTHER_TARGET)
+    if not compared.can_be_shown and diagnosis.cause is not Cause.SIMPLER_MODEL:
         return Alarm(
             NOT_BETTER, text, f"more {unit} to judge it by: {count:,} would not show that a perfect model is better"
         )
@@ -150,10 +171,20 @@ def _steps(
     if kinds & UNTRAINED or diagnosis.cause in (Cause.SHARED_GROUPS, Cause.LOST_CLASS):
         yield from _tries(diagnosis, split)
     useless = {alarm.label for alarm in metrics.alarms if alarm.kind == USELESS_ALERTS}
-    yield from (_raise_threshold(guarantee, training) for guarantee in decision.targets if guarantee.label in useless)
-    if baseline is not None and baseline.comparison and not baseline.comparison[0].is_better:
-        sampled = Sampled.of(baseline.rows, metrics.groups)
-        yield from _steps_to_beat(baseline.comparison[0], sampled, metrics, split, diagnosis)
+    for guarantee in (guarantee for guarantee in decision.targets if guarantee.label in useless):
+        yield (
+            f"look at the rows of {guarantee.label} with the lowest probabilities in {training.rows_file} (split "
+            f"threshold): they set the threshold, among {guarantee.rows:,} rows. Correct wrong labels, get more such "
+            f"rows, or set decision.{guarantee.rule} to {OTHER_TARGET}."
+        )
+    if baseline is not None and baseline.comparison:
+        # If more rows can show the difference at the threshold, the threshold may be right.
+        unclear = [entry for entry in _at_threshold(baseline.comparison, decision) if _rows_to_tell(entry, 1)]
+        for entry in [*([] if baseline.comparison[0].is_better else baseline.comparison[:1]), *unclear]:
+            yield from _steps_to_beat(entry, Sampled.of(baseline.rows, metrics.groups), metrics, split, diagnosis)
+    if WEAK_THRESHOLD in kinds or unproven_labels(decision, metrics):
+        key = f"decision.{decision.rule}" if decision.targets else "threshold"
+        yield f"set {key} to {OTHER_TARGET}: this threshold is not shown to be of use."
     if metrics.alarms:
         yield (
             f"look at the rows of {training.rows_file} that are wrong with the highest probability: do the labels "
@@ -227,31 +258,6 @@ def _because(diagnosis: Diagnosis) -> str:
 
 def _train_again(override: str, reason: str | None = None) -> str:
     return f"train again with {override}" + ("." if reason is None else f", {reason}.")
-
-
-def _raise_threshold(guarantee: Guarantee, training: Training) -> str:
-    """Return the recommended step if a target turns nearly all rows into alerts."""
-    lower = ""
-    if guarantee.rule == "min_recall" and (target := _target_of_one_less(guarantee)) is not None:
-        lower = f", or set decision.min_recall={target:g}, which leaves out the lowest of them"
-    return (
-        f"look at the rows of {guarantee.label} with the lowest probabilities in {training.rows_file} (split "
-        f"threshold): they set the threshold, among {guarantee.rows:,} rows. Correct wrong labels, get more such "
-        f"rows{lower}."
-    )
-
-
-def _target_of_one_less(guarantee: Guarantee) -> float | None:
-    """Return the highest recall target, in steps of 0.01, that allows one more missed row.
-
-    The result is None if the target would be below 0.5.
-    """
-    rows, confidence = guarantee.rows, guarantee.confidence
-    hits = next((k for k in range(1, rows + 1) if recall_holds(k, rows, guarantee.target, confidence)), rows)
-    percents = range(math.ceil(100 * guarantee.target) - 1, 49, -1)
-    holds = (percent for percent in percents if recall_holds(hits - 1, rows, percent / 100, confidence))
-    target = next(holds, None)
-    return None if target is None else target / 100
 
 
 def _is_unseparated(guarantee: Guarantee) -> bool:

@@ -212,6 +212,19 @@ def threshold_labels(decision: Decision, positive: str | None) -> list[str]:
     return labels or ([] if positive is None or decision.rule == "argmax" else [positive])
 
 
+def unproven_labels(decision: Decision, metrics: SplitMetrics) -> list[str]:
+    """Return the labels with a threshold whose precision is not shown to be above the fraction of rows with the label.
+
+    A label of several classes has no interval, so its precision itself is compared.
+    """
+    lows, positive = metrics.precision_by_class, None if metrics.positive is None else metrics.positive.label
+    if positive is not None and metrics.intervals is not None and metrics.intervals.positive is not None:
+        interval = metrics.intervals.positive.precision
+        lows = {**lows, positive: None if interval is None else interval[0]}
+    support, labels = metrics.support_by_class, threshold_labels(decision, positive)
+    return [label for label in labels if 0 < support[label] >= (lows[label] or 0.0) * metrics.rows]
+
+
 def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:
     """Return the metrics of always predicting the largest class of a split of `rows` rows."""
     support = metrics.support_by_class

@@ -10,15 +10,16 @@ from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
-from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS
+from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_key
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.refit import Refit
-from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
 from seqclf.evaluation.target_results import BROKEN
+from seqclf.evaluation.target_table import TargetRow
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -29,8 +30,10 @@ REASONS = {  # dict kind of alarm → reason against using the model
     "hidden_recall": "its accuracy hides a low recall",
     USELESS_ALERTS: "its alerts are hardly better than random ones",
     "below_majority": "always saying the largest class is right as often",
+    WEAK_THRESHOLD: "with as many alerts, it is not shown to find more than a model that ignores the order",
     NOT_BETTER: "it is not shown to beat a model that ignores the order",
 }
+RANDOM_ALERTS = "its alerts are not shown to be right more often than random ones"
 READS_PADDING = "its network reads padding, so its predictions depend on the rows that are scored with them"
 
 
@@ -40,7 +43,8 @@ def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is
     The list is empty if nothing speaks against the model. `metrics`: metrics of the `split` that the model is judged
     by, with all alarms. `is_apart`: True if the `split` shares no group and no time with earlier splits.
     """
-    reasons = [REASONS.get(alarm.kind, alarm.text) for alarm in metrics.alarms]
+    reasons = [RANDOM_ALERTS] if unproven_labels(decision, metrics) else []
+    reasons += [REASONS.get(alarm.kind, alarm.text) for alarm in metrics.alarms]
     if any(result.status == BROKEN for result in metrics.targets or ()):
         reasons.append(f"its guarantee does not hold on {split}")
     elif any(target.rule != "cost" and not target.backed for target in decision.targets):
@@ -69,7 +73,8 @@ class RunResult:
     change of a logit of the trained network with padding, None for a network that ignores padding (see the function
     `padding_error`).
 
-    `ladder`: models on the same rows, from the lowest rung to the highest; empty if there is only one model.
+    `targets`: held-out alerts of the decision's targets and of others (see `target_rows`). `ladder`: models on the same
+    rows, from the lowest rung to the highest; empty if there is only one model.
     """
 
     splits: Mapping[str, SplitMetrics]
@@ -77,6 +82,7 @@ class RunResult:
     baseline: BaselineMetrics | None = None
     no_baseline: str | None = None
     ladder: tuple[Rung, ...] = ()
+    targets: tuple[TargetRow, ...] = ()
     next_step: str | None = None
     calibration: Calibration | None = None
     data: Mapping[str, SplitCounts] = field(default_factory=dict)
@@ -144,6 +150,7 @@ class RunResult:
             "baseline": self.baseline,
             "no_baseline": self.no_baseline,
             "ladder": [rung.to_dict() for rung in self.ladder] or None,
+            "targets": [row.to_dict() for row in self.targets] or None,
             "not_yet": self.not_yet if self.splits else None,
             "next": self.next_step,
             "decision": self.decision,
@@ -179,6 +186,7 @@ class RunResult:
                 baseline=part("baseline", BaselineMetrics.from_dict),
                 no_baseline=state.get("no_baseline"),
                 ladder=tuple(Rung.from_dict(rung) for rung in state.get("ladder", ())),
+                targets=tuple(TargetRow.from_dict(row) for row in state.get("targets", ())),
                 next_step=state.get("next"),
                 calibration=part("calibration", Calibration.from_dict),
                 data={split: SplitCounts.from_dict(rows) for split, rows in counts.items()},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from seqclf.documents.blocks import Alerts, Block, Section, Table, Text
-from seqclf.documents.formatting import NO_VALUE, number, score, shortened
+from seqclf.documents.formatting import NO_VALUE, number, probability_text, score, shortened
 from seqclf.documents.terminal import MAX_CLASSES, show_section
 from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import SIGNED, Interval, interval_text
@@ -26,6 +27,13 @@ BETWEEN_GROUPS = (
     "group, or nearly so."
 )
 COMPARISON_COLUMNS = {"": "text", **dict.fromkeys(("this model", "order-blind", "difference", "between"), "number")}
+TARGET_COLUMNS = dict.fromkeys(("threshold", "alerts per 1,000", "precision", "recall", "backed"), "number")
+ALONE = "{0.target:g} was set before these rows were seen, and holds with {0.confidence:.0%} confidence by itself. "
+PICKED = (
+    "All other backed targets hold together with {:.0%} confidence, so pick any of them: train with that target and "
+    "decision.confidence={:.4f}."
+)
+MAX_TARGETS = 5  # rows of a table of targets that the terminal prints
 MAX_GROUPS = 5  # groups that the terminal prints
 MAX_LABEL_CHARACTERS = 20  # characters of a label in a metric name or a column heading
 
@@ -106,6 +114,35 @@ def group_blocks(result: RunResult) -> list[Block]:
     return [sentence, Table({headings[0]: "text", **score_columns(headings[1:])}, rows, caption=caption)]
 
 
+def target_blocks(result: RunResult, most: int | None = None) -> list[Block]:
+    """Return the table of targets of each guarantee, and a sentence about its confidence.
+
+    `most`: maximum number of rows, around the configured target; None for all rows.
+    """
+    blocks: list[Block] = []
+    for asked in result.decision.targets:
+        if not (rows := [row for row in result.targets if row.label == asked.label]):
+            continue
+        place = next(number for number, row in enumerate(rows) if row.asked)
+        start = 0 if most is None else max(0, min(place - most // 2, len(rows) - most))
+        cells = [
+            (
+                f"{row.target:g}{' (this run)' if row.asked else ''}",
+                *(probability_text(row.threshold), number(row.alerts_per_1000), score(row.precision)),
+                *(score(row.recall), "yes" if row.backed else "no"),
+            )
+            for row in rows[start : None if most is None else start + most]
+        ]
+        columns = {f"decision.{asked.rule}": "text", **TARGET_COLUMNS}
+        caption = f"Targets for {shortened(asked.label, MAX_LABEL_CHARACTERS)} on held-out rows"
+        blocks.append(Table(columns, cells, place - start, caption=caption))
+        # Rounded up, because a lower confidence would give another threshold.
+        joint = {math.ceil(1e4 * row.confidence - 1e-6) / 1e4 for row in rows if row.backed and not row.asked}
+        others = PICKED.format(asked.confidence, *joint) if joint else "No other target is backed."
+        blocks.append(Text((ALONE.format(asked) if asked.backed else "") + others, soft=True))
+    return blocks
+
+
 def between_note(metrics: SplitMetrics) -> str | None:
     """Return a note that explains the intervals in the score table, or None if the table has no intervals."""
     if metrics.intervals is None:
@@ -163,7 +200,7 @@ def comparison_rows(baseline: BaselineMetrics) -> list[list[str]]:
     """Return table rows that compare model and baseline: metric, both scores, their difference and its interval."""
     return [
         [
-            metric_title(entry.metric),
+            entry.title,
             score(entry.model),
             score(entry.baseline),
             f"{entry.difference:+.4f}",
@@ -191,6 +228,7 @@ def show_verdict(result: RunResult) -> None:
     blocks = [
         Text(verdict.use, style="bold"),
         *sentences,
+        *target_blocks(result, MAX_TARGETS),
         *ladder_blocks(result),
         Text(verdict.caution, style="yellow") if verdict.caution is not None else None,
         Text(verdict.counts),

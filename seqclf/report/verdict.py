@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from seqclf.documents.formatting import percent, probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
-from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.comparison import EQUAL_ALERTS, MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.intervals import SIGNED, Interval, PositiveIntervals, interval_text
 from seqclf.evaluation.metrics import metric_title
@@ -373,8 +373,9 @@ def _other_comparisons(
     for entry in others:
         if first.metric == "average_precision" and entry.metric == "accuracy":
             continue  # thresholds trade accuracy for recall, and the two models have different thresholds
-        if entry.metric == "recall_at_equal_alerts" and baseline.positive is not None:
-            label = shortened(baseline.positive.label, MAX_LABEL_CHARACTERS)
+        label = entry.label or (None if baseline.positive is None else baseline.positive.label)
+        if entry.metric == EQUAL_ALERTS and label is not None:
+            label = shortened(label, MAX_LABEL_CHARACTERS)
             sentences.append(
                 f"With as many alerts, that model finds {percent(entry.baseline)} of the sequences labelled {label}, "
                 f"this one {percent(entry.model)}."

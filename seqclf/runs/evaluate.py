@@ -17,6 +17,7 @@ from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
+from seqclf.evaluation.alarms import WEAK_THRESHOLD
 from seqclf.evaluation.calibration import fit_temperature, softmax
 from seqclf.evaluation.choose_decision import choose_decision, uses_holdout
 from seqclf.evaluation.decision import Decision
@@ -24,7 +25,7 @@ from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.diagnosis import Fit
 from seqclf.evaluation.ladder import SHUFFLED, Contender, most_probable
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarm, diagnose_run, next_step
+from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarms, diagnose_run, next_step
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import (
     Evaluation,
@@ -34,6 +35,7 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.target_table import target_rows
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.models.network import as_network
 from seqclf.report.page import write_report
@@ -116,6 +118,7 @@ def evaluate_and_export(
         baseline=compared.baseline,
         no_baseline=no_baseline,
         ladder=compared.ladder,
+        targets=tuple(target_rows(evaluation.decision, held_out, dataset.classes)),
         data=dataset.report,
         leaks=dataset.leaks,
         holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
@@ -124,7 +127,7 @@ def evaluate_and_export(
         refit=refit,
         padding_error=padding_error,
     )
-    result = _with_baseline_alarm(result, training)
+    result = _with_baseline_alarms(result, training)
     step = next_step(result.metrics, result.split, result.decision, result.baseline, training)
     result = replace(result, next_step=step)
     write_output(run / "metrics.json", json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n")
@@ -319,14 +322,15 @@ def _field_facts(dataset: Dataset) -> _FieldFacts:
     return {"has_numbers": "number" in kinds, "signal_length": length if kinds == {"number"} else 0.0}
 
 
-def _with_baseline_alarm(result: RunResult, training: Training) -> RunResult:
-    """Return the result, with an alarm on the last split if the model does not beat the baseline."""
+def _with_baseline_alarms(result: RunResult, training: Training) -> RunResult:
+    """Return the result, with alarms on the last split if the model does not beat the baseline."""
     baseline, judged = result.baseline, result.metrics
     if baseline is None:
         return result
     diagnosis = diagnose_run(judged, result.decision, baseline, training)
-    alarm = baseline_alarm(baseline.comparison, Sampled.of(baseline.rows, judged.groups), diagnosis)
-    if alarm is None:
-        return result
-    judged = replace(judged, alarms=[*judged.alarms, alarm])
+    sampled = Sampled.of(baseline.rows, judged.groups)
+    alarms = baseline_alarms(baseline.comparison, result.decision, sampled, diagnosis)
+    # The threshold is what people run, so its alarms come first.
+    alarms = sorted([*judged.alarms, *alarms], key=lambda alarm: alarm.kind != WEAK_THRESHOLD)
+    judged = replace(judged, alarms=alarms)
     return replace(result, splits={**result.splits, result.split: judged})

@@ -47,7 +47,7 @@ def compare_with_simpler(
     highest. `with_baseline`: fit the order-blind baseline. The rungs share the rows that the baseline predicts, which
     are a sample of a large split.
     """
-    outputs = evaluation.last
+    outputs, targets = evaluation.last, () if dataset.positive else evaluation.decision.targets
     scored = score_baseline(dataset) if with_baseline else None
     positions = np.arange(len(outputs.labels)) if scored is None else scored.last_rows.positions
     rows = JudgedRows(
@@ -56,6 +56,7 @@ def compare_with_simpler(
         dataset.positive,
         config.monitor,
         group_codes(None if outputs.groups is None else outputs.groups[positions]),
+        {guarantee.label: dataset.classes.index(guarantee.label) for guarantee in targets},
     )
     predictions = RowPredictions(evaluation.predicted, evaluation.probabilities)
     trained = Contender(network_kind(config.model), predictions, metrics)

@@ -159,3 +159,26 @@ def verdict_errors(groups, layout, correlation, shares, distance, mixed, repeats
                 defined[entry.metric] += 1
                 wrong[entry.metric] += entry.is_better or entry.is_worse
     return {name: wrong[name] / defined[name] for name in defined}, defined
+
+
+def equal_alert_errors(groups, layout, correlation, share, recall, repeats, ignore_groups=False):
+    """Share of draws in which one of two equal models is said to find more with as many alerts, and number of draws.
+
+    `groups`: None for `layout` independent rows. `share`: share of positives. `recall`: recall of both models.
+    """
+    generator, wrong, defined, distance = np.random.default_rng(0), 0, 0, 1.5
+    for _ in range(repeats):
+        sizes = np.ones(layout, int) if groups is None else group_sizes(groups, layout)
+        group = np.repeat(np.arange(len(sizes)), sizes)
+        labels = (generator.random(len(group)) < share).astype(int)
+        # Positive and other rows of a group have effects of their own. Half of the variance is common to both models.
+        effects = generator.standard_normal((3, 2 * len(sizes)))[:, 2 * group + labels]
+        noise = np.sqrt(correlation) * effects + np.sqrt(1 - correlation) * generator.standard_normal(effects.shape)
+        first, second = labels * distance + np.sqrt(0.5) * (noise[2] + noise[:2])
+        predicted = (first > distance + norm.ppf(1 - recall)).astype(int)
+        models = [RowPredictions(predicted, np.stack([-score, score], axis=1)) for score in (first, second)]
+        codes = None if groups is None or ignore_groups else group
+        for entry in compare_models(labels, *models, 1, group=codes):
+            if entry.metric == "recall_at_equal_alerts" and not entry.too_few_groups:
+                defined, wrong = defined + 1, wrong + (entry.is_better or entry.is_worse)
+    return wrong / max(1, defined), defined

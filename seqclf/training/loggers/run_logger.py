@@ -17,7 +17,7 @@ from seqclf.config.targets import Config, locate
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line
-from seqclf.evaluation.metrics import MACRO_METRICS, metric_key, metric_title
+from seqclf.evaluation.metrics import MACRO_METRICS, metric_key
 from seqclf.evaluation.results import Evaluation
 from seqclf.evaluation.run_result import RunResult
 
@@ -84,7 +84,8 @@ class FinishedRun:
         label.
         """
         entries = [] if self.result.baseline is None else self.result.baseline.comparison
-        return [{**entry.to_dict(), "metric": metric_title(entry.metric)} for entry in entries]
+        keys = ("model", "baseline", "difference", "low", "high")
+        return [{"metric": entry.title, **{key: getattr(entry, key) for key in keys}} for entry in entries]
 
 
 class RunLogger(ABC):
