@@ -46,6 +46,7 @@ def to_columns(
     errors: list[str | None] = [None] * len(sequences)
     columns: dict[str, list[Any]] = {name: [None] * len(sequences) for name in encoders}
     for row, sequence in enumerate(sequences):
+        sequence = _by_member(sequence)
         named = isinstance(sequence, Mapping)
         # One list must not be taken as the value of several fields, even if it is a valid value of each field.
         if len(encoders) > 1 and not named:
@@ -79,6 +80,22 @@ def to_columns(
                 errors[row] = f"{name} is not {encoder.expected}"
     arrays = {name: pa.array(columns[name], encoder.canonical_type) for name, encoder in encoders.items()}
     return pa.record_batch(arrays), errors
+
+
+def _by_member(row: Any) -> Any:
+    """Replace each list of objects by a list for each member, as in a file (see `relations.with_members`)."""
+    if not isinstance(row, Mapping):
+        members = _by_member({"": row})
+        return row if "" in members else members
+    expanded: dict[Any, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, (list, tuple)) and value and all(isinstance(token, Mapping) for token in value):
+            for member in dict.fromkeys(key for token in value for key in token):
+                title = f"{name}.{member}" if member in row or member in expanded else member
+                expanded[title] = [token.get(member) for token in value]
+        else:
+            expanded[name] = value
+    return expanded
 
 
 def _join_parts(row: Mapping[Any, Any], encoders: Mapping[str, FieldEncoder]) -> Mapping[Any, Any]:

@@ -122,10 +122,10 @@ def source_windows(
 def table_source(schema: Schema, query: str | None, data: Any) -> Source:
     """Return a source that reads a table. `query`: query of the bundle. Raises InputError if a column is missing."""
     available = column_names(data)
-    if query is not None:  # the query may use any column of the table
+    named = {column for _, column in required_columns(by_field_names(schema, available))}
+    if query is not None or not named <= set(available):  # the query, or a list of objects, may hold the columns
         return Source(TABLE, TABLE, query=query, table=to_arrow(data, TABLE, index_levels=available))
     schema = by_field_names(schema, available)
-    require_columns(required_columns(schema), available, TABLE)
     needed = {column for _, column in schema.columns} | ({schema.id} if schema.id is not None else set())
     return Source(TABLE, TABLE, table=to_arrow(data, TABLE, index_levels=needed, columns=needed))
 

@@ -237,7 +237,8 @@ def _elements(cells: pa.ChunkedArray, separator: str | None) -> pa.ChunkedArray:
     """Return the elements of all lists of a column, those of the inner lists if the lists are nested."""
     if is_text(cells.type):
         entries = [entry for row in list_cells(cells, separator) for entry in row]
-        return pa.chunked_array([pa.array([None if entry is None else str(entry) for entry in entries], pa.string())])
+        texts = [None if entry is None else str(entry) for entry in entries]
+        return pa.chunked_array([pa.array(texts, pa.large_string())])
     while is_list(cells.type):
         cells = pc.list_flatten(cells)
     return cells

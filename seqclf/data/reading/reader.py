@@ -242,12 +242,12 @@ class SourceReader:
 
 
 def _spelled(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of a sample of a text file, in whose lists (of a query) large strings are parts of cells."""
+    """Return the schema of a sample of a text file, with large strings for cells, whose spelling says what they are."""
 
-    def inner(kind: pa.DataType) -> pa.DataType:
-        return pa.list_(inner(kind.value_type)) if is_list(kind) else pa.large_string() if is_text(kind) else kind
+    def spelled(kind: pa.DataType) -> pa.DataType:
+        return pa.list_(spelled(kind.value_type)) if is_list(kind) else pa.large_string() if is_text(kind) else kind
 
-    return pa.schema([field.with_type(inner(field.type)) if is_list(field.type) else field for field in schema])
+    return pa.schema([field.with_type(spelled(field.type)) for field in schema])
 
 
 def _restrict(connection: duckdb.DuckDBPyConnection, source: Source, paths: list[Path], copies: Path) -> None:

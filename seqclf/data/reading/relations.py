@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 
@@ -66,7 +66,7 @@ def build_relation(
     """
     if source.table is not None:
         connection.register(TABLE, source.table)
-        return Relation(TABLE, TABLE)
+        return with_members(Relation(TABLE, TABLE), connection)
     query = query_text(source)
     if query is not None:
         query = subquery(query, str(source))
@@ -91,7 +91,29 @@ def build_relation(
         table, numbered_sql = _with_class(table, file_format, files, folder), None
     plain_names = files.paths == paths and source.mirror is None
     named_sql = table(True) if plain_names else _with_original_names(table(True))
-    return Relation(table(False), named_sql, numbered_sql)
+    return with_members(Relation(table(False), named_sql, numbered_sql), connection)
+
+
+def with_members(relation: Relation, connection: duckdb.DuckDBPyConnection) -> Relation:
+    """Replace each list of objects by a list for each member, which has the name of the member or COLUMN.MEMBER."""
+    rows = connection.sql(f"SELECT * FROM {relation.sql}")
+    columns: dict[str, Any] = dict(zip(rows.columns, rows.types, strict=True))
+    tokens = {name: kind.children[0][1] for name, kind in columns.items() if kind.id == "list"}
+    structs = {name: kind for name, kind in tokens.items() if kind.id == "struct"}
+    if not structs:
+        return relation
+    taken, lists = {name.casefold() for name in columns if name not in structs}, []
+    for name, struct in structs.items():
+        for member, _ in struct.children:
+            title = f"{name}.{member}" if member.casefold() in taken else member
+            taken.add(title.casefold())
+            value = f"list_transform({quote_identifier(name)}, lambda token: token.{quote_identifier(member)})"
+            lists.append(f"{value} AS {quote_identifier(title)}")
+    excluded = ", ".join(map(quote_identifier, structs))
+    plain, named = (
+        f"(SELECT * EXCLUDE ({excluded}), {', '.join(lists)} FROM {sql})" for sql in (relation.sql, relation.named_sql)
+    )
+    return Relation(plain, named)
 
 
 def _require_readable(file_format: Format, files: Files) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.ragged import is_list
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
 
@@ -209,14 +211,43 @@ def _plain_column(column: Any, name: str, where: str) -> Any:
         if isinstance(column.type, pa.BaseExtensionType):
             column = _storage(column)
         if pa.types.is_duration(column.type):
-            per_second = UNITS_PER_SECOND[column.type.unit]
-            return pc.divide(column.cast(pa.int64()).cast(pa.float64()), per_second)
+            return _seconds(column)
+        if is_list(column.type) and pa.types.is_duration(column.type.value_type):
+            lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            lists = lists.cast(pa.large_list(column.type.value_type))
+            return pa.LargeListArray.from_arrays(lists.offsets, _seconds(lists.values), mask=lists.is_null())
         kind = _plain_type(column.type)
         return column if kind == column.type else column.cast(kind)
     except pa.ArrowException as error:
         raise InputError(
             where, f"column '{name}' of type {column.type} cannot be read ({_first_line(error)})", "convert or drop it"
         ) from None
+
+
+def _seconds(durations: Any) -> Any:
+    return pc.divide(durations.cast(pa.int64()).cast(pa.float64()), UNITS_PER_SECOND[durations.type.unit])
+
+
+def plain_batch(record_batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Convert the columns of a record batch to types that DuckDB supports, and leave out those that have no such type.
+
+    A column that nothing reads must not stop a run.
+    """
+    columns = {}
+    for name, column in zip(record_batch.schema.names, record_batch.columns, strict=True):
+        with suppress(InputError):
+            if not pa.types.is_union(column.type):
+                columns[name] = _plain_column(column, name, "")
+    return pa.record_batch(columns)
+
+
+def is_plain(schema: pa.Schema) -> bool:
+    """Return True if DuckDB reads every column of a schema as `plain_batch` returns it."""
+    try:
+        plain = plain_batch(pa.RecordBatch.from_pylist([], schema)).schema
+    except pa.ArrowNotImplementedError:  # Arrow makes no column of a union
+        return False
+    return [*plain.remove_metadata()] == [*schema.remove_metadata()]
 
 
 def _is_list_view(kind: pa.DataType) -> bool:
@@ -256,6 +287,8 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_binary()
     if types.is_float16(kind):
         return pa.float32()
+    if types.is_decimal256(kind):
+        return pa.float64() if kind.scale > 0 else pa.string()
     if types.is_fixed_size_list(kind):
         return pa.list_(_plain_type(kind.value_type), kind.list_size)
     if types.is_list(kind):

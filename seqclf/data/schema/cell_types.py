@@ -147,9 +147,8 @@ def element_type_of(lists: list[list[Any]]) -> tuple[str, int]:
         return "string", 1
     common = max(kinds, key=lambda name: kinds[name])
     if common == "integer":
-        # A word such as NA is not an integer. A column with words such as NA is read as strings, and NA is one of the
-        # strings.
-        has_words = any(isinstance(entry, str) and is_missing(entry) for entries in lists for entry in entries)
+        # In a list of JSON or of a table, a word such as NA is a text like any other.
+        has_words = any(is_typed_text(entry) for entries in lists for entry in entries)
         has_codes = any(is_odd_text(entry) for entries in lists for entry in entries)
         if has_words or has_codes or max(distinct) > MAX_INTEGER:
             common = "string"

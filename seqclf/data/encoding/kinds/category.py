@@ -18,6 +18,7 @@ from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncode
 from seqclf.data.field_spec import CategorySpec
 from seqclf.data.ragged import list_lengths, list_offsets
 from seqclf.data.schema.casts import (
+    NO_INTEGER,
     TEXT_TYPES,
     WHOLE_NUMBER_TYPES,
     boolean_sql,
@@ -30,8 +31,17 @@ from seqclf.data.schema.casts import (
     whole_number,
     whole_numbers,
 )
-from seqclf.data.schema.cell_types import infer_elements, list_cells
+from seqclf.data.schema.cell_types import (
+    Spelled,
+    element_type_of,
+    holds_missing,
+    infer_elements,
+    is_missing,
+    is_text,
+    list_cells,
+)
 from seqclf.data.schema.field_options import Option, choice_option, text_option
+from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field
 
 WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:[.]0*)?")  # matches the same integers as `casts.whole_number`
@@ -63,14 +73,16 @@ class CategoryEncoder(VocabularyEncoder):
 
     @classmethod
     def inferred_options(cls, cells: pa.ChunkedArray) -> dict[str, Any]:
-        return {"missing": "value"} if cells.null_count else {}
+        has_empty = is_text(cells.type) and pc.any(pc.equal(cells, "")).as_py()
+        has_words = holds_missing(cells) and _are_integers(cells)
+        return {"missing": "value"} if cells.null_count or has_empty or has_words else {}
 
     @classmethod
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
         if events:
-            # A text column remains text, because 007 and 7 may be different codes. A column of type uint64 is read as
-            # text, because int64 cannot hold all uint64 values.
-            integers = pa.types.is_integer(cells.type) and cells.type != pa.uint64()
+            # Texts remain text, but for the cells of a text file. A column of type uint64 is read as text, because
+            # int64 cannot hold all uint64 values.
+            integers = _are_integers(cells) or (pa.types.is_integer(cells.type) and cells.type != pa.uint64())
             values = cells.to_pylist()
         else:
             integers = infer_elements(cells, field.separator)[0] == "integer"
@@ -118,6 +130,12 @@ class CategoryEncoder(VocabularyEncoder):
     def element_from_python(self, entry: Any) -> Any:
         return None if entry is None else value_from_python(entry, self.field.values)
 
+    def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
+        if self.integers:
+            bad = true_rows(pc.fill_null(pc.equal(elements, NO_INTEGER), False))
+            reason = f"has a value that is no whole number; data.fields.{self.field.name}.values=text reads any"
+            problems.mark_tokens(bad, row_of_token, self.field.column, reason)
+
     def stage(self, column: pa.Array) -> pa.Array:
         """Return lists of provisional codes. If the vocabulary is hashed, return lists of ids."""
         codes = self.vocabulary.codes_of(pc.list_flatten(column))
@@ -137,6 +155,14 @@ class CategoryEncoder(VocabularyEncoder):
 
     def spec(self) -> CategorySpec:
         return {"name": self.field.name, "kind": "category", "size": self.vocabulary.size}
+
+
+def _are_integers(cells: pa.ChunkedArray) -> bool:
+    """Return True for the cells of a text file if all that are not missing are integers as programs write them."""
+    if not pa.types.is_large_string(cells.type):
+        return False
+    present = [Spelled(cell) for cell in cells.to_pylist() if not is_missing(cell)]
+    return bool(present) and element_type_of([present])[0] == "integer"
 
 
 def text_or_boolean(values: Iterable[Any]) -> str:

@@ -1,15 +1,18 @@
-"""Arrow files, in the IPC file format. Feather files have the same format."""
+"""Arrow files, in the IPC file format or stream format. Feather files have the file format."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
 
-from seqclf.data.reading.format import Files, Format, TableSql
+from seqclf.data.reading.format import ArrowFormat, Files, TableSql
 from seqclf.data.reading.source_errors import NOT_UTF8
+from seqclf.data.reading.tables import is_plain, plain_batch
 from seqclf.data.schema.casts import FILE, quote_identifier
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
@@ -18,14 +21,29 @@ TABLE, NAMED_TABLE = "arrow_files", "named_arrow_files"
 ARROW_FILE = "__filename"  # Arrow's name for the column with the path of each row's file
 
 
-class Arrow(Format):
-    """Format of Arrow files. DuckDB reads Arrow files with the Arrow library."""
+class Arrow(ArrowFormat):
+    """Format of Arrow files. DuckDB reads Arrow files with the Arrow library.
+
+    Files of the stream format, and columns of types that DuckDB does not read, are converted first.
+    """
 
     endings: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
+    in_folder_per_class: ClassVar[bool] = False
+
+    def read(self, path: Path) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(str(path)) as mapped:
+            if _schema(path) is None:
+                yield from map(plain_batch, pa.ipc.open_stream(mapped))
+            else:
+                with pa.ipc.open_file(mapped) as file:
+                    yield from (plain_batch(file.get_batch(index)) for index in range(file.num_record_batches))
 
     def table(self, files: Files) -> TableSql:
         import pyarrow.dataset as arrow_dataset  # this import is slow, so it is done only when needed
 
+        schemas = [_schema(path) for path in files.paths]
+        if not all(schema is not None and is_plain(schema) for schema in schemas):
+            return super().table(files)
         for path in files.paths:
             _check(path, path.stat().st_mtime)
         dataset = arrow_dataset.dataset([str(path) for path in files.paths], format="ipc")
@@ -37,6 +55,13 @@ class Arrow(Format):
         files.connection.register(NAMED_TABLE, dataset.scanner(columns=[*dataset.schema.names, ARROW_FILE]))
         named_sql = f"(SELECT * RENAME ({ARROW_FILE} AS {quote_identifier(FILE)}) FROM {NAMED_TABLE})"
         return lambda named_files: named_sql if named_files else TABLE
+
+
+def _schema(path: Path) -> pa.Schema | None:
+    """Return the schema of a file, or None if it has not the file format of Arrow."""
+    with suppress(OSError, pa.ArrowException), pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
+        return file.schema
+    return None
 
 
 @lru_cache(maxsize=64)
@@ -54,4 +79,4 @@ def _check(path: Path, state: float) -> None:
     except (OSError, pa.ArrowException) as error:
         if NOT_UTF8.search(str(error)):
             raise InputError(path, "holds text that is not valid utf-8", "write it as utf-8") from None
-        raise InputError(path, "is not a readable Arrow file", "write it again, in the IPC file format") from None
+        raise InputError(path, "is not a readable Arrow file", "write it again, in the IPC format") from None

@@ -40,13 +40,14 @@ def _types(read: str, files: str, state: str) -> dict[str, str]:
     with sandbox.connect() as connection:
         types = describe_columns(connection, read)
         wide = {name for name, kind in types.items() if _holds_wide(connection, files, name, kind)}
-    dates = r"\b(DATE|UUID|HUGEINT|TIME(STAMP)?(_NS|_MS|_S)?( WITH TIME ZONE)?)\b"
-    return {name: re.sub(f"{dates}|DOUBLE" if name in wide else dates, "VARCHAR", kind) for name, kind in types.items()}
+    dates = r"\b(DATE|UUID|TIME(STAMP)?(_NS|_MS|_S)?( WITH TIME ZONE)?)\b"
+    wider = rf"{dates}|\b(DOUBLE|HUGEINT)\b"
+    return {name: re.sub(wider if name in wide else dates, "VARCHAR", kind) for name, kind in types.items()}
 
 
 def _holds_wide(connection: duckdb.DuckDBPyConnection, files: str, name: str, kind: str) -> bool:
-    """Return True for a column of whole numbers of which one has more than 64 bits, so that DOUBLE would round them."""
-    if kind not in ("DOUBLE", "DOUBLE[]"):
+    """Return True for a column of whole numbers of which one has more than 64 bits, so that floats would round them."""
+    if kind.removesuffix("[]") not in ("DOUBLE", "HUGEINT"):
         return False
     column = quote_identifier(name)
     values = f"unnest({column})" if kind.endswith("]") else column

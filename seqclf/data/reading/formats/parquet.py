@@ -11,7 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as arrow
 
+from seqclf.data.ragged import is_list
 from seqclf.data.reading.format import Files, Format, TableSql, describe_columns, scan
+from seqclf.data.reading.tables import UNITS_PER_SECOND
+from seqclf.data.schema.casts import quote_identifier
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError, first_line
 
@@ -36,10 +39,26 @@ class Parquet(Format):
         else:
             options = {}
             _check_remote(files)
-        return partial(scan, "read_parquet", files.sql_list, {**files.partitions, **options})
+        read = partial(scan, "read_parquet", files.sql_list, {**files.partitions, **options})
+        if not (seconds := _durations(files.paths)):
+            return read
+        return lambda named_files: f"(SELECT * REPLACE ({', '.join(seconds)}) FROM {read(named_files)})"
 
     def with_row_numbers(self, table: str) -> str | None:
-        return f"{table[:-1]}, file_row_number = true)"
+        return None if table.startswith("(") else f"{table[:-1]}, file_row_number = true)"
+
+
+def _durations(paths: Sequence[Path]) -> list[str]:
+    """Return a REPLACE list that converts durations, which DuckDB reads as integers, to seconds."""
+    replaced = []
+    for field in _schema(paths[0], paths[0].stat().st_mtime_ns) if paths else ():
+        name, kind = quote_identifier(field.name), field.type
+        unit = kind.value_type if is_list(kind) else kind
+        if arrow.is_duration(unit):
+            value = f"{'token' if is_list(kind) else name} / {UNITS_PER_SECOND[unit.unit]}::DOUBLE"
+            value = f"list_transform({name}, lambda token: {value})" if is_list(kind) else value
+            replaced.append(f"{value} AS {name}")
+    return replaced
 
 
 def _check_remote(files: Files) -> None:
