@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 from seqclf.data.schema.cell_types import MISSING_WORDS
 
@@ -225,11 +226,14 @@ def seconds_sql(text: str, unit: str = "second") -> str:
     )
 
 
+NAMELESS_ZONE = re.compile(r"(?:[^%]|%[^zZ])*(%z)?", re.DOTALL)  # format without a zone, or with an offset at its end
+
+
 def is_time_format(pattern: str) -> bool:
     """Return True if `pattern` is a format of `strptime`, such as %d.%m.%Y."""
     try:
-        datetime.strptime(datetime(2020, 11, 21, 13, 14, 15).strftime(pattern), pattern)
-    except ValueError:
+        datetime.strptime(datetime(2020, 11, 21, 13, 14, 15, tzinfo=UTC).strftime(pattern), pattern)
+    except (ValueError, re.error):  # `strptime` compiles a regular expression, in which %d twice is an error
         return False
     return "%" in pattern
 
@@ -239,7 +243,36 @@ def formatted_seconds_sql(text: str, pattern: str) -> str:
 
     Text that does not have the format becomes null.
     """
-    return f"epoch(try_strptime(trim({text}), {quote_literal(pattern)}))"
+    text = f"trim({text})"
+    if (zone := NAMELESS_ZONE.fullmatch(pattern)) and zone[1]:
+        text = f"regexp_replace({text}, '[Zz]$', '+0000')"  # DuckDB's %z is always a number
+    return f"epoch(try_strptime({text}, {quote_literal(pattern)}))"
+
+
+def formatted_seconds(text: str, pattern: str) -> float:
+    """Convert a text to seconds by the rules of `formatted_seconds_sql`. Raises ValueError for text of another format.
+
+    >>> formatted_seconds("10/Oct/2000:13:55:36 -0700", "%d/%b/%Y:%H:%M:%S %z")
+    971211336.0
+    """
+    text = text.strip()
+    if zone := NAMELESS_ZONE.fullmatch(pattern):
+        if zone[1]:  # Python's %z needs minutes
+            text = re.sub(r"([+-]\d\d)$", r"\g<1>00", re.sub("[Zz]$", "+0000", text))
+        time = datetime.strptime(text, pattern)
+        return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
+    # Python's %Z knows few zones and drops their offsets. DuckDB is slower: 0.3 ms a text.
+    (seconds,) = _connection().cursor().execute(f"SELECT {formatted_seconds_sql('$1', pattern)}", [text]).fetchone()
+    if seconds is None:
+        raise ValueError(f"{text} does not match format {pattern}")
+    return float(seconds)
+
+
+@cache
+def _connection() -> Any:
+    import duckdb  # slow, and needed for few formats
+
+    return duckdb.connect(config={"threads": 1})
 
 
 def epoch_sql(value: str, kind: str) -> str:
