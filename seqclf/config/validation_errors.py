@@ -142,7 +142,7 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | No
     if "a number" in kinds:
         kinds.pop("a whole number", None)
     if not kinds:
-        return first["msg"], None
+        return first["msg"].replace("String should", "must"), None
     return f"must be {' or '.join(kinds)}", _percentage(first["input"]) if "a number" in kinds else None
 
 
