@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from seqclf.data.schema.cell_types import MISSING_WORDS
 
@@ -250,29 +249,20 @@ def formatted_seconds_sql(text: str, pattern: str) -> str:
 
 
 def formatted_seconds(text: str, pattern: str) -> float:
-    """Convert a text to seconds by the rules of `formatted_seconds_sql`. Raises ValueError for text of another format.
-
-    >>> formatted_seconds("10/Oct/2000:13:55:36 -0700", "%d/%b/%Y:%H:%M:%S %z")
-    971211336.0
-    """
+    """Convert a text to seconds by `formatted_seconds_sql`. Raises ValueError for a text of another format."""
     text = text.strip()
     if zone := NAMELESS_ZONE.fullmatch(pattern):
         if zone[1]:  # Python's %z needs minutes
             text = re.sub(r"([+-]\d\d)$", r"\g<1>00", re.sub("[Zz]$", "+0000", text))
         time = datetime.strptime(text, pattern)
         return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
-    # Python's %Z knows few zones and drops their offsets. DuckDB is slower: 0.3 ms a text.
-    (seconds,) = _connection().cursor().execute(f"SELECT {formatted_seconds_sql('$1', pattern)}", [text]).fetchone()
+    import duckdb  # slow, and needed for few formats: Python's %Z knows few zones, and drops their offsets
+
+    query = f"SELECT {formatted_seconds_sql('$1', pattern)}"
+    (seconds,) = duckdb.default_connection().cursor().execute(query, [text]).fetchall()[0]
     if seconds is None:
         raise ValueError(f"{text} does not match format {pattern}")
     return float(seconds)
-
-
-@cache
-def _connection() -> Any:
-    import duckdb  # slow, and needed for few formats
-
-    return duckdb.connect(config={"threads": 1})
 
 
 def epoch_sql(value: str, kind: str) -> str:
