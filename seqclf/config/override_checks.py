@@ -102,18 +102,19 @@ class TypedArguments:
         lexer.removeErrorListeners()
         tokens = [token for token in lexer.getAllTokens() if token.type != OverrideLexer.WS]
         marks = [token.text.strip() for token in tokens] + [""]
-        result, entry = text, ""
+        result, entry, key = text, "", key_of(text)
         for token, before, mark, after in zip(tokens, ["", *marks], marks, marks[1:], strict=False):
             entry = before if mark == ":" else entry
             read = {OverrideLexer.INT: int, OverrideLexer.FLOAT: float}.get(token.type)
             if read is None or before not in STARTS or after not in ENDS or label_text(read(mark)) == mark:
                 continue
             if after == ":" and before != "=":
-                remedy = f"set {key_of(text)} in a YAML file, with '{mark}' in quotes"
+                remedy = f"set {key} in a YAML file, with '{mark}' in quotes"
                 raise InputError(text, f"the key {mark} would be read as {label_text(read(mark))}", remedy)
             from seqclf.config.validation_errors import takes_text  # imports pydantic, which is slow
 
-            if entry in ("column", "columns") or (self.options and takes_text(locate(self.options), key_of(text))):
+            owner, name = ("seqclf.data.options.DataOptions", key[5:]) if key[:5] == "data." else (self.options, key)
+            if entry in ("column", "columns") or (owner and takes_text(locate(owner), name)):
                 start = len(result) - len(text) + token.start  # `result` grows in front of the token
                 result = f"{result[:start]}'{mark}'{text[token.stop + 1 :]}"
         return result

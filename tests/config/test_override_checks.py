@@ -75,6 +75,11 @@ def test_numbers_stay_numbers_where_numbers_are_expected():
     assert TypedArguments("train", ["data.label=1_1,1e3"], OPTIONS).for_hydra() == ["data.label='1_1','1e3'"]
 
 
+def test_a_command_without_a_model_of_its_data_keeps_the_spelling_too():
+    typed = TypedArguments("evaluate", ["data.label=1e3", "bundle=1_1"], "seqclf.command_options.EvaluateConfig")
+    assert typed.for_hydra() == ["data.label='1e3'", "bundle='1_1'"]
+
+
 @pytest.mark.parametrize("override", ["data.fields={1_1: number}", "loss.class_weights={a: 2.0, 1_1: 2.0}"])
 def test_a_key_of_a_mapping_that_is_read_as_a_number_is_refused(override):
     with pytest.raises(InputError, match=r"the key 1_1 would be read as 11; set .* in a YAML file, with '1_1' in q"):
