@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from seqclf.config.command import command
-from seqclf.config.override_text import quote_values
 from seqclf.errors import InputError
 from seqclf.system import signals
 from seqclf.system.json_result import JsonResult
@@ -326,5 +324,4 @@ def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, str]:
 
 
 if __name__ == "__main__":
-    sys.argv = quote_values(sys.argv, ["sequence"])
     main()

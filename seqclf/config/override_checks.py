@@ -15,10 +15,11 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from hydra.grammar.gen.OverrideLexer import InputStream, OverrideLexer  # type: ignore[attr-defined]
 
 from seqclf.config.documentation import GLOBAL_GROUP, Command, Key
 from seqclf.config.hints import OF_FILES, choice_hint, key_hint, must_be_one_of, set_mapping
-from seqclf.config.override_text import argument, is_plain, key_of, quoted, shell_word
+from seqclf.config.override_text import argument, is_plain, key_of, label_text, quoted, shell_word
 from seqclf.config.targets import locate
 from seqclf.errors import InputError
 
@@ -29,6 +30,7 @@ OPTIONS = (*SWEEP, "--help", "-h", "--hydra-help", "--version", "--resolve", "--
 OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 WITH_VALUE = (*OWN_FILES, "--cfg", "-c", "--package", "-p", "--experimental-rerun", "--info", "-i")
 FILE_KEYS = (*OF_FILES, "data.labels")
+STARTS, ENDS = ("=", ",", "[", "{", ":", "("), ("", ",", "]", "}", ":", ")")  # what stands around a whole value
 NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
 FIX_QUERY = "fix the query"
 GENERAL = "--help lists groups and keys"
@@ -63,27 +65,59 @@ class TypedArguments:
                 raise self._unknown_option(text)
         for text in self.overrides:
             self._check_override(text)
+        for key in self.command.experiment_keys(self.chosen):
+            text = f"{key.path}={key.value}"
+            if self._value(key.path) is None and self._with_quoted_names(text) != text:
+                raise InputError(text, "YAML reads a number here", "quote the name in the file")
         self._check_data_files()
 
     def for_hydra(self) -> list[str]:
         """Return the arguments for Hydra's parser: first the options, then the overrides.
 
-        The overrides come last, because Hydra's parser rejects overrides between options. A choice is quoted if Hydra
-        would parse it as a number, such as `debug=nan`.
+        The overrides come last, because Hydra's parser rejects overrides between options. A choice or a name is
+        quoted if Hydra would parse it as a number, such as `debug=nan` or `data.label=2024_01`.
 
         >>> TypedArguments("train", ["debug=nan", "--multirun", "seed=1"]).for_hydra()
         ['--multirun', "debug='nan'", 'seed=1']
         """
         options = [text for text in self.arguments if text not in self.overrides]
-        return options + [self._with_quoted_choices(text) for text in self.overrides]
+        return options + [self._with_quotes(text) for text in self.overrides]
 
-    def _with_quoted_choices(self, text: str) -> str:
+    def _with_quotes(self, text: str) -> str:
+        """Quote the parts of an override that Hydra would parse as another type: sequences, choices and names."""
         key, equals, value = text.partition("=")
         group = key.lstrip("+")
-        if not equals or group not in self.command.groups:
+        if not equals or re.fullmatch(r"(['\"]).*\1", value, re.DOTALL):
             return text
+        if group == "sequence":  # its commas, brackets and question marks would have a meaning
+            return f"{key}={quoted(value)}"
+        if group not in self.command.groups:
+            return self._with_quoted_names(text)
         awkward = [name for name in self.command.choices(group) if not is_plain(name)]
         return f"{key}={','.join(quoted(name) if name in awkward else name for name in value.split(','))}"
+
+    def _with_quoted_names(self, text: str) -> str:
+        """Quote the numbers of an override that name something, such as the column 2024_01 (not 202401)."""
+        lexer = OverrideLexer(InputStream(text))
+        lexer.removeErrorListeners()
+        tokens = [token for token in lexer.getAllTokens() if token.type != OverrideLexer.WS]
+        marks = [token.text.strip() for token in tokens] + [""]
+        result, entry, key = text, "", key_of(text)
+        for token, before, mark, after in zip(tokens, ["", *marks], marks, marks[1:], strict=False):
+            entry = before if mark == ":" else entry
+            read = {OverrideLexer.INT: int, OverrideLexer.FLOAT: float}.get(token.type)
+            if read is None or before not in STARTS or after not in ENDS or label_text(read(mark)) == mark:
+                continue
+            if after == ":" and before != "=":
+                remedy = f"set {key} in a YAML file, with '{mark}' in quotes"
+                raise InputError(text, f"the key {mark} would be read as {label_text(read(mark))}", remedy)
+            from seqclf.config.validation_errors import takes_text  # imports pydantic, which is slow
+
+            owner, name = ("seqclf.data.options.DataOptions", key[5:]) if key[:5] == "data." else (self.options, key)
+            if entry in ("column", "columns") or (owner and takes_text(locate(owner), name)):
+                start = len(result) - len(text) + token.start  # `result` grows in front of the token
+                result = f"{result[:start]}'{mark}'{text[token.stop + 1 :]}"
+        return result
 
     def _value(self, key: str) -> str | None:
         """Return the value that the user typed for a key, or None."""
@@ -154,7 +188,7 @@ class TypedArguments:
         if not equals and not text.startswith("~"):
             raise InputError(text, "is no KEY=VALUE", self._hint_for_value(text) or f"write KEY=VALUE; {GENERAL}")
         try:
-            override = OverridesParser.create().parse_override(self._with_quoted_choices(text))
+            override = OverridesParser.create().parse_override(self._with_quotes(text))
         except HydraException:
             raise InputError(text, "cannot be read", QUOTE) from None
         if not override.is_sweep_override():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 # Pattern of values without quotes. It excludes special characters of Hydra's grammar (such as commas) and non-ASCII
@@ -91,22 +91,6 @@ def is_plain(value: str) -> bool:
     except ValueError:
         return True
     return False
-
-
-def quote_values(arguments: list[str], keys: Collection[str]) -> list[str]:
-    """Add quotes to the values of some keys, so that Hydra parses these values as strings.
-
-    For example, a sequence may contain commas, brackets or question marks, which have a meaning in Hydra's grammar. A
-    value that already has quotes is not changed. `keys`: keys whose values get quotes.
-
-    >>> quote_values(["sequence=[1, 2]", "rows=3"], ["sequence"])
-    ["sequence='[1, 2]'", 'rows=3']
-    """
-    return [
-        f"{key}={quoted(value)}" if key in keys and not re.fullmatch(r"(['\"]).*\1", value, re.DOTALL) else argument
-        for argument in arguments
-        for key, _, value in [argument.partition("=")]
-    ]
 
 
 # Conversion of YAML scalars to the text in data files.

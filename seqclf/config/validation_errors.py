@@ -95,6 +95,12 @@ def declared_keys(model: type[BaseModel], group: str) -> list[str]:
     return [f"{group}.{name}" for owner in _types_at(model, group.split(".")) for name in _annotations(owner)]
 
 
+def takes_text(model: type[BaseModel], key: str) -> bool:
+    """Return True if the values of a key are texts, such as the name of a column, or lists of texts."""
+    parts = [part for kind in _types_at(model, key.split(".")) for part in _members((get_args(kind) or [kind])[0])]
+    return str in parts and {*parts} <= {str, NoneType}
+
+
 def _path(detail: ErrorDetails, values: Any) -> list[str]:
     """Return the path to the wrong value, as a list of nested keys in `values`.
 
@@ -142,7 +148,7 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | No
     if "a number" in kinds:
         kinds.pop("a whole number", None)
     if not kinds:
-        return first["msg"], None
+        return first["msg"].replace("String should", "must"), None
     return f"must be {' or '.join(kinds)}", _percentage(first["input"]) if "a number" in kinds else None
 
 

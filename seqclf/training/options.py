@@ -24,6 +24,7 @@ from seqclf.config.options import (
     Text,
     ZeroOrMore,
     one_of,
+    read_text,
 )
 from seqclf.config.override_text import argument
 from seqclf.data.options import DataOptions
@@ -40,6 +41,9 @@ def split_tags(value: Any) -> Any:
 
 
 Timeout = Annotated[float, Field(ge=1)]  # in seconds
+# The W&B server sets the limits of the texts. The limits stand before `read_text`, so that errors count characters.
+ServerName = Annotated[str, Field(max_length=128), BeforeValidator(read_text)]
+Tag = Annotated[str, Field(min_length=1, max_length=64), BeforeValidator(read_text)]
 
 
 class PlainLoggerOptions(Options):
@@ -52,12 +56,12 @@ class WandbOptions(Options):
     """Options of the W&B logger (conf/logger/wandb.yaml)."""
 
     name: Literal["wandb"]
-    project: Text
+    project: Annotated[str, Field(max_length=128, pattern=r"^[^/\\#?%:]*$"), BeforeValidator(read_text)]
     entity: Text | None
-    run_name: Text | None
-    group: Text | None
-    job_type: Text | None
-    tags: Annotated[list[Text] | None, BeforeValidator(split_tags)]
+    run_name: ServerName | None
+    group: ServerName | None
+    job_type: Annotated[str, Field(max_length=64), BeforeValidator(read_text)] | None
+    tags: Annotated[list[Tag] | None, BeforeValidator(split_tags)]
     notes: Text | None
     mode: Literal["auto", "online", "offline", "disabled"]
     log_bundle: bool

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqclf.config.command import command
-from seqclf.config.override_text import quote_values
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
 
@@ -222,5 +220,4 @@ def _result(
 
 
 if __name__ == "__main__":
-    sys.argv = quote_values(sys.argv, ["sequence"])
     main()

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -102,3 +103,35 @@ def test_a_stream_sorts_what_comes_together_and_refuses_what_comes_late(tmp_path
     late = stream.read({"a": {"kind": ["k3"], "seq": [0]}})["a"]
     assert late["prediction"] is None and late["tokens_read"] == 2
     assert stream.read({"a": {"kind": ["k3"], "seq": [2]}})["a"]["tokens_read"] == 3
+
+
+@pytest.mark.parametrize(
+    ("pattern", "zones"),
+    [("%d/%b/%Y:%H:%M:%S %z", ("+0900", "-0700", "+0000")), ("%d/%b/%Y:%H:%M:%S %Z", ("Japan", "EST", "UTC"))],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_an_access_log_is_read_alike_from_a_file_and_in_memory(tmp_path, pattern, zones, kind):
+    random = np.random.default_rng(0)
+    hours = random.integers(0, 24, 120)
+    table = pa.table(
+        {
+            "client": [f"10.0.0.{client:02}" for client in range(30) for _ in range(4)],
+            "at": [f"10/Oct/2000:{hour:02}:55:36 {zones[row % 3]}" for row, hour in enumerate(hours)],
+            "status": [f"s{status}" for status in random.integers(0, 5, 120)],
+            "label": ["ab"[client % 2] for client in range(30) for _ in range(4)],
+        }
+    )
+    path = tmp_path / f"access.{kind}"
+    pq.write_table(table, path) if kind == "parquet" else pa.csv.write_csv(table, path)
+    fields = {"at": {"kind": "time", "format": pattern}, "status": "category"}
+    keys = {"group_by": "client", "order_by": "at", "order_format": pattern, "fields": fields}
+    dataset = prepare(data_options(tmp_path / "cache", train=str(path), **keys))
+    assert min(dataset.encoders["at"].gaps_of(dataset.splits["train"].sequences.fields)) >= 0
+    write_bundle(make_task(dataset.description()), tmp_path / "bundle", {})
+    classifier = Classifier(tmp_path / "bundle", device="cpu", threads=1)
+    of_file = classifier.predict(table).column("probability").to_pylist()
+    columns = table.select(["at", "status"]).to_pydict()
+    rows = [{name: cells[row : row + 4] for name, cells in columns.items()} for row in range(0, 120, 4)]
+    assert [row["probability"] for row in classifier.predict(rows)] == pytest.approx(of_file, abs=1e-6)
+    (zoneless,) = classifier.predict([{"at": ["10/Oct/2000:01:55:36"], "status": ["s1"]}])
+    assert "10/Oct/2000:01:55:36" in zoneless["error"]

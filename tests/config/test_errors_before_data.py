@@ -90,6 +90,38 @@ CASES = [
     ("train", ["batching.balance=2"], "batching.balance=2", "must be at most 1"),
     ("train", [*WANDB, "logger.mode=ofline"], "logger.mode=ofline", "did you mean 'offline'?"),
     ("train", [*WANDB, "logger.timeout=soon"], "logger.timeout=soon", "must be a number"),
+    (
+        "train",
+        [*WANDB, f"logger.tags=[a,{'t' * 65}]"],
+        f"logger.tags={'t' * 65}",
+        "must have at most 64 characters",
+    ),
+    ("train", [*WANDB, "logger.tags=['']"], "logger.tags=", "must have at least 1 character"),
+    (
+        "train",
+        [*WANDB, "logger.mode=offline", "logger.project=a/b:c"],
+        "logger.project=a/b:c",
+        r"must match pattern '^[^/\\#?%:]*$'",
+    ),
+    (
+        "train",
+        [*WANDB, f"logger.project={'p' * 129}"],
+        f"logger.project={'p' * 129}",
+        "must have at most 128 characters",
+    ),
+    (
+        "train",
+        [*WANDB, f"logger.run_name={'n' * 129}"],
+        f"logger.run_name={'n' * 129}",
+        "must have at most 128 characters",
+    ),
+    ("train", [*WANDB, f"logger.group={'g' * 129}"], f"logger.group={'g' * 129}", "must have at most 128 characters"),
+    (
+        "train",
+        [*WANDB, f"logger.job_type={'j' * 65}"],
+        f"logger.job_type={'j' * 65}",
+        "must have at most 64 characters, or null",
+    ),
     ("train", [*WANDB, "logger.tags=3"], "logger.tags=3", "must be a list, or null"),
     ("train", ["model.cell=lstn"], "model.cell=lstn", "did you mean 'lstm'?"),
     (

@@ -2,6 +2,7 @@
 
 import pytest
 
+from seqclf.api.fit import OPTIONS, load_config, training_setup
 from seqclf.config.override_checks import TypedArguments
 from seqclf.errors import InputError
 
@@ -49,3 +50,60 @@ def test_an_argument_that_means_something_else_is_refused_with_a_remedy(argument
     with pytest.raises(InputError) as refused:
         TypedArguments("train", [argument]).check()
     assert refused.value.where == argument and remedy in refused.value.remedy
+
+
+NUMBERS = ["2024_01", "1e3", "1_1", "+7", "1.50", "3", "007", "1_1b", "'1_1'", "a 1e3", "x/1_1"]
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_a_name_keeps_its_spelling(text):
+    keys = ["label", "positive", "id", "group", "train", "split.column"]
+    lists = ["group_by", "order_by"]
+    overrides = [f"data.{key}={text}" for key in keys] + [f"data.{key}=[{text}, b, {text}]" for key in lists]
+    overrides += [f"data.fields={{x: {{kind: number, columns: [{text}, b]}}, y: {{kind: time, column: {text}}}}}"]
+    data = training_setup({}, None, ["data=files", "data.split.by=group", *overrides]).config.data
+    name = text.strip("'")
+    assert [data.label, data.positive, data.id, data.group, data.train, data.split.column] == [name] * 6
+    assert (data.group_by, data.order_by) == ((name, "b", name),) * 2
+    assert [*map(str, data.fields["x"]["columns"])] == [name, "b"] and str(data.fields["y"]["column"]) == name
+
+
+def test_numbers_stay_numbers_where_numbers_are_expected():
+    config = load_config(["optimizer.lr=1e-3", "trainer.max_epochs=1_0", "data.positive=null", "data.id=3"])
+    assert (config["optimizer"]["lr"], config["trainer"]["max_epochs"]) == (0.001, 10)
+    assert config["data"]["positive"] is None and config["data"]["id"] == 3
+    assert TypedArguments("train", ["data.label=1_1,1e3"], OPTIONS).for_hydra() == ["data.label='1_1','1e3'"]
+
+
+def test_a_command_without_a_model_of_its_data_keeps_the_spelling_too():
+    typed = TypedArguments("evaluate", ["data.label=1e3", "bundle=1_1"], "seqclf.command_options.EvaluateConfig")
+    assert typed.for_hydra() == ["data.label='1e3'", "bundle='1_1'"]
+
+
+@pytest.mark.parametrize("override", ["data.fields={1_1: number}", "loss.class_weights={a: 2.0, 1_1: 2.0}"])
+def test_a_key_of_a_mapping_that_is_read_as_a_number_is_refused(override):
+    with pytest.raises(InputError, match=r"the key 1_1 would be read as 11; set .* in a YAML file, with '1_1' in q"):
+        load_config([override])
+
+
+@pytest.mark.parametrize(
+    ("lines", "refused"),
+    [
+        (["label: 2024_01"], "data.label=2024_01"),
+        (["order_by: [a, 1e3]", "label: y"], "data.order_by=[a, 1e3]"),
+        (["label: '2024_01'", "id: 3", "group_by: [7, 'b', '1e3']", "max_length: 1_0"], None),
+    ],
+)
+def test_a_name_that_yaml_reads_as_another_number_is_to_be_quoted(tmp_path, lines, refused):
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\ndefaults:\n  - override /data: files\n\ndata:\n  train: none.csv\n  "
+    (tmp_path / "experiment" / "mine.yaml").write_text(text + "\n  ".join(lines) + "\n")
+    arguments = [f"--config-dir={tmp_path}", "experiment=mine"]
+    TypedArguments("train", [*arguments, "data.label=7", "data.order_by=b"], OPTIONS).check()
+    typed = TypedArguments("train", arguments, OPTIONS)
+    if refused is None:
+        typed.check()
+        return
+    with pytest.raises(InputError) as caught:
+        typed.check()
+    assert str(caught.value) == f"{refused}: YAML reads a number here; quote the name in the file"

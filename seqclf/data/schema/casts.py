@@ -225,11 +225,14 @@ def seconds_sql(text: str, unit: str = "second") -> str:
     )
 
 
+NAMELESS_ZONE = re.compile(r"(?:[^%]|%[^zZ])*(%z)?", re.DOTALL)  # format without a zone, or with an offset at its end
+
+
 def is_time_format(pattern: str) -> bool:
     """Return True if `pattern` is a format of `strptime`, such as %d.%m.%Y."""
     try:
-        datetime.strptime(datetime(2020, 11, 21, 13, 14, 15).strftime(pattern), pattern)
-    except ValueError:
+        datetime.strptime(datetime(2020, 11, 21, 13, 14, 15, tzinfo=UTC).strftime(pattern), pattern)
+    except (ValueError, re.error):  # `strptime` compiles a regular expression, in which %d twice is an error
         return False
     return "%" in pattern
 
@@ -239,7 +242,27 @@ def formatted_seconds_sql(text: str, pattern: str) -> str:
 
     Text that does not have the format becomes null.
     """
-    return f"epoch(try_strptime(trim({text}), {quote_literal(pattern)}))"
+    text = f"trim({text})"
+    if (zone := NAMELESS_ZONE.fullmatch(pattern)) and zone[1]:
+        text = f"regexp_replace({text}, '[Zz]$', '+0000')"  # DuckDB's %z is always a number
+    return f"epoch(try_strptime({text}, {quote_literal(pattern)}))"
+
+
+def formatted_seconds(text: str, pattern: str) -> float:
+    """Convert a text to seconds by `formatted_seconds_sql`. Raises ValueError for a text of another format."""
+    text = text.strip()
+    if zone := NAMELESS_ZONE.fullmatch(pattern):
+        if zone[1]:  # Python's %z needs minutes
+            text = re.sub(r"([+-]\d\d)$", r"\g<1>00", re.sub("[Zz]$", "+0000", text))
+        time = datetime.strptime(text, pattern)
+        return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
+    import duckdb  # slow, and needed for few formats: Python's %Z knows few zones, and drops their offsets
+
+    query = f"SELECT {formatted_seconds_sql('$1', pattern)}"
+    (seconds,) = duckdb.default_connection().cursor().execute(query, [text]).fetchall()[0]
+    if seconds is None:
+        raise ValueError(f"{text} does not match format {pattern}")
+    return float(seconds)
 
 
 def epoch_sql(value: str, kind: str) -> str:

@@ -9,7 +9,7 @@ from support.table_files import LABELS, column_types, read, sample, write
 
 from seqclf.data.encoding.declaration import build_schema
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import quote_literal, seconds_sql
+from seqclf.data.schema.casts import formatted_seconds, formatted_seconds_sql, quote_literal, seconds_sql
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 
@@ -173,3 +173,35 @@ MOMENTS = {
 def test_text_is_a_time_only_if_all_of_it_is(text):
     query = f"SELECT {seconds_sql('given')} FROM (SELECT {quote_literal(text)} AS given)"
     assert duckdb.connect().execute(query).fetchone() == (MOMENTS[text],)
+
+
+CLOCK = "2000-07-10 13:55:36"
+SHIFTS = {"+0000": 0, "-0700": 7, "-07:00": 7, "-07": 7, "+0530": -5.5, "Z": 0}  # zone → hours to add for UTC
+NAMES = {"UTC": 0, "gmt": 0, "EST": 5, "Europe/Berlin": -2, "America/Los_Angeles": 7}
+ZONED = [
+    *((f"{CLOCK} {zone}", "%Y-%m-%d %H:%M:%S %z", hours) for zone, hours in SHIFTS.items()),
+    *((f" {CLOCK}{zone} ", "%Y-%m-%d %H:%M:%S%z", hours) for zone, hours in SHIFTS.items()),
+    *((f"[{zone}] {CLOCK}", "[%z] %Y-%m-%d %H:%M:%S", hours) for zone, hours in SHIFTS.items() if zone != "Z"),
+    *((f"{CLOCK} {zone}", "%Y-%m-%d %H:%M:%S %Z", hours) for zone, hours in NAMES.items()),
+    *((f"{zone} {CLOCK}", "%Z %Y-%m-%d %H:%M:%S", hours) for zone, hours in NAMES.items()),
+    *((f"{CLOCK} {zone}", "%Y-%m-%d %H:%M:%S %Z", None) for zone in ("Nowhere", "", "-0700")),
+    *((f"{CLOCK} {zone}", "%Y-%m-%d %H:%M:%S %z", None) for zone in ("UTC", "", "07", "2024")),
+    (f"{CLOCK}.25 +0100", "%Y-%m-%d %H:%M:%S.%f %z", -1 + 0.25 / 3600),
+    (f"{CLOCK} %z", "%Y-%m-%d %H:%M:%S %%z", 0),
+    (CLOCK, "%Y-%m-%d %H:%M:%S", 0),
+]
+
+
+@pytest.mark.parametrize(("text", "pattern", "hours"), ZONED)
+@pytest.mark.parametrize("machine", ["UTC", "America/New_York"])
+def test_a_format_with_a_zone_gives_equal_seconds_in_files_and_in_memory(text, pattern, hours, machine):
+    with duckdb.connect() as connection:
+        connection.execute(f"SET TimeZone = '{machine}'")
+        sql = formatted_seconds_sql(quote_literal(text), pattern)
+        (in_file,) = connection.execute(f"SELECT {sql}").fetchone()
+    if hours is None:
+        with pytest.raises(ValueError, match="does not match"):
+            formatted_seconds(text, pattern)
+        assert in_file is None
+    else:
+        assert in_file == formatted_seconds(text, pattern) == 963237336 + 3600 * hours

@@ -332,11 +332,16 @@ def ordered(options, path, cells, kind="csv", **keys):
     return dataset, split.sequences.fields["n"][: split.sequences.offsets[1], 0].tolist()
 
 
+CLF = "%d/%b/%Y:%H:%M:%S"  # time of the access log of a web server
 FORMATS = [
     (["11/20/2022", "3/5/2023", "2/28/2024"], "%m/%d/%Y"),
     (["20.11.2022", "05.03.2023", "28.02.2024"], "%d.%m.%Y"),
     (["Nov 20 2022", "Dec 1 2022", "Feb 3 2023"], "%b %d %Y"),
     (["2023-01-01 9:15 AM", "2023-01-01 11:00 AM", "2023-01-01 01:30 PM"], "%Y-%m-%d %I:%M %p"),
+    # Zoned times, whose local clocks are in another order than the times.
+    (["10/Oct/2000:13:55:36 +0900", "10/Oct/2000:10:55:36 -0100", "10/Oct/2000:09:00:00 -0700"], f"{CLF} %z"),
+    (["[10/Oct/2000:13:55:36 +09]", "[10/Oct/2000:10:55:36 -01:00]", "[10/Oct/2000:09:00:00 -07]"], f"[{CLF} %z]"),
+    (["Oct 10 13:55 Japan 2000", "Oct 10 12:00 UTC 2000", "Oct 10 09:00 EST 2000"], "%b %d %H:%M %Z %Y"),
 ]
 
 
@@ -388,11 +393,11 @@ def test_inferred_fields_of_the_order_are_read_by_its_format(options, tmp_path):
     assert {field.name: field.kind for field in dataset.schema.fields}["at"] == "category"
 
 
-@pytest.mark.parametrize("value", ["dd.mm.yyyy", "%Q", "letters"])
+@pytest.mark.parametrize("value", ["dd.mm.yyyy", "%Q", "letters", "%d.%d", "%d.%m.%Y %", "%z %q"])
 def test_a_format_that_is_none_is_refused(options, tmp_path, value):
     with pytest.raises(InputError) as caught:
         ordered(options, tmp_path, ["1", "2", "3"], order_format=value)
-    assert caught.value.where.startswith("data.order_format")
+    assert caught.value.where.startswith("data.order_format") and "must be a format of times" in caught.value.problem
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -20,6 +20,7 @@ from seqclf.data.schema.casts import (
     UNITS,
     element_type,
     epoch_sql,
+    formatted_seconds,
     is_time_format,
     seconds_from_text,
     split_list,
@@ -125,8 +126,7 @@ class TimeEncoder(ListEncoder):
         if isinstance(entry, date):
             return datetime(entry.year, entry.month, entry.day, tzinfo=UTC).timestamp()
         if isinstance(entry, str) and (pattern := self.option("format")) is not None:
-            entry = datetime.strptime(entry.strip(), pattern)
-            return entry.replace(tzinfo=entry.tzinfo or UTC).timestamp()
+            return formatted_seconds(entry, pattern)
         if isinstance(entry, str):
             return seconds_from_text(entry, self.option("unit"))
         return None if entry is None else float(entry) * UNITS[self.option("unit")]
