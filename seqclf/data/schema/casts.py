@@ -163,12 +163,13 @@ def bracketed_numbers(cell: str, kind: str) -> str:
     return f"COALESCE({fast}, TRY_CAST({cell} AS {kind}))"
 
 
-def may_hold_others(cell: str) -> str:
-    """Return SQL that is true for a text cell that may hold numbers with fractions, or codes such as 007, +7 and 1_1.
+def may_hold_others(cell: str, separator: str | None) -> str:
+    """Return SQL that is true for a text cell that may hold more than integers of 64 bits as programs write them.
 
-    A cast to integers could round them, or make 7 and 11 of them.
+    A cast to integers would round 1.5, make 7 of 007, and null of a word.
     """
-    return f"regexp_matches({cell}, '[.eE+_]|(^|[^0-9])0[0-9]')"
+    others = rf"[^][,0-9\s{re.escape(separator or '')}-]|(^|[^0-9])0[0-9]|[0-9]{{19}}"
+    return f"regexp_matches({cell}, {quote_literal(others)})"
 
 
 def whole_number(value: str) -> str:

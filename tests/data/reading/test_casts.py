@@ -9,7 +9,7 @@ from support.table_files import LABELS, column_types, read, sample, write
 
 from seqclf.data.encoding.declaration import build_schema
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import formatted_seconds, formatted_seconds_sql, quote_literal, seconds_sql
+from seqclf.data.schema.casts import NO_INTEGER, formatted_seconds, formatted_seconds_sql, quote_literal, seconds_sql
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 
@@ -31,10 +31,11 @@ def inferred(path):
     [
         ("[1, 2]", [1, 2]),
         ("[1.0, 2.]", [1, 2]),
-        ("[1.5, 2]", [None, 2]),
-        ("[1e3, 2]", [None, 2]),
-        ("[1, x]", [1, None]),
-        ("[18446744073709551615]", [None]),
+        ("[1.5, 2]", [NO_INTEGER, 2]),
+        ("[1e3, 2]", [NO_INTEGER, 2]),
+        ("[1, x]", [1, NO_INTEGER]),
+        ("[007, +7, 1_1, null]", [NO_INTEGER, NO_INTEGER, NO_INTEGER, None]),
+        ("[18446744073709551615]", [NO_INTEGER]),
         ("[9223372036854775807]", [9223372036854775807]),
         ("hello", None),
         ("7", None),
@@ -50,7 +51,7 @@ def test_integers_in_text_are_exact_or_refused(tmp_path, cell, expected):
 @pytest.mark.parametrize("column", [[[1.5, 2.0]], [["1.5", "2"]], [[Decimal("1.5"), Decimal("2.0")]]])
 def test_integers_in_typed_columns_are_exact_or_refused(tmp_path, column):
     path = write(tmp_path / "t.parquet", {"x": column})
-    assert tokens(path, "category", "integer") == [[None, 2]]
+    assert tokens(path, "category", "integer") == [[NO_INTEGER, 2]]
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,8 @@ TIMES = pa.array([[1700000000000, 1700000060000]] * 4, pa.list_(pa.timestamp("ms
 def test_lists_of_times_and_of_numbers_with_gaps_are_inferred(cells, separator, kind):
     (field,) = schema({"x": cells, "label": ["a", "b"] * 2}, list_separator=separator).fields
     assert field.kind == kind
-    assert field.options == ({"missing": "last"} if kind == "number" else {})
+    missing = {"number": "last", "category": "value" if separator else None}.get(kind)
+    assert field.options == ({"missing": missing} if missing else {})
 
 
 def test_lists_without_gaps_have_no_option_for_them():

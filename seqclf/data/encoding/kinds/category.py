@@ -44,6 +44,7 @@ from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field
 
+NO_WHOLE = "has a value that is no whole number"
 WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:[.]0*)?")  # matches the same integers as `casts.whole_number`
 
 
@@ -99,16 +100,12 @@ class CategoryEncoder(VocabularyEncoder):
         return f"a list of {self.noun}"
 
     def text_sql(self, cell: str) -> str:
-        if self.field.separator is not None:
-            parts = split_list(cell, self.field.separator)
-            if not self.integers:
-                return self._texts_sql(parts, "VARCHAR[]")
-            exact = f"TRY_CAST({parts} AS BIGINT[])"
-            return f"CASE WHEN {may_hold_others(cell)} THEN {whole_numbers(parts)} ELSE {exact} END"
+        separator = self.field.separator
+        parts = bracketed_texts(cell) if separator is None else split_list(cell, separator)
         if not self.integers:
-            return self._texts_sql(bracketed_texts(cell), "VARCHAR[]")
-        exact = bracketed_numbers(cell, "BIGINT[]")
-        return f"CASE WHEN {may_hold_others(cell)} THEN {whole_numbers(cell)} ELSE {exact} END"
+            return self._texts_sql(parts, "VARCHAR[]")
+        exact = bracketed_numbers(cell, "BIGINT[]") if separator is None else f"TRY_CAST({parts} AS BIGINT[])"
+        return f"CASE WHEN {may_hold_others(cell, separator)} THEN {whole_numbers(parts)} ELSE {exact} END"
 
     def elements_sql(self, column: str, kind: str) -> str:
         if not self.integers:
@@ -133,7 +130,7 @@ class CategoryEncoder(VocabularyEncoder):
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
         if self.integers:
             bad = true_rows(pc.fill_null(pc.equal(elements, NO_INTEGER), False))
-            reason = f"has a value that is no whole number; data.fields.{self.field.name}.values=text reads any"
+            reason = f"{NO_WHOLE}; data.fields.{self.field.name}.values=text reads any"
             problems.mark_tokens(bad, row_of_token, self.field.column, reason)
 
     def stage(self, column: pa.Array) -> pa.Array:

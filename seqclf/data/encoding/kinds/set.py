@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import EncodedField
-from seqclf.data.encoding.kinds.category import texts_sql, value_from_python
+from seqclf.data.encoding.kinds.category import NO_WHOLE, texts_sql, value_from_python
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import COMBINATIONS, BagSpec
 from seqclf.data.ragged import is_list, lengths_or_zero, list_lengths, list_offsets, list_values
 from seqclf.data.schema.casts import (
+    NO_INTEGER,
     TEXT_TYPES,
     bracketed_texts,
     element_type,
@@ -223,6 +224,11 @@ class SetEncoder(VocabularyEncoder):
                 "values may be missing)"
             )
             problems.mark_tokens(tokens, row_of_token, column, reason)
+        if self.integers:
+            odd = np.repeat(np.arange(len(counts)), counts)[
+                true_rows(pc.fill_null(pc.equal(values, NO_INTEGER), False))
+            ]
+            problems.mark_tokens(np.unique(odd), row_of_token, column, NO_WHOLE)
         limit = self.option("max_values")
         reason = f"has a token of more than {limit} values; raise data.fields.{name}.max_values"
         problems.mark_tokens(np.flatnonzero(counts > limit), row_of_token, column, reason)

@@ -18,6 +18,7 @@ from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
 
 TABLE, NAMED_TABLE = "arrow_files", "named_arrow_files"
+REMEDY = "write it again, in the IPC file format"
 ARROW_FILE = "__filename"  # Arrow's name for the column with the path of each row's file
 
 
@@ -42,6 +43,8 @@ class Arrow(ArrowFormat):
         import pyarrow.dataset as arrow_dataset  # this import is slow, so it is done only when needed
 
         schemas = [_schema(path) for path in files.paths]
+        for path, schema in zip(files.paths, schemas, strict=True):
+            check_names(schema.names if schema is not None else _stream_names(path), str(path))
         if not all(schema is not None and is_plain(schema) for schema in schemas):
             return super().table(files)
         for path in files.paths:
@@ -64,6 +67,13 @@ def _schema(path: Path) -> pa.Schema | None:
     return None
 
 
+def _stream_names(path: Path) -> list[str]:
+    """Return the columns of a file of the stream format. Raises InputError for any other file."""
+    with suppress(OSError, pa.ArrowException), pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as file:
+        return file.schema.names
+    raise InputError(path, "is not a readable Arrow file", REMEDY)
+
+
 @lru_cache(maxsize=64)
 def _check(path: Path, state: float) -> None:
     """Raise InputError if an Arrow file is damaged.
@@ -73,10 +83,9 @@ def _check(path: Path, state: float) -> None:
     """
     try:
         with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
-            check_names(file.schema.names, str(path))
             for index in range(file.num_record_batches):
                 file.get_batch(index).validate(full=True)
     except (OSError, pa.ArrowException) as error:
         if NOT_UTF8.search(str(error)):
             raise InputError(path, "holds text that is not valid utf-8", "write it as utf-8") from None
-        raise InputError(path, "is not a readable Arrow file", "write it again, in the IPC format") from None
+        raise InputError(path, "is not a readable Arrow file", REMEDY) from None

@@ -14,7 +14,7 @@ from support.table_files import write
 
 from seqclf.data.encoding.kinds.category import CategoryEncoder, value_from_python
 from seqclf.data.prepare import prepare
-from seqclf.data.schema.casts import spelled_sql, whole_number
+from seqclf.data.schema.casts import NO_INTEGER, spelled_sql, whole_number
 from seqclf.data.schema.schema import Field
 
 VALUES = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=6), min_size=1, max_size=8)
@@ -139,7 +139,7 @@ def test_a_value_of_numpy_is_the_token_that_it_is_in_a_table(value, text):
 def test_a_value_of_python_is_an_integer_where_it_is_one_in_a_table(value, sql):
     with duckdb.connect() as connection:
         ((expected,),) = connection.execute(f"SELECT {whole_number(sql)}").fetchall()
-    with pytest.raises(ValueError, match="is not an integer") if expected is None else nullcontext():
+    with pytest.raises(ValueError, match="is not an integer") if expected == NO_INTEGER else nullcontext():
         assert value_from_python(value, "integer") == expected
 
 
