@@ -59,7 +59,6 @@ class BenchConfig(CommandOptions):
     batch_size: Count
     updates: Count
     rounds: Count
-    leak_steps: Annotated[int, Field(ge=20)]  # at least one step for each of the `BLOCKS` in machine.py
     precision: Literal["32-true", "bf16-mixed", "16-mixed"]
     device: Device
     seed: Seed

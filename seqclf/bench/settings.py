@@ -100,7 +100,6 @@ def _check_network(model: Mapping[str, Any]) -> None:
 # A comparison of models needs one config for each model, so the benchmark config is composed once for each model.
 
 COMMAND, OPTIONS = "bench", "seqclf.bench.options.BenchConfig"
-OF_MODES = ("modes", "leak_steps")  # keys that only a comparison of modes uses
 
 
 def configs_by_model(config: BenchConfig) -> dict[str, tuple[BenchConfig, set[str]]]:
@@ -111,9 +110,8 @@ def configs_by_model(config: BenchConfig) -> dict[str, tuple[BenchConfig, set[st
     """
     typed = typed_overrides()
     keys = {key_of(text): text for text in typed}
-    for key in OF_MODES:
-        if key in keys:
-            raise InputError(keys[key], "has no effect beside models, which are timed in the mode dynamic", "remove it")
+    if "modes" in keys:
+        raise InputError(keys["modes"], "has no effect beside models, which are timed in the mode dynamic", "remove it")
     names = _names(config, keys)
     rest = [text for text in typed if key_of(text) not in ("model", "models")]
     return {name: _compose([f"model={name}", "models=null", *rest]) for name in names}
