@@ -25,7 +25,7 @@ import torch
 from memory_growth import fit_growth
 
 import seqclf
-from seqclf.models.pooling import POOLINGS
+from seqclf.models.options import POOLINGS
 from seqclf.system.environment import resident_mb
 
 PER_MODEL = 10

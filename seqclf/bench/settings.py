@@ -14,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.bench.mode_trainer import MODES, Comparison, Contender, unavailable_modes
-from seqclf.bench.options import ALL_MODELS, BenchConfig
+from seqclf.bench.options import BenchConfig
 from seqclf.config.composition import Composition
 from seqclf.config.documentation import Command
 from seqclf.config.hints import must_be_one_of
@@ -118,16 +118,9 @@ def configs_by_model(config: BenchConfig) -> dict[str, tuple[BenchConfig, set[st
 
 
 def _names(config: BenchConfig, typed_keys: Collection[str]) -> list[str]:
-    """Return the names of the compared models. With `models=all`, the value of the option `model` comes first.
-
-    `models=all` leaves out the models that read a field, whose name only the user can give.
-    """
+    """Return the names of the compared models."""
     chosen = HydraConfig.get().runtime.choices["model"]
-    command = Command.typed(COMMAND, sys.argv[1:])
-    choices = command.choices("model")
-    if config.models == ALL_MODELS:
-        comparable = [name for name in choices if name == chosen or not _must_name_field(command, name)]
-        return sorted(comparable, key=lambda name: (name != chosen, name))
+    choices = Command.typed(COMMAND, sys.argv[1:]).choices("model")
     names = list(config.models or ())
     for name in names:
         if name not in choices:
@@ -137,12 +130,6 @@ def _names(config: BenchConfig, typed_keys: Collection[str]) -> list[str]:
     if "model" in typed_keys and chosen not in names:
         raise InputError(f"model={chosen}", "has no effect beside models", "name it there")
     return names
-
-
-def _must_name_field(command: Command, name: str) -> bool:
-    """Return True if a choice of conf/model has a recurrent cell with a key that the user must set, which is null."""
-    of_cell = [key for key in command.choice("model", name).keys if key.path.startswith("model.encoder.cell.")]
-    return any(key.value is None for key in of_cell)
 
 
 def _compose(overrides: list[str]) -> tuple[BenchConfig, set[str]]:

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from seqclf.config.documentation import CONF
-
 TINY = ["sequences=64", "batch_size=8", "updates=3", "rounds=1", "model.hidden_size=8"]
 MODES = "modes=[dynamic,packed,static]"
 
@@ -64,14 +62,6 @@ def test_a_model_that_does_not_fit_the_data_is_reported_beside_the_others(shell)
     figures = completed.result["workloads"]["data"]["models"]
     assert figures["lstm"]["prediction"]["tokens_per_s"] > 0
     assert list(figures["tree_lstm"]) == ["error"] and "trees" in figures["tree_lstm"]["error"]
-
-
-@pytest.mark.soak
-def test_all_models_are_compared(shell):
-    result = shell("bench", "models=all", "model=gru", "lengths=[uniform]", *TINY[:4]).result
-    assert next(iter(result["models"])) == "gru"
-    assert set(result["models"]) == {path.stem for path in (CONF / "model").glob("*.yaml")} - {"t_lstm", "gru_d"}
-    assert all("training" in figures for figures in result["workloads"]["uniform"]["models"].values())
 
 
 @pytest.mark.parametrize(
