@@ -36,6 +36,9 @@ READINGS = 80  # of memory in a process
 SHOWN = 8
 TOLERANCE = 0.01  # of the memory at the end; within it, memory has stopped
 TRIM_STEPS = 500
+BLOCKS = 20  # number of blocks that the steps are divided into; a line is fitted to the mean memory of each block
+T_95 = 2.10  # 97.5 % quantile of Student's t distribution with BLOCKS - 2 degrees of freedom
+LEAK_SHARE = 0.01  # fraction of the mean memory; growth over all measured steps is no leak below this fraction
 
 
 class Variant(NamedTuple):
@@ -61,6 +64,38 @@ VARIANTS = {
     "predict/one malloc arena": Variant({"MALLOC_ARENA_MAX": "1"}),
     "predict/trim": Variant({}, ("trim",)),
 }
+
+
+class MemoryGrowth(NamedTuple):
+    """Growth of memory during `steps` steps.
+
+    `low`, `high`: bounds of the 95 % confidence interval of `mb_per_1000_steps`. `leaks`: True if the growth is judged
+    to be a leak (see `fit_growth`).
+    """
+
+    steps: int
+    mb_per_1000_steps: float
+    low: float
+    high: float
+    leaks: bool
+
+
+def fit_growth(used_mb: np.ndarray) -> MemoryGrowth:
+    """Fit a line to memory measurements, and return its slope as the growth of memory.
+
+    `used_mb`: (S,) memory in MB after each of S steps.
+
+    The steps are divided into blocks, and the line is fitted to the mean memory of each block by least squares. Single
+    steps are not used, because the memory after neighbouring steps is correlated. The growth is a leak if the growth is
+    significantly above 0, and if the growth over all measured steps exceeds 1 % of the mean memory.
+    """
+    block_size = len(used_mb) // BLOCKS
+    block_means = used_mb[-block_size * BLOCKS :].reshape(BLOCKS, block_size).mean(axis=1)
+    (slope, _), covariance = np.polyfit(block_size * np.arange(BLOCKS), block_means, 1, cov=True)
+    margin = T_95 * float(np.sqrt(covariance[0, 0]))
+    low, high = float(1000 * (slope - margin)), float(1000 * (slope + margin))
+    leaks = low > 0 and slope * len(used_mb) > LEAK_SHARE * float(used_mb.mean())
+    return MemoryGrowth(len(used_mb), float(1000 * slope), low, high, bool(leaks))
 
 
 def write_sequences(path: Path, rows: int, seed: int) -> None:

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from memory_growth import fit_growth
 
 import seqclf
-from seqclf.bench.machine import fit_growth
-from seqclf.models.pooling import POOLINGS
+from seqclf.models.options import POOLINGS
 from seqclf.system.environment import resident_mb
 
 PER_MODEL = 10

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sequential
 from seqclf.batching.collate import pad
 from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import plan_arguments, plan_batches, round_up
-from seqclf.batching.resume_settings import MAX_TOKENS, PLAN_KEYS, RANKS, check_same_batches, planned_ranks
+from seqclf.batching.resume_settings import MAX_TOKENS, PLAN_KEYS, POSITION, RANKS, check_same_batches
 from seqclf.batching.steps import Limits
 from seqclf.batching.token_budget import AUTO, search_budget, unlimited_budget
 from seqclf.config.documentation import default_settings
@@ -27,6 +27,7 @@ from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import Split, release_pages, size_in_bytes
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
+from seqclf.system.state_validation import error_context, require
 
 
 class PlanSampler(DistributedSampler):
@@ -309,9 +310,11 @@ class SequenceDataModule(pl.LightningDataModule):
         if self.trainer is None or self.trainer.state.fn != TrainerFn.FITTING:
             return
         origin = f"checkpoint={self.trainer.ckpt_path}"
-        self.resumed_ranks = planned_ranks(state_dict)
+        with error_context(origin, "it is damaged or of another version; train from the start"):
+            require(state_dict, POSITION)
+        self.resumed_ranks = state_dict["settings"][RANKS]
         if self.batching.max_tokens == AUTO:
-            self.measured_tokens = state_dict.get("settings", {}).get(MAX_TOKENS)
+            self.measured_tokens = state_dict["settings"].get(MAX_TOKENS)
         changed = check_same_batches(origin, state_dict, self.settings())
         if changed:
             rank_zero_warn(f"{origin}: its epochs were batched with {' '.join(changed)}, the next ones are not")

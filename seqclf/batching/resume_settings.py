@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqclf.errors import InputError
+from seqclf.system.state_validation import COUNT, Each, Where
 
 PLAN_KEYS = (
     "max_tokens",
@@ -23,27 +24,21 @@ PLAN_KEYS = (
 )
 RANKS = "batching.ranks"
 MAX_TOKENS = "batching.max_tokens"
+SETTING = (int, float, str, bool, None)
+# Shape of the state. `batching.ranks` is the number of ranks for which the steps are planned.
+POSITION = {
+    "settings": Where(Each(SETTING), lambda settings: RANKS in settings, f"settings with {RANKS}"),
+    "trained": COUNT,
+}
 
 
 def changed_settings(state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Return `key=value` for each setting whose value in the checkpoint differs from its value in `settings`."""
-    saved = state.get("settings", {})
     return [
         f"{key}={_as_typed(value)}"
-        for key, value in saved.items()
+        for key, value in state["settings"].items()
         if key in settings and not _is_same(value, settings[key])
     ]
-
-
-def planned_ranks(state: Mapping[str, Any]) -> int | None:
-    """Return the number of ranks for which a checkpoint's steps are planned, or None if the number is not stored.
-
-    Checkpoints up to version 0.3 store only the number of running ranks, which is then returned.
-    """
-    saved = state.get("settings", {})
-    if RANKS in saved:
-        return saved[RANKS]
-    return saved["trainer.devices"] * saved.get("trainer.num_nodes", 1) if "trainer.devices" in saved else None
 
 
 def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
@@ -55,15 +50,7 @@ def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[
     because it does not change the rows of a step.
     """
     changed = changed_settings(state, settings)
-    inside = state.get("trained", 0) > 0
-    if inside and RANKS not in state.get("settings", {}) and (planned_ranks(state) or 1) > 1:
-        raise InputError(
-            origin,
-            f"was written inside an epoch of {planned_ranks(state)} ranks by an earlier version, which planned its "
-            "steps differently",
-            "resume with that version up to the end of the epoch, or choose a checkpoint from the end of an epoch",
-        )
-    if changed and inside:
+    if changed and state["trained"] > 0:
         raise InputError(
             origin,
             f"was written inside an epoch, whose rows were batched with {' '.join(changed)}",

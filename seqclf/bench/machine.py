@@ -9,12 +9,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from seqclf.bench.mode_trainer import Contender, ModeTrainer
 from seqclf.bench.workload import Workload
-from seqclf.system import progress
 from seqclf.system.environment import peak_mb, resident_mb
 from seqclf.system.json_result import JsonResult
 
@@ -57,13 +55,6 @@ def _processor_name() -> str:
         return platform.processor() or platform.machine()
 
 
-# Memory: the peak memory of each contender, and the growth of memory over many steps with batches of different lengths.
-
-BLOCKS = 20  # number of blocks that the steps are divided into; a line is fitted to the mean memory of each block
-T_95 = 2.10  # 97.5 % quantile of Student's t distribution with BLOCKS - 2 degrees of freedom
-LEAK_SHARE = 0.01  # fraction of the mean memory; growth over all measured steps is no leak below this fraction
-
-
 class PeakMemory(NamedTuple):
     """Peak memory of training in MB.
 
@@ -73,21 +64,6 @@ class PeakMemory(NamedTuple):
 
     memory_mb: float
     step_memory_mb: float | None = None
-
-
-@dataclass(frozen=True)
-class MemoryGrowth(JsonResult):
-    """Growth of memory during `steps` optimizer steps.
-
-    `low`, `high`: bounds of the 95 % confidence interval of `mb_per_1000_steps`. `leaks`: True if the growth is judged
-    to be a leak (see `fit_growth`).
-    """
-
-    steps: int
-    mb_per_1000_steps: float
-    low: float
-    high: float
-    leaks: bool
 
 
 def measure_peak(trainer: ModeTrainer) -> PeakMemory:
@@ -118,42 +94,3 @@ def _measure_peak(contender: Contender, workload: Workload, threads: int) -> Pea
         trainer.step(rows)
     peak = peak_mb()
     return PeakMemory(memory_mb=peak, step_memory_mb=peak - before)
-
-
-def measure_growth(trainer: ModeTrainer, steps: int) -> MemoryGrowth:
-    """Measure the growth of memory over `steps` optimizer steps, after as many warm-up steps.
-
-    The batches have different lengths.
-    """
-    batches = trainer.workload.batches
-    used_mb = []
-    for step in progress.track(range(2 * steps), "watching memory over ragged steps", total=2 * steps, unit="steps"):
-        trainer.step(batches[step % len(batches)])
-        if step >= steps:
-            on_gpu = trainer.contender.device == "cuda"
-            used_mb.append(torch.cuda.memory_allocated() / 1e6 if on_gpu else resident_mb())
-    return fit_growth(np.array(used_mb))
-
-
-def fit_growth(used_mb: np.ndarray) -> MemoryGrowth:
-    """Fit a line to memory measurements, and return its slope as the growth of memory.
-
-    `used_mb`: (S,) memory in MB after each of S steps.
-
-    The steps are divided into blocks, and the line is fitted to the mean memory of each block by least squares. Single
-    steps are not used, because the memory after neighbouring steps is correlated. The growth is a leak if the growth is
-    significantly above 0, and if the growth over all measured steps exceeds 1 % of the mean memory.
-
-    >>> fit_growth(np.full(100, 512.0)).leaks
-    False
-    >>> growth = fit_growth(512 + 0.5 * np.arange(100))
-    >>> growth.leaks, round(growth.mb_per_1000_steps)
-    (True, 500)
-    """
-    block_size = len(used_mb) // BLOCKS
-    block_means = used_mb[-block_size * BLOCKS :].reshape(BLOCKS, block_size).mean(axis=1)
-    (slope, _), covariance = np.polyfit(block_size * np.arange(BLOCKS), block_means, 1, cov=True)
-    margin = T_95 * float(np.sqrt(covariance[0, 0]))
-    low, high = float(1000 * (slope - margin)), float(1000 * (slope + margin))
-    leaks = low > 0 and slope * len(used_mb) > LEAK_SHARE * float(used_mb.mean())
-    return MemoryGrowth(len(used_mb), float(1000 * slope), low, high, bool(leaks))

@@ -17,7 +17,6 @@ from seqclf.training.options import OptimizerArguments, RuntimeOptions
 # test checks that the names are equal.
 LENGTHS_NAMES = ("equal", "uniform", "log_normal", "heavy_tailed")
 MODE_NAMES = ("dynamic", "packed", "static", "compiled")
-ALL_MODELS = "all"
 
 
 def require_both_graphs(modes: list[str]) -> list[str]:
@@ -33,12 +32,12 @@ def require_both_graphs(modes: list[str]) -> list[str]:
 def check_models(models: object) -> object:
     """Return the option `models` unchanged.
 
-    Raises ValueError unless the value is "all", `None` or a list of at least two names.
+    Raises ValueError unless the value is `None` or a list of at least two names.
     """
-    if models is None or models == ALL_MODELS:
+    if models is None:
         return models
     if not isinstance(models, list) or len(models) < 2 or not all(isinstance(name, str) for name in models):
-        raise ValueError("must be a list of at least two models, such as [lstm,transformer], all, or null")
+        raise ValueError("must be a list of at least two models, such as [lstm,transformer], or null")
     return models
 
 
@@ -52,14 +51,13 @@ class BenchConfig(CommandOptions):
     data: DataOptions | None = None  # the key is missing from the config if no config group `data` is chosen
     model: ModelArguments
     optimizer: OptimizerArguments
-    models: Annotated[list[str] | str | None, BeforeValidator(check_models)]
+    models: Annotated[list[str] | None, BeforeValidator(check_models)]
     lengths: Annotated[list[Annotated[str, one_of(*LENGTHS_NAMES)]], Field(min_length=1)]
     modes: Annotated[list[Annotated[str, one_of(*MODE_NAMES)]], AfterValidator(require_both_graphs)]
     sequences: Count
     batch_size: Count
     updates: Count
     rounds: Count
-    leak_steps: Annotated[int, Field(ge=20)]  # at least one step for each of the `BLOCKS` in machine.py
     precision: Literal["32-true", "bf16-mixed", "16-mixed"]
     device: Device
     seed: Seed

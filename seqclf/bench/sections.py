@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from seqclf.bench.benchmark import DynamicChecks, Figures, WorkloadResult, speed_text
+from seqclf.bench.benchmark import Figures, WorkloadResult, speed_text
 from seqclf.bench.machine import Machine
 from seqclf.bench.mode_trainer import Comparison
 from seqclf.documents.blocks import Alerts, Block, Heading, Section, Table, Text
@@ -47,7 +47,6 @@ TIME = (
     ),
     Column("padding", "training.padding", "{:.0%}".format),
     Column("first s", "training.first_step_s", HUNDREDTHS),
-    Column("graph ms", "training.graph_ms", HUNDREDTHS),
     Column("compiled", "training.compiled_graphs", str),
 )
 LEARNED = (
@@ -68,12 +67,11 @@ TABLES: dict[str, dict[str, Sequence[Column]]] = {  # dict kind of comparison â†
         "Prediction": PREDICTION,
     },
 }
-STYLES = {"good": "green", "acceptable": "yellow", "bad": "red", "none": "yellow"}
 
 
 def workload_section(result: WorkloadResult, comparison: Comparison) -> Section:
     """Return a section with the measurements of one workload."""
-    size, checks = result.size, result.checks
+    size = result.size
     line = (
         f"{result.name}: {size.updates} steps of {size.batch_size} sequences, mean length {size.mean_length:.1f}, "
         f"longest {size.longest}"
@@ -82,11 +80,6 @@ def workload_section(result: WorkloadResult, comparison: Comparison) -> Section:
     for heading, columns in TABLES[comparison.kind].items():
         blocks += [Heading(heading), _table(result, comparison, columns)]
     problems = [f"{name} did not run: {message}" for name, message in result.errors.items()]
-    if checks is not None:
-        verdict = checks.verdict
-        rating = Text(f"Dynamic is {verdict.word}: {verdict.reason}.", style=STYLES[verdict.word])
-        blocks = [rating, *blocks, Text(_checks_line(checks), soft=True)]
-        problems += checks.structure.errors
     return Section(result.name.replace("_", " "), [*blocks, Alerts(problems) if problems else None])
 
 
@@ -106,19 +99,6 @@ def _heading(column: Column, comparison: Comparison) -> str:
     return column.heading.format(reference=comparison.reference)
 
 
-def _checks_line(checks: DynamicChecks) -> str:
-    """Return a line with the growth of memory, the number of structure changes and the number of errors."""
-    growth, structure = checks.leak, checks.structure
-    return (
-        f"{'memory grows' if growth.leaks else 'no leak'}: {growth.mb_per_1000_steps:+.2f} MB per 1000 ragged steps "
-        f"(95 % interval {growth.low:+.2f} to {growth.high:+.2f}, {growth.steps} watched); "
-        f"{structure.changes} changes of structure between steps, {len(structure.errors)} errors."
-    )
-
-
 def machine_line(machine: Machine) -> str:
     """Return a line with the name of the machine, the number of threads, the precision and the PyTorch version."""
     return f"{machine.name}, threads: {machine.threads}, {machine.precision}, PyTorch {machine.torch}"
-
-
-# The picture, on the page and in the PNG file: a horizontal bar for each contender, grouped by workload.

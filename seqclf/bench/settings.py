@@ -14,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.bench.mode_trainer import MODES, Comparison, Contender, unavailable_modes
-from seqclf.bench.options import ALL_MODELS, BenchConfig
+from seqclf.bench.options import BenchConfig
 from seqclf.config.composition import Composition
 from seqclf.config.documentation import Command
 from seqclf.config.hints import must_be_one_of
@@ -100,7 +100,6 @@ def _check_network(model: Mapping[str, Any]) -> None:
 # A comparison of models needs one config for each model, so the benchmark config is composed once for each model.
 
 COMMAND, OPTIONS = "bench", "seqclf.bench.options.BenchConfig"
-OF_MODES = ("modes", "leak_steps")  # keys that only a comparison of modes uses
 
 
 def configs_by_model(config: BenchConfig) -> dict[str, tuple[BenchConfig, set[str]]]:
@@ -111,25 +110,17 @@ def configs_by_model(config: BenchConfig) -> dict[str, tuple[BenchConfig, set[st
     """
     typed = typed_overrides()
     keys = {key_of(text): text for text in typed}
-    for key in OF_MODES:
-        if key in keys:
-            raise InputError(keys[key], "has no effect beside models, which are timed in the mode dynamic", "remove it")
+    if "modes" in keys:
+        raise InputError(keys["modes"], "has no effect beside models, which are timed in the mode dynamic", "remove it")
     names = _names(config, keys)
     rest = [text for text in typed if key_of(text) not in ("model", "models")]
     return {name: _compose([f"model={name}", "models=null", *rest]) for name in names}
 
 
 def _names(config: BenchConfig, typed_keys: Collection[str]) -> list[str]:
-    """Return the names of the compared models. With `models=all`, the value of the option `model` comes first.
-
-    `models=all` leaves out the models that read a field, whose name only the user can give.
-    """
+    """Return the names of the compared models."""
     chosen = HydraConfig.get().runtime.choices["model"]
-    command = Command.typed(COMMAND, sys.argv[1:])
-    choices = command.choices("model")
-    if config.models == ALL_MODELS:
-        comparable = [name for name in choices if name == chosen or not _must_name_field(command, name)]
-        return sorted(comparable, key=lambda name: (name != chosen, name))
+    choices = Command.typed(COMMAND, sys.argv[1:]).choices("model")
     names = list(config.models or ())
     for name in names:
         if name not in choices:
@@ -139,12 +130,6 @@ def _names(config: BenchConfig, typed_keys: Collection[str]) -> list[str]:
     if "model" in typed_keys and chosen not in names:
         raise InputError(f"model={chosen}", "has no effect beside models", "name it there")
     return names
-
-
-def _must_name_field(command: Command, name: str) -> bool:
-    """Return True if a choice of conf/model has a recurrent cell with a key that the user must set, which is null."""
-    of_cell = [key for key in command.choice("model", name).keys if key.path.startswith("model.encoder.cell.")]
-    return any(key.value is None for key in of_cell)
 
 
 def _compose(overrides: list[str]) -> tuple[BenchConfig, set[str]]:

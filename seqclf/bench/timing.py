@@ -22,8 +22,6 @@ from seqclf.models.onnx.export import export_onnx
 from seqclf.system import progress
 from seqclf.system.json_result import JsonResult
 
-GRAPH_PAIRS = 24  # number of pairs of forward passes (see `_graph_ms`)
-
 
 @dataclass(frozen=True)
 class TrainingTiming(JsonResult):
@@ -32,10 +30,9 @@ class TrainingTiming(JsonResult):
     `first_step_s`: seconds of the first step minus the median seconds of the next steps. `compiled_graphs`: number of
     graphs that `torch.compile` compiled. `tokens_per_s`: tokens per second, without padding. `step_ms`, `step_ms_mean`,
     `step_ms_p95`: median, mean and 95th percentile of the milliseconds of a step. `padding_efficiency`: fraction of the
-    computed tokens that are not padding. `graph_ms`: milliseconds that building the autograd graph adds to a forward
-    pass, or `None` for compiled code (see `_graph_ms`). `loss`, `recall`: loss and macro recall after one round of
-    training. `time_ratio`: seconds of a round divided by the reference contender's seconds, or `None` if the reference
-    did not run. `memory_mb`, `step_memory_mb`: see `PeakMemory`.
+    computed tokens that are not padding. `loss`, `recall`: loss and macro recall after one round of training.
+    `time_ratio`: seconds of a round divided by the reference contender's seconds, or `None` if the reference did not
+    run. `memory_mb`, `step_memory_mb`: see `PeakMemory`.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"time_ratio", "memory_mb", "step_memory_mb"})
@@ -47,7 +44,6 @@ class TrainingTiming(JsonResult):
     step_ms_mean: float
     step_ms_p95: float
     padding_efficiency: float
-    graph_ms: float | None
     loss: float
     recall: float
     time_ratio: float | None = None
@@ -144,7 +140,7 @@ def time_training(trainers: Mapping[str, WarmTrainer], rounds: int, reference: s
     """
     seconds = in_turn(trainers, rounds, lambda name: trainers[name].trainer.round(), "timing the steps in turn")
     ratios = ratios_to(reference, {name: steps.sum(axis=1) for name, steps in seconds.items()})
-    measured = progress.track(trainers.items(), "timing graphs, measuring losses", total=len(trainers), unit="runs")
+    measured = progress.track(trainers.items(), "measuring losses", total=len(trainers), unit="runs")
     return {name: _training_timing(warm, seconds[name], ratios.get(name)) for name, warm in measured}
 
 
@@ -198,7 +194,6 @@ def ratios_to(reference: str, round_seconds: Mapping[str, np.ndarray]) -> dict[s
 def _training_timing(warm: WarmTrainer, seconds: np.ndarray, time_ratio: float | None) -> TrainingTiming:
     """Return the measurements of training. `seconds`: (rounds, steps) seconds of each optimizer step."""
     trainer = warm.trainer
-    graph_ms = _graph_ms(trainer)
     loss, recall = trainer.evaluate()
     # Medians are used, so that a single slow step does not change the result.
     return TrainingTiming(
@@ -209,33 +204,7 @@ def _training_timing(warm: WarmTrainer, seconds: np.ndarray, time_ratio: float |
         step_ms_mean=1e3 * float(np.median(seconds.mean(axis=1))),
         step_ms_p95=1e3 * float(np.percentile(seconds, 95)),
         padding_efficiency=trainer.padding_efficiency(),
-        graph_ms=graph_ms,
         loss=loss,
         recall=recall,
         time_ratio=time_ratio,
     )
-
-
-def _graph_ms(trainer: ModeTrainer) -> float | None:
-    """Return the milliseconds that building the autograd graph adds to a forward pass, or `None` for compiled code.
-
-    The forward passes are run in pairs on the same rows, one pass with and one pass without a graph. The result is the
-    median time difference over all pairs. The two passes of a pair run in alternating order. Compiled code always
-    prepares the backward pass, so a compiled model has no pass without a graph.
-    """
-    if trainer.mode.compiled:
-        return None
-    batches = trainer.workload.batches
-    added_seconds = []
-    for pair in range(GRAPH_PAIRS):
-        order = (True, False) if pair % 2 else (False, True)
-        rows = batches[pair // 2 % len(batches)]
-        seconds = {}
-        for build_graph in order:
-            with torch.set_grad_enabled(build_graph):
-                started = time.perf_counter()
-                trainer.loss(rows)
-                trainer.synchronize()
-                seconds[build_graph] = time.perf_counter() - started
-        added_seconds.append(seconds[True] - seconds[False])
-    return 1e3 * float(np.median(added_seconds))

@@ -132,8 +132,7 @@ class BundleModel:
             raise InputError(
                 f"bundle={self.folder}",
                 "its model reads whole sequences only",
-                "recurrent ones do not, if trained with model.bidirectional=false and model.members=1; export "
-                "bundles of older versions anew",
+                "recurrent ones do not, if trained with model.bidirectional=false and model.members=1",
             )
         return open_step(
             self.folder,

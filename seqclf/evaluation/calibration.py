@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,15 +18,13 @@ class CalibrationErrors(JsonResult):
     """Expected calibration error of one split before and after temperature scaling.
 
     `before_by_chance`, `after_by_chance`: mean calibration error that perfectly calibrated probabilities would have on
-    the same number of rows; None in files of earlier versions.
+    the same number of rows.
     """
-
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"before_by_chance", "after_by_chance"})
 
     before: float
     after: float
-    before_by_chance: float | None = None
-    after_by_chance: float | None = None
+    before_by_chance: float
+    after_by_chance: float
 
 
 @dataclass(frozen=True, kw_only=True)

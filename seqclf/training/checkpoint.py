@@ -37,6 +37,7 @@ SHAPE = {
         "loss": TARGET,
         "optimizer": TARGET,
         "monitor": (str, None),
+        "frozen": [str],
         "seed": int,
     },
     "state_dict": Each(Where(Tensor, lambda value: value.layout == torch.strided, "a dense tensor")),
@@ -64,7 +65,6 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
         raise refused
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or choose another"):
         require(state, SHAPE)
-        require(hyper.get("frozen", []), [str], "hyper_parameters.frozen")  # older checkpoints have no key `frozen`
         _check_settings(hyper, len(state["state_dict"]))
     return state
 

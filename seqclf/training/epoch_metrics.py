@@ -241,7 +241,7 @@ def _count_before_storing(metrics: EpochMetrics, *_: Any) -> None:
 def _forget_before_loading(metrics: EpochMetrics, state: dict[str, Any], prefix: str, *_: Any) -> None:
     metrics.uncounted.clear()
     name = f"{prefix}loss_sum.sum_value"
-    if name in state:  # older checkpoints hold the sum in float32
+    if name in state:  # a checkpoint of the device mps holds the sum in float32
         state[name] = state[name].to(metrics.loss_sum.sum_value.dtype)
 
 

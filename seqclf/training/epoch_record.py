@@ -218,9 +218,9 @@ class EpochRecord(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows = [EpochRow.from_dict(row) for row in state_dict["history"]]
-        validation = state_dict.get("validation")  # older checkpoints have no validation
+        validation = state_dict["validation"]
         self.validation = None if validation is None else Validation(**validation)
-        self.validation_losses = dict(state_dict.get("validation_losses", {}))
+        self.validation_losses = dict(state_dict["validation_losses"])
         self._start_clock(state_dict["seen"], state_dict["seconds"])
 
     def _start_clock(self, counts: dict[str, int], seconds: float) -> None:

@@ -294,12 +294,12 @@ class SequenceTask(pl.LightningModule):
         if self.changes_structure:
             self._take_structure(checkpoint["hyper_parameters"])
         self.gradients = checkpoint.get(GRADIENTS, {})
-        self.logged_values = checkpoint.get(LOGGED, {})
-        self.recent_values = dict(checkpoint.get(RECENT, {}))  # older checkpoints have none
+        self.logged_values = checkpoint[LOGGED]
+        self.recent_values = dict(checkpoint[RECENT])
 
     def _take_structure(self, saved: Mapping[str, Any]) -> None:
         """Replace the network by a new network with the structure in `saved`, the hyperparameters of a checkpoint."""
-        model, frozen = saved["model"], saved.get("frozen", [])
+        model, frozen = saved["model"], saved["frozen"]
         # Build the network only if the checkpoint names the same classes, so that a checkpoint cannot run other code.
         if list(targets(model, "model")) == list(targets(self.hparams["model"], "model")):
             self.model = build_classifier(model, self.hparams["dataset"]["fields"], len(self.classes)).to(self.device)

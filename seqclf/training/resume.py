@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,10 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.batching.resume_settings import check_same_batches
-from seqclf.config.targets import defaults_of, locate, targets
-from seqclf.data.encoding.declaration import stored_schema
+from seqclf.batching.resume_settings import POSITION, check_same_batches
 from seqclf.errors import InputError
-from seqclf.models.options import with_run_settings
 from seqclf.system.state_validation import COUNT, Each, Where, error_context, require
 from seqclf.training.callbacks import EarlyStopping
-from seqclf.training.check_targets import resolve_loss, resolve_model
 from seqclf.training.checkpoint import (
     LOGGED,
     RECENT,
@@ -103,8 +99,6 @@ def _check_state(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
 
 TRACKED = dict.fromkeys(("ready", "started", "processed", "completed"), COUNT)
 PROGRESS = {"total": TRACKED, "current": TRACKED}
-# Shape of the state of a `SequenceDataModule` (see `resume_settings`).
-POSITION = {"settings": Each((int, float, str, bool, None)), "trained": COUNT}
 # Shape of the optimizer state: a dict weight index → state of the weight.
 MOMENTS = Where(dict, lambda state: all(isinstance(moments, dict) for moments in state.values()), "a mapping")
 RESUMED = {
@@ -135,6 +129,7 @@ SAVER = {  # shape of the state of a `ModelCheckpoint`, which deletes the files 
     "last_model_path": str,
     "best_k_models": dict,
 }
+VALIDATION = {"scores": Each(float), "alarm": (str, None), "recall": (float, None)}  # shape of a `Validation`
 RECORD = {  # shape of the state of an `EpochRecord`
     "history": [
         {"epoch": COUNT, "step": COUNT, "seconds": float, **dict.fromkeys(Speed._fields, float), "lr": float}
@@ -142,9 +137,10 @@ RECORD = {  # shape of the state of an `EpochRecord`
     ],
     "seen": Each(COUNT),
     "seconds": float,
+    "validation": (VALIDATION, None),
+    "validation_losses": dict,
 }
 
-VALIDATION = {"scores": Each(float), "alarm": (str, None), "recall": (float, None)}  # shape of a `Validation`
 MONITORABLE = Each(Where(Tensor, lambda value: value.ndim == 0, "a number"))
 
 # Shape of the last values of the monitored metric: a dict number of optimizer steps → value.
@@ -201,10 +197,6 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
         )
     for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
         saved, current = state["hyper_parameters"][part], task.hparams[part]
-        # Settings are completed only if both name the same classes, so that no other code is imported.
-        if part in COMPLETED and list(targets(saved, part)) == list(targets(current, part)):
-            with error_context(f"checkpoint={path}", "it is damaged or of another version"):
-                saved, current = COMPLETED[part](saved), COMPLETED[part](current)
         if saved != current and part == "dataset" and _has_other_holdout(saved, current):
             raise InputError(
                 f"checkpoint={path}",
@@ -220,7 +212,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
                 f"was trained with another {key}{_differences(key, saved, current)}",
                 f"set the same {key} as its run{_structure_remedy(config, state) if key == 'model' else ''}",
             )
-    if state["hyper_parameters"].get("frozen", []) != task.hparams["frozen"]:
+    if state["hyper_parameters"]["frozen"] != task.hparams["frozen"]:
         raise InputError(
             f"checkpoint={path}",
             "was trained with other frozen weights",
@@ -290,8 +282,7 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
     """
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train from the start"):
         require(state, RESUMED)
-        require(state.get(LOGGED, {}), MONITORABLE, LOGGED)
-        require(state.get(RECENT, {}), RECENT_VALUES, RECENT)
+        require(state, {LOGGED: MONITORABLE, RECENT: RECENT_VALUES})
         check_weights(state["state_dict"], task.state_dict())
         if task.optimizer.get("average") is not None:
             _check_trained(state, task)
@@ -300,8 +291,6 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
                 _check_saver(name, callback_state)
             if name == EpochRecord.__qualname__:
                 require(callback_state, RECORD, f"callbacks.{name}")
-                # Older checkpoints have no validation.
-                require(callback_state.get("validation"), (VALIDATION, None), f"callbacks.{name}.validation")
         optimizer, schedule = task.make_optimizer(steps=1)
         try:
             optimizer.load_state_dict(copy.deepcopy(state["optimizer_states"][0]))
@@ -333,24 +322,6 @@ def _check_saver(name: str, state: Mapping[str, Any]) -> None:
     for file in [*files, *state["best_k_models"]]:
         if file and (not isinstance(file, str) or str(Path(file).parent) != state["dirpath"]):
             raise InputError(f"callbacks.{name}", f"{file} is not in its folder {state['dirpath']}")
-
-
-def _complete_dataset(description: Mapping[str, Any]) -> Mapping[str, Any]:
-    schema = description.get("schema")
-    return {**description, "schema": stored_schema(schema).to_dict()} if isinstance(schema, Mapping) else description
-
-
-def _complete_optimizer(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {**defaults_of(locate(settings["_target_"])), **settings}
-
-
-# Dict part of a checkpoint → function that adds default values for settings that older checkpoints lack.
-COMPLETED: dict[str, Callable[[Any], Any]] = {
-    "dataset": _complete_dataset,
-    "model": lambda settings: with_run_settings(resolve_model(settings)),
-    "loss": resolve_loss,
-    "optimizer": _complete_optimizer,
-}
 
 
 def _differences(key: str, saved: Any, current: Any) -> str:

@@ -16,7 +16,6 @@ from support.untrained_task import data_options, make_task
 from seqclf.bundle.manifest import check_content, read_manifest, write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import predict_labelled
-from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import label_codes
@@ -151,11 +150,12 @@ def test_classes_that_differ_in_case_stay_apart():
     assert codes.tolist() == [2, 0, -1, 1]
 
 
-def test_labels_of_a_bundle_without_their_type_are_texts(bundle_of):
+@pytest.mark.parametrize("key", ["label_type", "order_format"])
+def test_a_bundle_of_an_earlier_version_is_refused(bundle_of, key):
     manifest = copy.deepcopy(bundle_of("integer").manifest)
-    del manifest["schema"]["label_type"]
-    check_content(manifest)
-    assert stored_schema(manifest["schema"]).label_type == "text"
+    del manifest["schema"][key]
+    with pytest.raises(InputError, match=rf"schema\.{key}: missing"):
+        check_content(manifest)
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("integer", "Int64"), ("boolean", "boolean")])

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from seqclf.config.documentation import CONF
-
-TINY = ["sequences=64", "batch_size=8", "updates=3", "rounds=1", "leak_steps=40", "model.hidden_size=8"]
+TINY = ["sequences=64", "batch_size=8", "updates=3", "rounds=1", "model.hidden_size=8"]
 MODES = "modes=[dynamic,packed,static]"
 
 
@@ -27,8 +25,6 @@ def test_result_line_holds_all_figures_of_every_mode(benched):
         for figures in workload["modes"].values():
             assert {"tokens_per_s", "step_ms", "step_ms_p95", "memory_mb", "first_step_s", "recall"} <= set(figures)
             assert figures["memory_mb"] > 50
-        assert workload["verdict"]["word"] in ("good", "acceptable", "bad")
-        assert workload["structure"]["errors"] == [] and workload["leak"]["steps"] == 40
     modes = result["workloads"]["uniform"]["modes"]
     assert modes["static"]["padding_efficiency"] < 0.8 < modes["dynamic"]["padding_efficiency"]
 
@@ -68,14 +64,6 @@ def test_a_model_that_does_not_fit_the_data_is_reported_beside_the_others(shell)
     assert list(figures["tree_lstm"]) == ["error"] and "trees" in figures["tree_lstm"]["error"]
 
 
-@pytest.mark.soak
-def test_all_models_are_compared(shell):
-    result = shell("bench", "models=all", "model=gru", "lengths=[uniform]", *TINY[:4]).result
-    assert next(iter(result["models"])) == "gru"
-    assert set(result["models"]) == {path.stem for path in (CONF / "model").glob("*.yaml")} - {"t_lstm", "gru_d"}
-    assert all("training" in figures for figures in result["workloads"]["uniform"]["models"].values())
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -113,7 +101,6 @@ def test_invalid_models_end_in_one_error_line(shell, overrides, message):
         ("precision=8-bit", "error: precision=8-bit: must be 32-true, bf16-mixed or 16-mixed"),
         ("batch_size=100", "error: batch_size=100: there are only 64 sequences; set a smaller one"),
         ("updates=0", "error: updates=0"),
-        ("leak_steps=5", "error: leak_steps=5"),
     ],
 )
 @pytest.mark.slow

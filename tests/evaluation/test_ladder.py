@@ -100,6 +100,6 @@ def test_the_ladder_is_read_from_metrics_json_as_it_was_written():
     state = json.loads(json.dumps(result.to_dict()))
     assert [rung["name"] for rung in state["ladder"]] == list(NAMES) and state["ladder"][0]["gain"] is None
     assert RunResult.from_dict(state) == result
-    del state["ladder"]  # as earlier versions wrote it
+    del state["ladder"]  # a run of one model has none
     assert RunResult.from_dict(state) == replace(result, ladder=())
     assert "ladder" not in replace(result, ladder=()).to_dict()

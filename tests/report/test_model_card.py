@@ -10,8 +10,9 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.model_card import model_card
 
-FIELD = {"kind": "category", "columns": ["x"], "values": "string", "width": None, "separator": None, "options": {}}
-SCHEMA = {"id": None, "max_length": 9, "truncate": "error", "group_by": [], "order_by": [], "ignored": []}
+FIELD = {"kind": "category", "columns": ["x"], "values": "text", "width": None, "separator": None, "options": {}}
+SCHEMA = {"label_type": "text", "id": None, "max_length": 9, "truncate": "error", "ignored": []}
+SCHEMA |= {"group_by": [], "order_by": [], "order_format": None}
 
 
 def card(classes=("a", "b", "c"), label="label", model=None):

@@ -9,7 +9,6 @@ import zipfile
 import pytest
 import torch
 
-from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 from seqclf.training.module import load_task
 from seqclf.training.resume import check_resumable
@@ -118,17 +117,15 @@ def test_a_valid_checkpoint_is_loaded_and_resumed(task, saved, batches):
     check_resumable({"checkpoint": saved(), "trainer": {"max_epochs": 5}}, task(), batches)
 
 
-def test_a_checkpoint_of_a_version_with_fewer_settings_is_resumed(task, saved, batches):
-    schema = Schema((Field("token", "category", ("token",)),), label="label").to_dict()
-    dataset = {**task().hparams["dataset"], "schema": schema}
-
-    def older(state):
-        hyper = state["hyper_parameters"]
-        hyper["dataset"] = {**hyper["dataset"], "schema": {k: v for k, v in schema.items() if k != "order_format"}}
-        for part, name in (("model", "residual_layers"), ("loss", "label_smoothing"), ("optimizer", "betas")):
-            hyper[part].pop(name, None)
-
-    check_resumable({"checkpoint": saved(older), "trainer": {"max_epochs": 5}}, task(dataset=dataset), batches)
+def test_a_checkpoint_of_a_version_with_fewer_settings_is_refused(task, saved, batches):
+    path = saved(lambda state: state["hyper_parameters"]["loss"].pop("label_smoothing"))
+    with pytest.raises(InputError, match="was trained with another loss"):
+        check_resumable({"checkpoint": path, "trainer": {"max_epochs": 5}}, task(), batches)
+    with pytest.raises(InputError, match=r"frozen: missing; it is damaged or of another version; train again"):
+        load_task(saved(lambda state: state["hyper_parameters"].pop("frozen")))
+    with pytest.raises(InputError, match=r"recent_monitor_values: missing; it is damaged or of another version"):
+        path = saved(lambda state: state.pop("recent_monitor_values"))
+        check_resumable({"checkpoint": path, "trainer": {"max_epochs": 5}}, task(), batches)
 
 
 def test_a_checkpoint_that_does_not_say_how_many_networks_it_holds_is_refused(saved):

@@ -195,7 +195,7 @@ def test_the_loss_does_not_depend_on_the_order_of_its_batches():
     assert found == {float(expected)}
 
 
-def test_a_sum_in_float32_of_an_older_checkpoint_goes_on_in_float64():
+def test_a_sum_in_float32_of_a_checkpoint_goes_on_in_float64():
     labels, logits = draw([0, 1, 3])
     state = feed(EpochMetrics(4), labels[:50], logits[:50], [50]).state_dict()
     state["loss_sum.sum_value"] = state["loss_sum.sum_value"].float()

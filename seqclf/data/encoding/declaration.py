@@ -294,9 +294,6 @@ def stored_schema(state: Mapping[str, Any]) -> Schema:
 
     Raises InputError if `state` is not a valid schema.
     """
-    # Bundles of seqclf 0.1 do not store the label type. In bundles before 0.4, texts in the columns `order_by` are
-    # sorted alphabetically if they are not times.
-    state = {"label_type": "text", "order_format": AS_TEXT if state.get("order_by") else None, **state}
     require(state, SCHEMA, "schema")
     # Unknown keys are rejected, because a key from a later version may change how data is read.
     if set(state) - set(SCHEMA):

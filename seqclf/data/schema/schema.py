@@ -31,10 +31,9 @@ class Field:
 
     `kind`: name of the field kind, which selects the encoder class (see `encoding.registry`). `columns`: the column of
     the field, or several columns, such as one column per channel. `values`: `integer`, `boolean` or `text`, the type of
-    the values of a category or set field. In bundles before 0.4, the type of the values may be `string`. With the type
-    `string`, the values 1.0 and 1 have different texts. `width`: number of channels that a number field has in the
-    file. `separator`: text between the elements of a list in a text cell. `options`: dict name → value of each option
-    that the config sets.
+    the values of a category or set field. `width`: number of channels that a number field has in the file. `separator`:
+    text between the elements of a list in a text cell. `options`: dict name → value of each option that the config
+    sets.
 
     >>> Field("amount", "number", ("amount", "fee"), width=2, options={"log": True}).column
     'amount, fee'

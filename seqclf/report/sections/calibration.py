@@ -77,8 +77,8 @@ def _errors(report: Report) -> str:
     )
 
 
-def _by_chance(error: float | None) -> str:
-    return "" if error is None else f" (right probabilities would show {percent(error)} on as many rows)"
+def _by_chance(error: float) -> str:
+    return f" (right probabilities would show {percent(error)} on as many rows)"
 
 
 def _table(bins: Sequence[ReliabilityBin], event: str, split: str) -> Table:

@@ -117,7 +117,7 @@ class CategoryEncoder(VocabularyEncoder):
         if self.integers:
             return f"TRY_CAST({value} AS BIGINT)" if WHOLE_NUMBER_TYPES.fullmatch(kind) else whole_number(value)
         if kind not in TEXT_TYPES:
-            return f"CAST({value} AS VARCHAR)" if self.field.values == "string" else spelled_sql(value, kind)
+            return spelled_sql(value, kind)
         text = f"NULLIF(CAST({value} AS VARCHAR), '')"
         return boolean_sql(text) if self.field.values == "boolean" else text
 
@@ -184,7 +184,7 @@ def texts_sql(column: str, kind: str, values: str) -> str:
     `kind`: DuckDB type of the list. `values`: type of the field's values (see `Field`).
     """
     nesting = "[]" * max(1, kind.count("["))
-    if values == "string" or element_type(kind) in ('"NULL"', *TEXT_TYPES) or not kind.endswith("]"):
+    if element_type(kind) in ('"NULL"', *TEXT_TYPES) or not kind.endswith("]"):
         texts = f"TRY_CAST({column} AS VARCHAR{nesting})"
         spelled = f"list_transform({texts}, lambda entry: {boolean_sql('entry')})"
         return spelled if values == "boolean" and nesting == "[]" else texts
@@ -205,10 +205,8 @@ def value_from_python(value: Any, values: str) -> int | str:
         value = value.decode()  # raises a ValueError if the bytes are not UTF-8
     if values == "boolean" and isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower()
-    if values in ("text", "boolean"):
+    if values != "integer":
         return _spelled(value)
-    if values == "string":
-        return _text(value)
     if (isinstance(value, float) and value.is_integer()) or type(value) is int:
         return int(value)
     match = WHOLE_NUMBER.fullmatch(_text(value).strip())

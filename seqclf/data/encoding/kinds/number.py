@@ -449,13 +449,12 @@ class NumberEncoder(NumberColumn):
         if "lowest" in state:
             limits = stored_array(state, "lowest", shapes, -np.inf), stored_array(state, "highest", shapes, np.inf)
         self.scales = Scales(mean, deviation, limits)
-        if "sentinels" in state:  # states of older versions lack the entry
+        if "sentinels" in state:
             self.sentinels = stored_sentinels(state["sentinels"], self.width)
         if self.levels is not None:
             require(state, {"levels": dict})
             self.levels = stored_levels(state["levels"], self.width)
         elif "within" in state:
-            # States of older versions lack the entry, and their networks were trained with noise for 1.
             self.within = np.minimum(1.0, stored_array(state, "within", [(self.channels,)], positive=True))
 
     @property

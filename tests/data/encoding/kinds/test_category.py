@@ -99,8 +99,9 @@ def test_dictionary_columns_are_encoded_like_plain_ones():
 )
 def test_a_value_of_python_is_the_token_that_it_is_in_a_table(value):
     with duckdb.connect() as connection:
-        ((text,),) = connection.execute("SELECT ?::VARCHAR", [value]).fetchall()
-    assert value_from_python(value, "string") == text
+        ((kind,),) = connection.execute("SELECT typeof(?)", [value]).fetchall()
+        ((text,),) = connection.execute(f"SELECT {spelled_sql('x', kind)} FROM (SELECT ? AS x)", [value]).fetchall()
+    assert value_from_python(value, "text") == text
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_a_value_of_python_is_the_token_that_it_is_in_a_table(value):
     ],
 )
 def test_a_value_of_numpy_is_the_token_that_it_is_in_a_table(value, text):
-    assert value_from_python(value, "string") == text
+    assert value_from_python(value, "text") == text
 
 
 @pytest.mark.parametrize(
