@@ -135,7 +135,7 @@ def test_a_tree_of_one_column_of_lists_lacks_the_column_of_parents(options, tmp_
     [
         ("[]", "has no tokens; a sequence needs at least one"),
         ("", "is empty; a sequence needs at least one token"),
-        ("[1, x]", "has an element that is missing or does not belong in a list of integers"),
+        ("[1, x]", "has a value that is no whole number"),
         ("[1.5, 2]", "has a value that is no whole number"),
         ("hello", "is not a list of integers: 'hello'; write lists as"),
     ],

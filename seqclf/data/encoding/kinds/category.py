@@ -191,7 +191,7 @@ def texts_sql(column: str, kind: str, values: str) -> str:
     return spelled_sql(column, kind)
 
 
-def value_from_python(value: Any, values: str) -> int | str:
+def value_from_python(value: Any, values: str) -> int | str | None:
     """Convert a Python value to a text or to an integer, by the same rules as for a cell of a table.
 
     `values`: type of the field's values (see `Field`). Raises ValueError if the value does not have the type `values`.
@@ -209,6 +209,8 @@ def value_from_python(value: Any, values: str) -> int | str:
         return _spelled(value)
     if (isinstance(value, float) and value.is_integer()) or type(value) is int:
         return int(value)
+    if is_missing(value):
+        return None
     match = WHOLE_NUMBER.fullmatch(_text(value).strip())
     if match is None:
         raise ValueError(f"{value} is not an integer")
