@@ -17,7 +17,7 @@ from seqclf.evaluation.choose_decision import counted_rows, margin_of
 from seqclf.evaluation.decision import Decision, expit
 from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.thresholds import THRESHOLDS
+from seqclf.evaluation.thresholds import THRESHOLDS, threshold_reached
 from seqclf.system.json_result import JsonResult
 
 TARGETS = {  # rule → targets, the hardest first
@@ -31,8 +31,9 @@ TARGETS = {  # rule → targets, the hardest first
 class TargetRow(JsonResult):
     """Alerts for `label` at the threshold of one target, counted on all held-out rows.
 
-    `asked`: True for the configured target. `backed`: True if the held-out rows back the target. `confidence`: value of
-    `decision.confidence` with which a run has this threshold for the target. `threshold`: probability of the label;
+    `asked`: True for the configured target. `backed`: True if the held-out rows back the target. A target that they do
+    not back has the threshold at which they reach it by themselves. `confidence`: value of `decision.confidence` with
+    which a run has the threshold of a backed target. `threshold`: probability of the label;
     with several classes, beside the most probable other label alone. `precision`, `recall`: None if undefined.
     """
 
@@ -66,9 +67,12 @@ def target_rows(decision: Decision, held_out: SplitOutputs, classes: list[str]) 
         found: dict[float, tuple[float, float, bool, bool]] = {}
         for target in targets:
             threshold = THRESHOLDS[asked.rule](scores[counted], is_label[counted], target, each)
-            # Of targets with the same threshold, keep the hardest one that is backed, else the easiest one.
-            if target != asked.target and not found.get(threshold.value, (0.0, 0.0, False))[2]:
-                found[threshold.value] = target, confidence, threshold.backed and not asked.provisional, False
+            value = threshold.value
+            if not threshold.backed:
+                value = threshold_reached(asked.rule, scores, is_label, target)
+            # Of targets with the same threshold, keep the hardest one that is backed, else the hardest one.
+            if target != asked.target and (value not in found or (threshold.backed and not found[value][2])):
+                found[value] = target, confidence, threshold.backed and not asked.provisional, False
         points = [(value, *row) for value, row in found.items() if row[2] or value != shipped]
         points += [(shipped, asked.target, asked.confidence, asked.backed, True)] if targets else []
         for value, target, used, backed, is_asked in sorted(points):

@@ -194,6 +194,26 @@ def threshold_of_least_cost(scores: np.ndarray, truth: np.ndarray, target: float
     return Threshold(float(value), True, len(scores))
 
 
+def threshold_reached(rule: str, scores: np.ndarray, truth: np.ndarray, target: float) -> float:
+    """Return the threshold at which the rows themselves meet a target, of which new rows may fall short.
+
+    >>> scores = np.array([0.1, 0.2, 0.3, 0.4])
+    >>> round(threshold_reached("min_recall", scores, scores > 0.15, target=0.6), 4)
+    0.25
+    """
+    ranked = -np.sort(-(scores if rule == "max_alerts" else scores[truth]))
+    if not len(ranked):
+        return 0.0
+    if rule == "min_recall":
+        return _lower_for_free(ranked, scores[~truth], float(ranked[_ceil(target * len(ranked)) - 1]))
+    if rule == "max_alerts":
+        alerts = int(target * len(ranked) + 1e-9)
+        return float(ranked[alerts - 1]) - LOGIT_NOISE if alerts else float(ranked[0]) + LOGIT_NOISE
+    precisions = np.arange(1, len(ranked) + 1) / np.searchsorted(np.sort(-scores), -ranked, side="right")
+    reached = np.flatnonzero(precisions >= target)
+    return float(ranked[reached[-1] if len(reached) else precisions.argmax()]) - LOGIT_NOISE
+
+
 THRESHOLDS = {
     "min_recall": threshold_for_recall,
     "min_precision": threshold_for_precision,

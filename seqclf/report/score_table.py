@@ -33,6 +33,7 @@ PICKED = (
     "All other backed targets hold together with {:.0%} confidence, so pick any of them: train with that target and "
     "decision.confidence={:.4f}."
 )
+UNBACKED = " Targets that the rows do not back stand at the threshold at which they reach them, without a guarantee."
 MAX_TARGETS = 5  # rows of a table of targets that the terminal prints
 MAX_GROUPS = 5  # groups that the terminal prints
 MAX_LABEL_CHARACTERS = 20  # characters of a label in a metric name or a column heading
@@ -138,7 +139,8 @@ def target_blocks(result: RunResult, most: int | None = None) -> list[Block]:
         blocks.append(Table(columns, cells, place - start, caption=caption))
         # Rounded up, because a lower confidence would give another threshold.
         joint = {math.ceil(1e4 * row.confidence - 1e-6) / 1e4 for row in rows if row.backed and not row.asked}
-        others = PICKED.format(asked.confidence, *joint) if joint else "No other target is backed."
+        others = PICKED.format(asked.confidence, *joint) if joint else ""
+        others += "" if all(row.backed for row in rows) else UNBACKED
         blocks.append(Text((ALONE.format(asked) if asked.backed else "") + others, soft=True))
     return blocks
 

@@ -123,6 +123,18 @@ def test_few_positives_show_what_each_of_the_lowest_costs():
         assert next(one for one in again if one.asked).threshold == row.threshold, "a run with this target has it"
 
 
+@pytest.mark.parametrize("rule", ["min_recall", "min_precision", "max_alerts"])
+def test_targets_that_few_rows_do_not_back_stand_where_the_rows_reach_them(rule):
+    scores = np.random.default_rng(0).permutation(24) / 24
+    labels = ((scores > 0.8) | (scores < 0.03)).astype(int)
+    rows, _ = rows_of(np.stack([0 * scores, logit(scores * 0.98 + 0.01)], axis=1), labels, **{rule: 0.97})
+    others = [row for row in rows if not row.asked and not row.backed]
+    assert others and len({row.threshold for row in others}) == len(others)
+    for row in others:
+        reached = {"min_recall": row.recall, "min_precision": row.precision, "max_alerts": -row.alerts_per_1000 / 1000}
+        assert reached[rule] >= (-row.target if rule == "max_alerts" else row.target) - 1e-9 or row.target > 0.95
+
+
 def test_each_label_of_several_classes_has_a_table():
     labels = np.arange(900) % 3
     logits = 3.0 * np.eye(3)[labels] + np.random.default_rng(0).standard_normal((900, 3))
