@@ -19,6 +19,9 @@ from seqclf.errors import InputError
 MIN_GROUPS = 10  # minimum number of groups of an event table
 MIN_EVENTS = 3  # minimum mean number of different times per group; a row and its duplicates have one time
 UNIX_TIME = re.compile(r"1\d{9}(\d{3}){0,3}(\.\d*)?")  # seconds, or milli-, micro- or nanoseconds, of 2001 to 2033
+OTHER_TIME = re.compile(
+    r"\d{1,4}([-/. ])(\d{1,2}|[A-Za-z]{3,9})\1\d{1,4}|[A-Za-z]{3,9} \d{1,2}\b"
+)  # 20.11.2024, Nov 20
 TIME_NAME = re.compile(r"time|date|stamp|epoch|(^|_)(ts|at)($|_)", re.IGNORECASE)  # names of columns of Unix times
 
 
@@ -50,10 +53,11 @@ def times_of_sequences(reader: SourceReader, sample: pa.Table, options: DataOpti
 
 
 def _is_time(name: str, cells: pa.ChunkedArray) -> bool:
-    """Return True for times, for texts that look like times, and for Unix times in a column that is named like one."""
+    """Return True for times and ISO texts, and in a column with the name of a time for other dates and Unix times."""
     if pa.types.is_temporal(cells.type) or looks_timed(cells):
         return not pa.types.is_duration(cells.type)
-    return bool(TIME_NAME.search(name)) and all(map(UNIX_TIME.fullmatch, map(str, cells.drop_null().to_pylist())))
+    texts = list(map(str, cells.drop_null().to_pylist())) if TIME_NAME.search(name) else []
+    return bool(texts) and (all(map(UNIX_TIME.fullmatch, texts)) or all(map(OTHER_TIME.search, texts)))
 
 
 def _require_sequences(reader: SourceReader, names: Sequence[str], times: Sequence[str], options: DataOptions) -> None:
@@ -79,16 +83,20 @@ def _require_sequences(reader: SourceReader, names: Sequence[str], times: Sequen
 def _require_time_order(reader: SourceReader, times: Sequence[str], group_by: Sequence[str]) -> list[str]:
     """Return []. Raise InputError if columns of times change within groups, and none of them always ascends."""
     groups = ", ".join(map(quote_identifier, group_by))
-    steps = {}  # column → numbers of events that are earlier, and later, than the event before in their group
+    steps = {}  # column → events that are earlier than the one before in their group, later than it, and with a time
     for name in times:
         moment = time_in_seconds(plain(name, kind := reader.column_types[name]), kind, "second")
+        rows = f"SELECT {groups}, {moment} AS moment, row_number() OVER () AS position FROM input"
+        step = f"moment - lag(moment) OVER (PARTITION BY {groups} ORDER BY position)"
         steps[name] = reader.query_row(
-            "SELECT count(*) FILTER (step < 0), count(*) FILTER (step > 0) FROM (SELECT moment - lag(moment) OVER ("
-            f"PARTITION BY {groups} ORDER BY position) AS step FROM (SELECT {groups}, {moment} AS moment, "
-            "row_number() OVER () AS position FROM input))"
+            "SELECT count(*) FILTER (step < 0), count(*) FILTER (step > 0), count(moment) "
+            f"FROM (SELECT moment, {step} AS step FROM ({rows}))"
         )
-    for name, (falls, _) in steps.items():
-        if falls and not any(later and not earlier for earlier, later in steps.values()):
+    for name, (falls, _, known) in steps.items():
+        if not known:  # texts of another notation, which need a format
+            remedy = f"{argument('data.order_by', name)} data.order_format=%d.%m.%Y, or keep the order of the file, "
+            raise InputError(reader.source, f"'{name}' looks like times", f"sort by it, {remedy}data.rows=events")
+        if falls and not any(later and not earlier for earlier, later, _ in steps.values()):
             raise InputError(
                 reader.source,
                 f"'{name}' is a time, and {falls:,} events are earlier than the event before in their group",

@@ -68,6 +68,17 @@ def test_events_without_their_keys_are_refused(options, tmp_path, kind, times, o
     assert sum(len(split.sequences) for split in dataset.splits.values()) == HOLDERS
 
 
+def test_times_of_another_notation_are_times(options, tmp_path):
+    moments = (START + SECONDS).tolist()
+    texts = [moment.strftime("%d/%b/%Y:%H:%M:%S +0100") for moment in moments]
+    path = as_file(tmp_path, "csv", shuffled(events(ts=texts)))
+    with pytest.raises(InputError, match=r"data\.group_by=holder data\.order_by=ts"):
+        prepare(options(train=path, label="label"))
+    with pytest.raises(InputError, match=r"data\.order_by=ts data\.order_format="):
+        prepare(options(train=path, label="label", group_by="holder"))
+    prepare(options(train=path, label="label", group_by="holder", rows="events"))
+
+
 def test_rows_that_are_meant_as_sequences_are_read(options, tmp_path):
     path = as_file(tmp_path, "csv", pa.table(events()))
     dataset = prepare(options(train=path, label="label", rows="sequences"))
