@@ -7,8 +7,7 @@
   and `Share` are checked before training, and so is the class of a part, by the mark `TargetOf`. `build` makes the
   part from its config.
 - Stages of a network in the command `walkthrough`: the class is `Stage`. The content of a stage is `TokenVectors`,
-  `TokenScores`, `TokenPairs`, `TreeLevels` or `RowVectors`. `Part` gives a name to some channels. `varying_channels`
-  selects the channels to show.
+  `TokenScores`, `TokenPairs`, `TreeLevels` or `RowVectors`. `Part` gives a name to some channels.
 - Losses: `RowLoss` is the base class.
 - Field kinds: the base class is `NumberColumn`, `ListEncoder`, `RunningTextEncoder` or `FieldEncoder`. This module also
   has the classes for the options, specs, columns, checks and token removals of a field kind. `check_encoders` tests a
@@ -53,37 +52,26 @@ if TYPE_CHECKING:
     from seqclf.data.encoding.number_column import NumberColumn as NumberColumn
     from seqclf.data.field_spec import BagSpec as BagSpec
     from seqclf.data.field_spec import CategorySpec as CategorySpec
-    from seqclf.data.field_spec import FieldSpec as FieldSpec
     from seqclf.data.field_spec import NumberSpec as NumberSpec
     from seqclf.data.field_spec import ParentsSpec as ParentsSpec
-    from seqclf.data.field_spec import TokenSpec as TokenSpec
-    from seqclf.data.ragged import Ragged as Ragged
     from seqclf.data.ragged import list_lengths as list_lengths
-    from seqclf.data.ragged import list_values as list_values
     from seqclf.data.ragged import vector_values as vector_values
     from seqclf.data.reading.format import ArrowFormat as ArrowFormat
     from seqclf.data.reading.format import Files as Files
     from seqclf.data.reading.format import Format as Format
     from seqclf.data.reading.format import TableSql as TableSql
     from seqclf.data.reading.format import scan as scan
-    from seqclf.data.schema.casts import quote_identifier as quote_identifier
-    from seqclf.data.schema.field_options import Option as Option
     from seqclf.data.schema.field_options import choice_option as choice_option
-    from seqclf.data.schema.field_options import count_option as count_option
-    from seqclf.data.schema.field_options import flag_option as flag_option
-    from seqclf.data.schema.field_options import positive_option as positive_option
     from seqclf.data.schema.field_options import text_option as text_option
     from seqclf.data.schema.problems import Problems as Problems
     from seqclf.data.schema.schema import Field as Field
     from seqclf.documents.blocks import Alerts as Alerts
-    from seqclf.documents.blocks import Bar as Bar
     from seqclf.documents.blocks import Code as Code
     from seqclf.documents.blocks import Folded as Folded
     from seqclf.documents.blocks import Section as Section
     from seqclf.documents.blocks import Table as Table
     from seqclf.documents.blocks import Template as Template
     from seqclf.documents.blocks import Text as Text
-    from seqclf.documents.blocks import bar as bar
     from seqclf.documents.formatting import number as number
     from seqclf.errors import InputError as InputError
     from seqclf.models.cell_encoder import CellEncoder as CellEncoder
@@ -96,7 +84,6 @@ if TYPE_CHECKING:
     from seqclf.report.report import Report as Report
     from seqclf.report.section import ReportSection as ReportSection
     from seqclf.runs.export import write_bundle as write_bundle
-    from seqclf.system.state_validation import Each as Each
     from seqclf.system.state_validation import Where as Where
     from seqclf.system.state_validation import require as require
     from seqclf.training.debugging.finite_check import FiniteCheck as FiniteCheck
@@ -109,7 +96,6 @@ if TYPE_CHECKING:
     from seqclf.walkthrough.stages import TokenScores as TokenScores
     from seqclf.walkthrough.stages import TokenVectors as TokenVectors
     from seqclf.walkthrough.stages import TreeLevels as TreeLevels
-    from seqclf.walkthrough.stages import varying_channels as varying_channels
 
 _NAMES = {
     "config.argument_types": "TargetOf",
@@ -122,14 +108,13 @@ _NAMES = {
     "data.encoding.leave_one_out": "Removal TokenRemoval",
     "data.encoding.list_encoder": "ListEncoder",
     "data.encoding.number_column": "NumberColumn",
-    "data.field_spec": "BagSpec CategorySpec FieldSpec NumberSpec ParentsSpec TokenSpec",
-    "data.ragged": "Ragged list_lengths list_values vector_values",
+    "data.field_spec": "BagSpec CategorySpec NumberSpec ParentsSpec",
+    "data.ragged": "list_lengths vector_values",
     "data.reading.format": "ArrowFormat Files Format TableSql scan",
-    "data.schema.casts": "quote_identifier",
-    "data.schema.field_options": "Option choice_option count_option flag_option positive_option text_option",
+    "data.schema.field_options": "choice_option text_option",
     "data.schema.problems": "Problems",
     "data.schema.schema": "Field",
-    "documents.blocks": "Alerts Bar Code Folded Section Table Template Text bar",
+    "documents.blocks": "Alerts Code Folded Section Table Template Text",
     "documents.formatting": "number",
     "errors": "InputError",
     "models.cell_encoder": "CellEncoder",
@@ -142,11 +127,11 @@ _NAMES = {
     "report.report": "Report",
     "report.section": "ReportSection",
     "runs.export": "write_bundle",
-    "system.state_validation": "Each Where require",
+    "system.state_validation": "Where require",
     "training.debugging.finite_check": "FiniteCheck",
     "training.losses": "RowLoss",
     "training.structure_schedule": "StructureSchedule",
-    "walkthrough.stages": "Part RowVectors Stage TokenPairs TokenScores TokenVectors TreeLevels varying_channels",
+    "walkthrough.stages": "Part RowVectors Stage TokenPairs TokenScores TokenVectors TreeLevels",
 }
 _INNER = {"write_transactions": "write"}  # dict public name → name in its module, if different
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

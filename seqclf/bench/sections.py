@@ -86,7 +86,7 @@ def workload_section(result: WorkloadResult, comparison: Comparison) -> Section:
 def _table(result: WorkloadResult, comparison: Comparison, columns: Sequence[Column]) -> Table:
     """Return a table with a row for each model, or with a column for each mode.
 
-    A table with one column for each mode fits a phone screen, because there are at most four modes.
+    A table with one column for each mode fits a narrow terminal, because there are at most four modes.
     """
     rows = [["", *(_heading(column, comparison) for column in columns)]]
     for name, figures in result.figures.items():

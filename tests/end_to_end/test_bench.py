@@ -10,15 +10,13 @@ MODES = "modes=[dynamic,packed,static]"
 
 @pytest.fixture(scope="module")
 def benched(shell):
-    """The output folder and the completed command of one benchmark."""
-    folder = shell.folder / "benched"
-    folder.mkdir()
-    return folder, shell("bench", "lengths=[uniform]", MODES, *TINY, cwd=folder)
+    """The completed command of one benchmark."""
+    return shell("bench", "lengths=[uniform]", MODES, *TINY)
 
 
 @pytest.mark.slow
 def test_result_line_holds_all_figures_of_every_mode(benched):
-    result = benched[1].result
+    result = benched.result
     assert list(result["workloads"]) == ["uniform"]
     for workload in result["workloads"].values():
         assert list(workload["modes"]) == ["dynamic", "packed", "static"]
@@ -42,11 +40,7 @@ def test_user_files_are_benchmarked_as_one_workload(shell):
 
 @pytest.mark.slow
 def test_models_are_compared_with_the_same_overrides(shell):
-    folder = shell.folder / "models"
-    folder.mkdir()
-    completed = shell(
-        "bench", "models=[gru,transformer]", "lengths=[equal]", *TINY[:4], "model.hidden_size=8", cwd=folder
-    )
+    completed = shell("bench", "models=[gru,transformer]", "lengths=[equal]", *TINY[:4], "model.hidden_size=8")
     result = completed.result
     assert list(result["models"]) == ["gru", "transformer"]
     assert all(model["hidden_size"] == 8 for model in result["models"].values())
