@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from seqclf.documents.blocks import Bar, Block, Document, Folded, Heading, Section, Spark, Table, Text, bar, picture
+from seqclf.documents.blocks import Bar, Block, Document, Folded, Heading, Section, Spark, Table, Text, bar
 from seqclf.documents.formatting import NO_VALUE, label_text, listed, number, percent, plain_number, score, shortened
 from seqclf.evaluation.metrics import ClassificationMetrics, metric_title
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.fields import ChannelSpread, FieldStatistics
 from seqclf.survey.guarantees import GuaranteeSurvey
-from seqclf.survey.length_figure import is_geometric, length_picture
 from seqclf.survey.lengths import LengthSummary
 from seqclf.survey.survey import DatasetSurvey
 from seqclf.survey.target_leakage import ColumnLeakage
@@ -134,8 +133,7 @@ def _guarantees(survey: DatasetSurvey, guarantees: GuaranteeSurvey) -> list[Bloc
 def _lengths(survey: DatasetSurvey) -> Section:
     lengths = survey.lengths
     overall = lengths.all_rows
-    geometric = is_geometric(lengths.histogram.edges)
-    position = _axis_position(overall, geometric)
+    position = _axis_position(overall)
 
     def row(label: str, summary: LengthSummary) -> list[object]:
         strip = Bar(position(summary.p5), position(summary.p95), position(summary.p50))
@@ -144,28 +142,17 @@ def _lengths(survey: DatasetSurvey) -> Section:
     labels = [counts.label for counts in _by_size(survey) if counts.label in lengths.by_class]
     rows = [row("all rows", overall), *(row(label_text(label, 40), lengths.by_class[label]) for label in labels)]
     columns = {"class": "text", "p5 to p95, and median": "bar", **dict.fromkeys(PERCENTILES, "number")}
-    cut = " Lengths are those before the cut to max_length." if any(survey.truncation.cut_rows.values()) else ""
-    explanation = (
-        "Each panel is scaled to its own maximum, so that rare classes can be compared; the line is the median."
-        f"{' The bins grow with the length.' if geometric else ''}{cut}"
-    )
-    description = (
-        f"Histogram of the lengths: median {number(overall.p50)}, 5% below {number(overall.p5)}, 5% above "
-        f"{number(overall.p95)}"
-    )
-    return Section(
-        "Lengths",
-        [
-            Text(explanation, soft=True, page_only=True),
-            picture(lambda width_in: length_picture(lengths, width_in), description),
-            Table(columns, rows, strong=0, folded="Lengths by class"),
-        ],
-    )
+    cut = "Lengths are those before the cut to max_length." if any(survey.truncation.cut_rows.values()) else ""
+    notes = [Text(cut, soft=True, page_only=True)] if cut else []
+    return Section("Lengths", [*notes, Table(columns, rows, strong=0)])
 
 
-def _axis_position(overall: LengthSummary, geometric: bool) -> Callable[[float], float]:
-    """Return a function that maps a length to a position between 0 (shortest length) and 1 (longest length)."""
-    scale = math.log if geometric else float
+def _axis_position(overall: LengthSummary) -> Callable[[float], float]:
+    """Return a function that maps a length to a position between 0 (shortest length) and 1 (longest length).
+
+    The axis is logarithmic if the longest length is more than 20 times the shortest.
+    """
+    scale = math.log if overall.max > 20 * overall.min else float
     low, high = scale(overall.min), scale(overall.max)
     return lambda length: (scale(length) - low) / ((high - low) or 1)
 

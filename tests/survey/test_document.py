@@ -180,13 +180,6 @@ def test_pictures_of_one_page_share_no_id(surveyed, page):
     assert {attributes["href"] for tag, attributes in tags if tag == "use"} <= {f"#{name}" for name in names}
 
 
-def test_colours_of_pictures_follow_the_page(surveyed, page):
-    write_page(surveyed, page)
-    for svg in re.findall(r"<svg.*?</svg>", page.read_text(encoding="utf-8"), flags=re.DOTALL):
-        assert not re.search(r"#[0-9a-f]{6}\b", svg)
-        assert "var(--fill)" in svg and "currentColor" in svg
-
-
 def test_labels_are_escaped(broad, page):
     write_page(broad, page)
     content = page.read_text(encoding="utf-8")
@@ -214,7 +207,7 @@ def test_page_of_hundreds_of_classes_stays_small(broad, page):
 def test_page_is_drawn_for_few_rows(synthetic, page, lengths):
     labels = [str(index) for index in range(len(lengths))]
     write_page(synthetic(labels, [np.array(values) for values in lengths]), page)
-    assert len(re.findall("<svg", page.read_text(encoding="utf-8"))) == 2
+    assert "Lengths" in read(page).text and "nan" not in page.read_text(encoding="utf-8")
     assert "No order-blind baseline" in read(page).text
 
 
