@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import time, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +33,9 @@ class EventOrder:
 
     def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder]):
         fields = {field.columns[0]: field.name for field in schema.fields if len(field.columns) == 1}
-        self.names = {column: (column, fields.get(column, column)) for column in schema.order_by}
+        # A field may have the name of a column that it does not read.
+        free = [column for column in schema.order_by if column not in encoders or fields.get(column) == column]
+        self.names = {column: (*([column] if column in free else []), fields.get(column)) for column in schema.order_by}
         self.unread = {schema.label, schema.id, *schema.ignored}
         self.extra = {column for column in schema.order_by if column not in fields and column not in encoders}
         self.times = {name: encoder for name, encoder in encoders.items() if isinstance(encoder, TimeEncoder)}
@@ -61,33 +66,48 @@ class EventOrder:
         return kept
 
     def keys(self, row: Mapping[Any, Any]) -> list[Key] | None:
-        """Return the sort key of each event, or None if the first column of the order is not given."""
+        """Return the sort key of each event, or None if the columns of the order are not given."""
         columns: list[list[Any]] = []
         for names in self.names.values():
             name = next((name for name in names if name in row), None)
             if name is None:
-                break
+                continue
             values = _listed(row[name])
             if values is None or (columns and len(values) != len(columns[0])):
                 raise ValueError(f"{name} is not a list with a value of each event")
-            columns.append([self._key(name, self.times.get(names[1], self.encoder), value) for value in values])
+            columns.append([self._key(name, self.times.get(str(names[-1]), self.encoder), value) for value in values])
+        if columns and len(columns) < len(self.names):
+            raise ValueError(f"lacks a column of data.order_by ({', '.join(self.names)}); give all of them, or none")
         return list(zip(*columns, strict=True)) if columns else None
 
     def _key(self, name: str, encoder: TimeEncoder, value: Any) -> tuple[bool, Any, str]:
         """Return what a value is sorted by: True for a missing one, a number, and a text."""
         try:
             is_text = self.as_text and isinstance(value, str)
-            is_whole = isinstance(value, int) and encoder is self.encoder  # compared exactly
-            key = math.inf if is_text else value if is_whole else encoder.element_from_python(value)
+            key = math.inf if is_text else self._number(encoder, value)
             if is_text:
                 with suppress(ValueError):
                     key = seconds_from_text(value)
-            missing = is_missing(value) or key != key
+            missing = (is_missing(value) and not is_text) or key != key
         except (TypeError, ValueError, OverflowError):
             if not is_missing(value):
                 raise ValueError(f"{name} is '{value}', no number and no time; {ORDER_REMEDY}") from None
             missing = True
         return (True, 0, "") if missing else (False, key, value if is_text else "")
+
+    def _number(self, encoder: TimeEncoder, value: Any) -> Any:
+        """Return a number in seconds, exactly where floats would round it."""
+        if isinstance(value, (int, Decimal)) and encoder is self.encoder:
+            return value
+        if isinstance(value, np.datetime64):
+            return math.nan if np.isnat(value) else Fraction(int(value.astype("datetime64[ns]").astype(int)), 10**9)
+        if isinstance(value, time):
+            value = timedelta(
+                hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond
+            )
+        seconds: Any = value.total_seconds() if isinstance(value, timedelta) else encoder.element_from_python(value)
+        nanoseconds = getattr(value, "nanosecond", 0)  # of a time of pandas
+        return Fraction(seconds) + Fraction(nanoseconds, 10**9) if nanoseconds else seconds
 
     def _require_ascending(self, row: Mapping[Any, Any]) -> None:
         for name, encoder in self.times.items():
@@ -105,5 +125,10 @@ def _listed(value: Any) -> list[Any] | None:
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
     if isinstance(value, np.ndarray):
-        return list((value.astype("datetime64[us]") if value.dtype.kind == "M" else value).tolist())
-    return list(value) if isinstance(value, (list, tuple)) else None
+        if not value.ndim:
+            return None
+        is_exact = value.dtype == "datetime64[ns]"  # Python's times have no nanoseconds
+        return (
+            list(value) if is_exact else (value.astype("datetime64[us]") if value.dtype.kind == "M" else value).tolist()
+        )
+    return list(value) if hasattr(value, "__iter__") and not isinstance(value, (str, bytes, Mapping)) else None

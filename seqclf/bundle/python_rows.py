@@ -54,7 +54,7 @@ def to_columns(
             continue
         if order is not None:
             try:
-                sequence = order.sort(sequence if named else dict.fromkeys(encoders, sequence))
+                sequence = order.sort(as_row(sequence, encoders))
             except ValueError as error:
                 errors[row] = str(error)
                 continue
@@ -82,6 +82,12 @@ def to_columns(
     return pa.record_batch(arrays), errors
 
 
+def as_row(sequence: Any, encoders: Mapping[str, FieldEncoder]) -> Mapping[Any, Any]:
+    """Return a sequence as a dict of lists."""
+    sequence = _by_member(sequence)
+    return sequence if isinstance(sequence, Mapping) else dict.fromkeys(encoders, sequence)
+
+
 def _by_member(row: Any) -> Any:
     """Replace each list of objects by a list for each member, as in a file (see `relations.with_members`)."""
     if not isinstance(row, Mapping):
@@ -91,8 +97,7 @@ def _by_member(row: Any) -> Any:
     for name, value in row.items():
         if isinstance(value, (list, tuple)) and value and all(isinstance(token, Mapping) for token in value):
             for member in dict.fromkeys(key for token in value for key in token):
-                title = f"{name}.{member}" if member in row or member in expanded else member
-                expanded[title] = [token.get(member) for token in value]
+                expanded[member] = [token.get(member) for token in value]
         else:
             expanded[name] = value
     return expanded

@@ -12,6 +12,7 @@ import numpy as np
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.predictions import SequencePrediction
+from seqclf.bundle.python_rows import as_row
 from seqclf.bundle.sequence_reader import BatchLimits, batches_by_length
 from seqclf.bundle.session import explain_run_errors, require_shape
 from seqclf.bundle.step_model import STEP, StepModel
@@ -121,7 +122,7 @@ class Stream:
         """
         order = self.classifier.order
         before = self.sequences[key].last if key in self.sequences else None
-        keys = order.keys(tokens) if order is not None and isinstance(tokens, Mapping) else None
+        keys = None if order is None else order.keys(as_row(tokens, self.classifier.encoders))
         if keys and before is not None and min(keys) < before:
             raise ValueError(f"{self.classifier.schema.order_by[0]} goes back: an earlier read had later tokens")
         return max(keys) if keys else before

@@ -54,8 +54,10 @@ def times_of_sequences(reader: SourceReader, sample: pa.Table, options: DataOpti
 
 def _is_time(name: str, cells: pa.ChunkedArray) -> bool:
     """Return True for times and ISO texts, and in a column with the name of a time for other dates and Unix times."""
-    if pa.types.is_temporal(cells.type) or looks_timed(cells):
-        return not pa.types.is_duration(cells.type)
+    if pa.types.is_temporal(cells.type):
+        return not pa.types.is_duration(cells.type) and not pa.types.is_time(cells.type)
+    if looks_timed(cells):  # clock times and durations are no order
+        return any("-" in str(text) for text in cells.drop_null().to_pylist())
     texts = list(map(str, cells.drop_null().to_pylist())) if TIME_NAME.search(name) else []
     return bool(texts) and (all(map(UNIX_TIME.fullmatch, texts)) or all(map(OTHER_TIME.search, texts)))
 
@@ -82,12 +84,13 @@ def _require_sequences(reader: SourceReader, names: Sequence[str], times: Sequen
 
 def _require_time_order(reader: SourceReader, times: Sequence[str], group_by: Sequence[str]) -> list[str]:
     """Return []. Raise InputError if columns of times change within groups, and none of them always ascends."""
-    groups = ", ".join(map(quote_identifier, group_by))
+    groups = [f"group_{place}" for place in range(len(group_by))]
+    selected = ", ".join(f"{quote_identifier(name)} AS {group}" for name, group in zip(group_by, groups, strict=True))
     steps = {}  # column → events that are earlier than the one before in their group, later than it, and with a time
     for name in times:
         moment = time_in_seconds(plain(name, kind := reader.column_types[name]), kind, "second")
-        rows = f"SELECT {groups}, {moment} AS moment, row_number() OVER () AS position FROM input"
-        step = f"moment - lag(moment) OVER (PARTITION BY {groups} ORDER BY position)"
+        rows = f"SELECT {selected}, {moment} AS moment, row_number() OVER () AS position FROM input"
+        step = f"moment - lag(moment) OVER (PARTITION BY {', '.join(groups)} ORDER BY position)"
         steps[name] = reader.query_row(
             "SELECT count(*) FILTER (step < 0), count(*) FILTER (step > 0), count(moment) "
             f"FROM (SELECT moment, {step} AS step FROM ({rows}))"

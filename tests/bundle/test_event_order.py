@@ -1,8 +1,10 @@
 """Sequences in memory are read in the order of files, by the columns of `data.order_by`."""
 
+from collections import deque
 from datetime import UTC, datetime
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -61,6 +63,20 @@ def test_the_order_given_does_not_matter(by_time, order):
     assert by_time.explain([rows[0]])[0]["tokens"] == by_time.explain([reordered(ROW, (1, 3, 0, 2))])[0]["tokens"]
 
 
+@pytest.mark.parametrize("container", [deque, tuple, pa.array, pd.Series, np.array])
+def test_any_container_of_values_is_sorted(by_time, container):
+    given = {"ts": DAYS, "amount": container(ROW["amount"])}
+    assert by_time.predict([given])[0]["probability"] == by_time.predict([ROW])[0]["probability"]
+    assert by_time.predict([{**ROW, "ts": np.array(5)}])[0]["prediction"] is None
+
+
+def test_times_are_compared_to_the_nanosecond(by_time):
+    close = np.datetime64("2024-01-01T10:00:00", "ns") + np.array([2, 1], "timedelta64[ns]")
+    for times in (close, pd.Series(close), [pd.Timestamp(value) for value in close]):
+        keys = by_time.order.keys({"ts": times})
+        assert keys[1] < keys[0]
+
+
 def test_equal_times_keep_the_order_given(by_time):
     def probability(amounts):
         return by_time.predict([{"ts": ["2024-01-02", "2024-01-01", "2024-01-01"], "amount": amounts}])[0][
@@ -100,6 +116,8 @@ def test_a_stream_sorts_what_comes_together_and_refuses_what_comes_late(tmp_path
     assert first["probability"] == pytest.approx(
         classifier.predict([{"kind": ["k2", "k1"]}])[0]["probability"], abs=1e-6
     )
+    late = stream.read({"a": [{"kind": "k3", "seq": 0}]})["a"]
+    assert late["prediction"] is None and late["tokens_read"] == 2
     late = stream.read({"a": {"kind": ["k3"], "seq": [0]}})["a"]
     assert late["prediction"] is None and late["tokens_read"] == 2
     assert stream.read({"a": {"kind": ["k3"], "seq": [2]}})["a"]["tokens_read"] == 3

@@ -79,6 +79,23 @@ def test_times_of_another_notation_are_times(options, tmp_path):
     prepare(options(train=path, label="label", group_by="holder", rows="events"))
 
 
+@pytest.mark.parametrize("name", ["position", "moment", "step"])
+def test_a_group_may_have_any_name(options, tmp_path, name):
+    columns = events()
+    columns[name] = columns.pop("holder")
+    path = as_file(tmp_path, "parquet", pa.table(columns))
+    prepare(options(train=path, label="label", group_by=name, order_by=None))
+    with pytest.raises(InputError, match=r"data\.order_by=ts"):
+        prepare(options(train=as_file(tmp_path, "csv", shuffled(columns)), label="label", group_by=name))
+
+
+def test_durations_and_clock_times_are_no_order(options, tmp_path):
+    elapsed = [f"{minute % 60:02}:{minute * 7 % 60:02}" for minute in range(ROWS)]
+    columns = {**events(), "elapsed": elapsed}
+    columns.pop("ts")
+    prepare(options(train=as_file(tmp_path, "csv", shuffled(columns)), label="label", group_by="holder"))
+
+
 def test_rows_that_are_meant_as_sequences_are_read(options, tmp_path):
     path = as_file(tmp_path, "csv", pa.table(events()))
     dataset = prepare(options(train=path, label="label", rows="sequences"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -117,6 +119,11 @@ class NumberColumn(ListEncoder):
         if self.width == 1:
             return [self._known(entry) for entry in cell]
         return [None if token is None else [self._known(entry) for entry in token] for token in cell]
+
+    def element_from_python(self, entry: Any) -> Any:
+        if isinstance(entry, timedelta):
+            return entry.total_seconds()
+        return float(entry) if isinstance(entry, Decimal) else entry
 
     def _known(self, entry: float | None) -> float | None:
         return None if entry in self.missing_values else entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -102,9 +102,14 @@ class LabelTable:
         """
         if not len(self.ids):
             raise no_rows(self.source)
-        searched = _bytes(pc.fill_null(_without_fraction(ids), ""))
-        positions = np.minimum(np.searchsorted(self.ids, searched), len(self.ids) - 1)
-        missing = (self.ids[positions] != searched) | ids.is_null().to_numpy(zero_copy_only=False)
+        positions, missing = np.zeros(len(ids), np.int64), np.ones(len(ids), bool)
+        for spelled in _spellings(ids):
+            if not missing.any():
+                break
+            searched = _bytes(pc.fill_null(spelled, ""))
+            places = np.minimum(np.searchsorted(self.ids, searched), len(self.ids) - 1)
+            positions = np.where(missing, places, positions)
+            missing &= (self.ids[places] != searched) | ids.is_null().to_numpy(zero_copy_only=False)
         indices = pa.array(positions, mask=missing)
         found = {LABEL: self.labels, **self.keys}
         return {**{name: values.take(indices) for name, values in found.items()}, UNLABELLED: pa.array(missing)}
@@ -113,12 +118,20 @@ class LabelTable:
 def _id_texts(table: pa.Table) -> pa.Array:
     """Return the id of each row as text. The id is joined from all columns before the column `label`."""
     parts = table.columns[: table.column_names.index("label")]
-    return _without_fraction(as_text(joined_key([part.combine_chunks() for part in parts])))
+    return as_text(joined_key([part.combine_chunks() for part in parts]))
 
 
-def _without_fraction(ids: pa.Array) -> pa.Array:
-    """Spell whole numbers in texts alike: pandas writes 100.0 to a CSV file where a column of integers has gaps."""
-    return pc.replace_substring_regex(ids, r"(^|\| )(-?[0-9]+)\.0+( \||$)", r"\1\2\3")
+def _spellings(ids: pa.Array) -> Iterator[pa.Array]:
+    """Yield the ids as they are, and whole numbers without and with a fraction.
+
+    pandas writes 100.0 to a CSV file where a column of integers has gaps.
+    """
+    yield ids
+    for pattern, spelled in ((r"\.0+( \||$)", r"\1"), (r"(^|\| )(-?[0-9]+)( \||$)", r"\1\2.0\3")):
+        changed = ids
+        for _ in range(2):  # neighbours share a separator
+            changed = pc.replace_substring_regex(changed, pattern, spelled)
+        yield changed
 
 
 def _bytes(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:

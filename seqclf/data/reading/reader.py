@@ -141,7 +141,8 @@ class SourceReader:
                 raise rejects.no_rows(self.source, f": {malformed[0]}" if malformed else "")
             # The malformed lines among these rows are forgotten here, because `read` finds and reports them again.
             rejects.forget(self._connection)
-        return table.cast(_spelled(table.schema)) if suffix_of(self.source.path) in DELIMITERS else table
+        path = self.paths[0] if self.paths else self.source.path
+        return table.cast(_spelled(table.schema)) if suffix_of(path) in DELIMITERS else table
 
     @property
     def partitions(self) -> set[str]:

@@ -95,7 +95,7 @@ def build_relation(
 
 
 def with_members(relation: Relation, connection: duckdb.DuckDBPyConnection) -> Relation:
-    """Replace each list of objects by a list for each member, which has the name of the member or COLUMN.MEMBER."""
+    """Replace each list of objects by a list for each member, which has the name of the member."""
     rows = connection.sql(f"SELECT * FROM {relation.sql}")
     columns: dict[str, Any] = dict(zip(rows.columns, rows.types, strict=True))
     tokens = {name: kind.children[0][1] for name, kind in columns.items() if kind.id == "list"}
@@ -105,10 +105,12 @@ def with_members(relation: Relation, connection: duckdb.DuckDBPyConnection) -> R
     taken, lists = {name.casefold() for name in columns if name not in structs}, []
     for name, struct in structs.items():
         for member, _ in struct.children:
-            title = f"{name}.{member}" if member.casefold() in taken else member
-            taken.add(title.casefold())
-            value = f"list_transform({quote_identifier(name)}, lambda token: token.{quote_identifier(member)})"
-            lists.append(f"{value} AS {quote_identifier(title)}")
+            if member.casefold() in taken:
+                raise InputError(f"{name}.{member}", "has the name of another column", "rename it")
+            taken.add(member.casefold())
+            value = f"struct_extract(token, {quote_literal(member)})"
+            values = f"list_transform({quote_identifier(name)}, lambda token: {value})"
+            lists.append(f"{values} AS {quote_identifier(member)}")
     excluded = ", ".join(map(quote_identifier, structs))
     plain, named = (
         f"(SELECT * EXCLUDE ({excluded}), {', '.join(lists)} FROM {sql})" for sql in (relation.sql, relation.named_sql)

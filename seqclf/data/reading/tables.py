@@ -228,26 +228,22 @@ def _seconds(durations: Any) -> Any:
     return pc.divide(durations.cast(pa.int64()).cast(pa.float64()), UNITS_PER_SECOND[durations.type.unit])
 
 
-def plain_batch(record_batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert the columns of a record batch to types that DuckDB supports, and leave out those that have no such type.
+def plain_types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Return the type that each column is converted to. A column of a type that DuckDB lacks is left out.
 
     A column that nothing reads must not stop a run.
     """
-    columns = {}
-    for name, column in zip(record_batch.schema.names, record_batch.columns, strict=True):
-        with suppress(InputError):
-            if not pa.types.is_union(column.type):
-                columns[name] = _plain_column(column, name, "")
-    return pa.record_batch(columns)
+    types = {}
+    for field in schema:
+        with suppress(InputError, pa.ArrowNotImplementedError):  # Arrow makes no column of a union
+            types[field.name] = _plain_column(pa.array([], field.type), field.name, "").type
+    return types
 
 
-def is_plain(schema: pa.Schema) -> bool:
-    """Return True if DuckDB reads every column of a schema as `plain_batch` returns it."""
-    try:
-        plain = plain_batch(pa.RecordBatch.from_pylist([], schema)).schema
-    except pa.ArrowNotImplementedError:  # Arrow makes no column of a union
-        return False
-    return [*plain.remove_metadata()] == [*schema.remove_metadata()]
+def plain_batch(record_batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+    """Convert the columns of a record batch (see `plain_types`). Raises InputError for a damaged column."""
+    names = plain_types(record_batch.schema)
+    return pa.record_batch({name: _plain_column(record_batch.column(name), name, where) for name in names})
 
 
 def _is_list_view(kind: pa.DataType) -> bool:

@@ -93,7 +93,7 @@ def spelled_sql(value: str, kind: str) -> str:
         return f"list_transform({value}, lambda {entry}: {spelled_sql(entry, element_type(kind))})"
     text = f"CAST({value} AS VARCHAR)"
     if kind in ("DOUBLE", "FLOAT"):
-        is_whole = f"{value} = trunc({value}) AND abs({value}) < 1e15"
+        is_whole = f"{value} = trunc({value}) AND abs({value}) < 9007199254740992"
         whole = f"CAST(TRY_CAST({value} AS BIGINT) AS VARCHAR)"
         return f"CASE WHEN {is_whole} THEN {whole} WHEN NOT isnan({value}) THEN {text} END"
     if kind == "BLOB":

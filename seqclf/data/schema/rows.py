@@ -128,8 +128,10 @@ def as_text(ids: pa.Array) -> pa.Array:
     (['100', '0.5', None], ['2024-01-02', '2024-01-02 00:01:00'])
     """
     if pa.types.is_floating(ids.type):
-        ids = pc.if_else(pc.is_nan(ids), pa.scalar(None, ids.type), ids)
-    elif pa.types.is_decimal(ids.type):
+        ids = pc.if_else(pc.is_nan(ids), pa.scalar(None, ids.type), ids).cast(pa.float64())
+        is_whole = pc.and_(pc.equal(pc.floor(ids), ids), pc.less(pc.abs(ids), 2.0**53))
+        return pc.if_else(is_whole, ids.cast(pa.int64(), safe=False).cast(pa.string()), ids.cast(pa.string()))
+    if pa.types.is_decimal(ids.type):
         return pc.replace_substring_regex(ids.cast(pa.string()), ZEROS, r"\1")
     elif pa.types.is_timestamp(ids.type):
         texts = ids.cast(pa.timestamp(ids.type.unit)).cast(pa.string())  # in UTC

@@ -176,3 +176,58 @@ def test_mixed_json_keys_and_labels_have_no_quotes(tmp_path):
     overrides = [f"data.labels={tmp_path}/labels.jsonl", "data.id=host"]
     dataset = load_data(str(tmp_path / "t.jsonl"), label="y", overrides=overrides)
     assert dataset.classes == ["0", "unknown"] and dataset.report["train"].refused == 0
+
+
+def test_texts_that_look_like_one_number_are_two_keys(tmp_path):
+    keys = [f"{row // 2}{'' if row % 2 else '.0'}" for row in range(60)]
+    pq.write_table(pa.table({"id": keys, "codes": rows_of(["x", "y", "z"])}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"id": keys, "y": LABELS}), tmp_path / "labels.parquet")
+    overrides = [f"data.labels={tmp_path}/labels.parquet", "data.id=id"]
+    dataset = load_data(str(tmp_path / "t.parquet"), label="y", overrides=overrides)
+    for split in dataset.splits.values():
+        for row, label in zip(split.row_numbers, split.labels, strict=True):
+            assert dataset.classes[label] == LABELS[int(row) - 1]
+
+
+@pytest.mark.parametrize("float_side", ["rows", "labels"])
+def test_several_keys_of_floats_join(tmp_path, float_side):
+    whole = {"a": [row // 10 for row in range(60)], "b": [row % 10 for row in range(60)]}
+    floats = {name: [f"{value}.0" for value in values] for name, values in whole.items()}
+    events, labels = (floats, whole) if float_side == "rows" else (whole, floats)
+    lines = [f"{a},{b},{step}" for a, b in zip(*events.values(), strict=True) for step in "xyz"]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,codes", *lines]))
+    lines = [f"{a},{b},{label}" for a, b, label in zip(*labels.values(), LABELS, strict=True)]
+    (tmp_path / "labels.csv").write_text("\n".join(["a,b,y", *lines]))
+    overrides = [f"data.labels={tmp_path}/labels.csv", "data.group_by=[a,b]", "data.fields={codes: category}"]
+    assert load_data(str(tmp_path / "t.csv"), label="y", overrides=overrides).report["train"].refused == 0
+
+
+def test_ids_of_sixteen_digits_join_as_floats(tmp_path):
+    ids = [4000_0000_0000_0000 + row for row in range(60)]
+    pq.write_table(pa.table({"id": list(map(float, ids)), "codes": rows_of(["x", "y"])}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"id": ids, "y": LABELS}), tmp_path / "labels.parquet")
+    overrides = [f"data.labels={tmp_path}/labels.parquet", "data.id=id"]
+    assert load_data(str(tmp_path / "t.parquet"), label="y", overrides=overrides).report["train"].refused == 0
+
+
+def test_whole_floats_of_json_are_numbers_whatever_their_size(tmp_path):
+    rows = [{"x": [float(row), 1e19, 3.0 - row], "label": LABELS[row]} for row in range(60)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert load_data(str(tmp_path / "t.jsonl"), label="label").schema.fields[0].kind == "number"
+
+
+def test_a_folder_is_read_as_its_files(tmp_path):
+    (tmp_path / "d").mkdir()
+    for label in "ab":
+        lines = [f'"[{row % 7}, {row % 5}]"' for row in range(40)]
+        (tmp_path / "d" / f"{label}.csv").write_text("\n".join(["codes", *lines]))
+    assert load_data(str(tmp_path / "d"), label="label").schema.fields[0].values == "integer"
+
+
+def test_missing_values_of_a_category_are_one_token(tmp_path):
+    rows = [["red", None if row % 4 == 0 else "blue", "green"] for row in range(60)]
+    encoder = load_data(pa.table({"codes": rows, "label": LABELS}), label="label").encoders["codes"]
+    assert encoder.from_python(["red", "", None, float("nan"), np.float32("nan")]) == ["red", None, None, None, None]
+    (tmp_path / "t.csv").write_text("codes,label\n" + "\n".join(f'"[red, , blue]",{label}' for label in LABELS))
+    read = load_data(str(tmp_path / "t.csv"), label="label").encoders["codes"]
+    assert None in read.vocabulary.values.to_pylist() and "" not in read.vocabulary.values.to_pylist()

@@ -122,10 +122,13 @@ class CategoryEncoder(VocabularyEncoder):
         return boolean_sql(text) if self.field.values == "boolean" else text
 
     def _texts_sql(self, column: str, kind: str) -> str:
-        return texts_sql(column, kind, self.field.values)
+        texts = texts_sql(column, kind, self.field.values)
+        return f"list_transform({texts}, lambda entry: NULLIF(entry, ''))" if self.may_miss else texts
 
     def element_from_python(self, entry: Any) -> Any:
-        return None if entry is None else value_from_python(entry, self.field.values)
+        is_absent = entry is None or type(entry).__name__ in ("NAType", "NaTType") or (self.may_miss and entry == "")
+        is_nan = isinstance(entry, (float, np.floating)) and entry != entry
+        return None if is_absent or is_nan else value_from_python(entry, self.field.values)
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
         if self.integers:
@@ -225,7 +228,7 @@ def _spelled(value: Any) -> str:
     """
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[us]").item()
-    if isinstance(value, (float, np.floating)) and float(value).is_integer() and abs(float(value)) < 1e15:
+    if isinstance(value, (float, np.floating)) and float(value).is_integer() and abs(float(value)) < 2**53:
         return str(int(value))
     if isinstance(value, Decimal):
         return f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from seqclf.data.reading.format import ArrowFormat, Files, TableSql
 from seqclf.data.reading.source_errors import NOT_UTF8
-from seqclf.data.reading.tables import is_plain, plain_batch
+from seqclf.data.reading.tables import plain_batch, plain_types
 from seqclf.data.schema.casts import FILE, quote_identifier
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
@@ -34,10 +34,12 @@ class Arrow(ArrowFormat):
     def read(self, path: Path) -> Iterator[pa.RecordBatch]:
         with pa.memory_map(str(path)) as mapped:
             if _schema(path) is None:
-                yield from map(plain_batch, pa.ipc.open_stream(mapped))
+                yield from (plain_batch(batch, str(path)) for batch in pa.ipc.open_stream(mapped))
             else:
                 with pa.ipc.open_file(mapped) as file:
-                    yield from (plain_batch(file.get_batch(index)) for index in range(file.num_record_batches))
+                    yield from (
+                        plain_batch(file.get_batch(index), str(path)) for index in range(file.num_record_batches)
+                    )
 
     def table(self, files: Files) -> TableSql:
         import pyarrow.dataset as arrow_dataset  # this import is slow, so it is done only when needed
@@ -45,7 +47,9 @@ class Arrow(ArrowFormat):
         schemas = [_schema(path) for path in files.paths]
         for path, schema in zip(files.paths, schemas, strict=True):
             check_names(schema.names if schema is not None else _stream_names(path), str(path))
-        if not all(schema is not None and is_plain(schema) for schema in schemas):
+        if any(
+            schema is None or plain_types(schema) != {field.name: field.type for field in schema} for schema in schemas
+        ):
             return super().table(files)
         for path in files.paths:
             _check(path, path.stat().st_mtime)

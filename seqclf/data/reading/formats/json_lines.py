@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import ClassVar
 
@@ -12,7 +13,6 @@ from seqclf.data.reading import sandbox
 from seqclf.data.reading.format import Files, Format, TableSql, describe_columns, scan
 from seqclf.data.reading.sources import source_digest
 from seqclf.data.schema.casts import quote_identifier, quote_literal
-from seqclf.data.schema.cell_types import MAX_INTEGER
 
 
 class JsonLines(Format):
@@ -39,21 +39,22 @@ def _types(read: str, files: str, state: str) -> dict[str, str]:
     # All rows are read to infer the types. The types are cached, because the survey of a file needs them a second time.
     with sandbox.connect() as connection:
         types = describe_columns(connection, read)
-        wide = {name for name, kind in types.items() if _holds_wide(connection, files, name, kind)}
+        wide = _wide_columns(connection, files, types)
     dates = r"\b(DATE|UUID|TIME(STAMP)?(_NS|_MS|_S)?( WITH TIME ZONE)?)\b"
     wider = rf"{dates}|\b(DOUBLE|HUGEINT)\b"
     return {name: re.sub(wider if name in wide else dates, "VARCHAR", kind) for name, kind in types.items()}
 
 
-def _holds_wide(connection: duckdb.DuckDBPyConnection, files: str, name: str, kind: str) -> bool:
-    """Return True for a column of whole numbers of which one has more than 64 bits, so that floats would round them."""
-    if kind.removesuffix("[]") not in ("DOUBLE", "HUGEINT"):
-        return False
-    column = quote_identifier(name)
-    values = f"unnest({column})" if kind.endswith("]") else column
-    rows = f"read_json({files}, columns = {{{quote_literal(name)}: {quote_literal(kind)}}})"
-    query = f"FROM (SELECT {values} AS value FROM {rows})"
-    if connection.sql(f"{query} WHERE value <> trunc(value) LIMIT 1").fetchall():
-        return False
-    ((largest,),) = connection.sql(f"SELECT max(abs(value)) {query}").fetchall()
-    return largest is not None and largest > MAX_INTEGER
+def _wide_columns(connection: duckdb.DuckDBPyConnection, files: str, types: Mapping[str, str]) -> set[str]:
+    """Return the columns of whole numbers of which one may have more than 64 bits, so that floats would round them."""
+    names = [name for name, kind in types.items() if kind.removesuffix("[]") in ("DOUBLE", "HUGEINT")]
+    if not names:
+        return set()
+    columns = ", ".join(f"{quote_literal(name)}: 'JSON'" for name in names)
+    texts = (f"CAST({quote_identifier(name)} AS VARCHAR)" for name in names)
+    tests = (
+        f"bool_or(regexp_matches({text}, '[0-9]{{19}}')) AND NOT bool_or(regexp_matches({text}, '[.eE]'))"
+        for text in texts
+    )
+    (found,) = connection.sql(f"SELECT {', '.join(tests)} FROM read_json({files}, columns = {{{columns}}})").fetchall()
+    return {name for name, is_wide in zip(names, found, strict=True) if is_wide}
