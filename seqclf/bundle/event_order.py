@@ -61,8 +61,7 @@ class EventOrder:
                 continue
             if len(values) != len(keys):
                 raise ValueError(f"{name} has {len(values)} tokens where {next(iter(self.names))} has {len(keys)}")
-            if order != list(range(len(keys))):
-                kept[name] = [values[index] for index in order]
+            kept[name] = [values[index] for index in order]
         return kept
 
     def keys(self, row: Mapping[Any, Any]) -> list[Key] | None:

@@ -111,26 +111,6 @@ class DataOptions(Options):
         return parse_options(cls, options, "data")
 
     @model_validator(mode="after")
-    def _read_old_group(self) -> DataOptions:
-        """Use `split.column` as `group`, unless rows are split by time.
-
-        Old configs have no key `group` and name the group column in `split.column`.
-        """
-        column, by = self.split.column, self.split.by
-        if column is None or by == "time":
-            return self
-        if self.group is None:
-            split = self.split.model_copy(update={"column": None})
-            return self.model_copy(update={"group": column, "split": split})
-        if by in ("group", "fold") and self.group != column:
-            raise InputError(
-                f"data.split.column={column}",
-                f"is not the column of the groups, data.group={self.group}",
-                f"remove one of the two: data.split.by={by} reads data.group",
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_split(self) -> DataOptions:
         """Check that keys which depend on each other are consistent."""
         if self.labels is not None and not self.group_by and self.id is None:

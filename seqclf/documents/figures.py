@@ -37,15 +37,6 @@ def render_svg(draw: Callable[[Any], None], width_in: float, height_in: float) -
     return _inline(buffer.getvalue())
 
 
-def hide_axes(axis: Any) -> None:
-    """Hide all ticks and lines of an axis except its bottom line."""
-    for name, spine in axis.spines.items():
-        spine.set_visible(name == "bottom")
-        spine.set_color(INK)
-        spine.set_linewidth(0.5)
-    axis.tick_params(which="both", left=False, labelleft=False, bottom=False, labelbottom=False)
-
-
 def _inline(svg: str) -> Markup:
     """Return the `svg` element of an SVG file, without metadata, fixed size, namespaces and unused ids."""
     svg = svg[svg.index("<svg") :]

@@ -61,7 +61,7 @@ def test_a_name_keeps_its_spelling(text):
     lists = ["group_by", "order_by"]
     overrides = [f"data.{key}={text}" for key in keys] + [f"data.{key}=[{text}, b, {text}]" for key in lists]
     overrides += [f"data.fields={{x: {{kind: number, columns: [{text}, b]}}, y: {{kind: time, column: {text}}}}}"]
-    data = training_setup({}, None, ["data=files", "data.split.by=group", *overrides]).config.data
+    data = training_setup({}, None, ["data=files", "data.split.by=time", *overrides]).config.data
     name = text.strip("'")
     assert [data.label, data.positive, data.id, data.group, data.train, data.split.column] == [name] * 6
     assert (data.group_by, data.order_by) == ((name, "b", name),) * 2

@@ -98,23 +98,10 @@ def test_without_the_key_there_are_no_names(options, tmp_path):
         assert count_groups({"train": train}) is None
 
 
-@pytest.mark.parametrize("by", ["group", "fold"])
-def test_the_old_spelling_gives_the_same_data(options, tmp_path, by):
-    path = write(tmp_path / "t.parquet", table())
-    new = options(train=path, group="who", **KEYS, split={"by": by})
-    old = options(train=path, **KEYS, split={"by": by, "column": "who"})
-    assert old == new
-    assert options(train=path, group="who", **KEYS, split={"by": by, "column": "who"}).group == "who"
-    with pytest.raises(InputError) as caught:
-        options(train=path, group="who", **KEYS, split={"by": by, "column": "at"})
-    assert caught.value.where == "data.split.column=at"
-
-
-def test_a_column_of_old_configs_is_a_group_unless_it_holds_times(options):
-    split = {"by": "random", "column": "who"}
-    assert options(train="t", label="y", split=split).group == "who"
-    assert options(train="t", label="y", group="at", split=split).group == "at"
-    assert options(train="t", label="y", split={**split, "by": "time"}).group is None
+@pytest.mark.parametrize("by", ["group", "fold", "random"])
+def test_a_column_of_times_is_for_splits_by_time(options, by):
+    with pytest.raises(InputError, match=r"data\.split\.column=who: holds the times.*set data\.group"):
+        options(train="t", label="y", group="at", split={"by": by, "column": "who"})
 
 
 def test_groups_and_times_of_events(options, tmp_path):

@@ -208,15 +208,10 @@ def is_number(entry: Any) -> bool:
     return not isinstance(entry, bool)
 
 
-def names_missing(cells: pa.ChunkedArray) -> bool:
-    """Return True if at least one text cell is a word that means a missing value, such as NA."""
-    return is_text(cells.type) and any(isinstance(cell, str) and is_missing(cell) for cell in cells.to_pylist())
-
-
 def holds_missing(cells: pa.ChunkedArray) -> bool:
     """Return True if a column of values has null, NaN, or a word that means a missing value, such as NA."""
     has_nan = pa.types.is_floating(cells.type) and pc.any(pc.is_nan(cells)).as_py()
-    return bool(cells.null_count or has_nan) or names_missing(cells)
+    return bool(cells.null_count or has_nan) or (is_text(cells.type) and any(map(is_missing, cells.to_pylist())))
 
 
 def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:

@@ -42,6 +42,10 @@ class SplitOptions(Options):
         shares = self.shares(splits_with_file)
         if self.by == "time" and self.column is None:
             raise InputError("data.split.by=time", "needs data.split.column=COLUMN")
+        if self.by != "time" and self.column is not None:
+            raise InputError(
+                f"data.split.column={self.column}", "holds the times of data.split.by=time", "set data.group"
+            )
         if self.by == "group" and group is None:
             raise InputError("data.split.by=group", "needs data.group=COLUMN")
         if sum(shares.values()) >= 1:
