@@ -97,7 +97,8 @@ def declared_keys(model: type[BaseModel], group: str) -> list[str]:
 
 def takes_text(model: type[BaseModel], key: str) -> bool:
     """Return True if the values of a key are texts, such as the name of a column, or lists of texts."""
-    parts = [part for kind in _types_at(model, key.split(".")) for part in _members((get_args(kind) or [kind])[0])]
+    kinds = [kind for kind in _types_at(model, key.split(".")) if get_origin(kind) not in (dict, Mapping)]
+    parts = [part for kind in kinds for part in _members((get_args(kind) or [kind])[0])]
     return str in parts and {*parts} <= {str, NoneType}
 
 

@@ -197,9 +197,8 @@ def threshold_of_least_cost(scores: np.ndarray, truth: np.ndarray, target: float
 def threshold_reached(rule: str, scores: np.ndarray, truth: np.ndarray, target: float) -> float:
     """Return the threshold at which the rows themselves meet a target, of which new rows may fall short.
 
-    >>> scores = np.array([0.1, 0.2, 0.3, 0.4])
-    >>> round(threshold_reached("min_recall", scores, scores > 0.15, target=0.6), 4)
-    0.25
+    >>> threshold_reached("min_recall", np.arange(5.0), np.arange(5) % 2 > 0, target=0.5)
+    2.5
     """
     ranked = -np.sort(-(scores if rule == "max_alerts" else scores[truth]))
     if not len(ranked):

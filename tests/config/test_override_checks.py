@@ -107,3 +107,9 @@ def test_a_name_that_yaml_reads_as_another_number_is_to_be_quoted(tmp_path, line
     with pytest.raises(InputError) as caught:
         typed.check()
     assert str(caught.value) == f"{refused}: YAML reads a number here; quote the name in the file"
+
+
+def test_numbers_inside_of_a_mapping_stay_numbers() -> None:
+    text = "search.space={optimizer.lr: {low: 1e-3, high: 1e-1, log: true}}"
+    typed = TypedArguments("search", [text], "seqclf.search.space.SearchConfig")
+    assert typed.for_hydra() == [text]
