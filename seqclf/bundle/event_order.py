@@ -1,4 +1,4 @@
-"""The order of the events of sequences in memory, which is that of files: by the columns of `data.order_by`."""
+"""Order of events in sequences in memory. The columns of `data.order_by` sort them like the events of files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Key = tuple[tuple[bool, Any, str], ...]
 
 
 class EventOrder:
-    """Sorts the events of a sequence in memory as `read_events` sorts those of a file.
+    """Sorts the events of a sequence in memory as `read_events` sorts the events of a file.
 
     A sequence is a dict column or field → list with a value of each event. It may hold columns of `data.order_by` that
     are not fields. Events with equal values keep the order in which they are given, and missing values come last.
@@ -33,9 +33,13 @@ class EventOrder:
 
     def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder]):
         fields = {field.columns[0]: field.name for field in schema.fields if len(field.columns) == 1}
-        # A field may have the name of a column that it does not read.
-        free = [column for column in schema.order_by if column not in encoders or fields.get(column) == column]
-        self.names = {column: (*([column] if column in free else []), fields.get(column)) for column in schema.order_by}
+        # Dict column → its names in a sequence. A field may have the name of a column that it does not read.
+        self.names = {
+            column: [
+                name for name in (column, fields.get(column)) if name == fields.get(column) or name not in encoders
+            ]
+            for column in schema.order_by
+        }
         self.unread = {schema.label, schema.id, *schema.ignored}
         self.extra = {column for column in schema.order_by if column not in fields and column not in encoders}
         self.times = {name: encoder for name, encoder in encoders.items() if isinstance(encoder, TimeEncoder)}
@@ -80,7 +84,7 @@ class EventOrder:
         return list(zip(*columns, strict=True)) if columns else None
 
     def _key(self, name: str, encoder: TimeEncoder, value: Any) -> tuple[bool, Any, str]:
-        """Return what a value is sorted by: True for a missing one, a number, and a text."""
+        """Return the sort key of one value: True if the value is missing, a number, and a text."""
         try:
             is_text = self.as_text and isinstance(value, str)
             key = math.inf if is_text else self._number(encoder, value)
@@ -105,7 +109,7 @@ class EventOrder:
                 hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond
             )
         seconds: Any = value.total_seconds() if isinstance(value, timedelta) else encoder.element_from_python(value)
-        nanoseconds = getattr(value, "nanosecond", 0)  # of a time of pandas
+        nanoseconds = getattr(value, "nanosecond", 0)  # times of pandas have nanoseconds
         return Fraction(seconds) + Fraction(nanoseconds, 10**9) if nanoseconds else seconds
 
     def _require_ascending(self, row: Mapping[Any, Any]) -> None:

@@ -46,20 +46,14 @@ def to_columns(
     errors: list[str | None] = [None] * len(sequences)
     columns: dict[str, list[Any]] = {name: [None] * len(sequences) for name in encoders}
     for row, sequence in enumerate(sequences):
-        sequence = _by_member(sequence)
-        named = isinstance(sequence, Mapping)
-        # One list must not be taken as the value of several fields, even if it is a valid value of each field.
-        if len(encoders) > 1 and not named:
-            errors[row] = f"is not a dict of the fields {', '.join(encoders)}"
+        try:
+            sequence = as_row(sequence, encoders)
+            if order is not None:
+                sequence = order.sort(sequence)
+        except ValueError as error:
+            errors[row] = str(error)
             continue
-        if order is not None:
-            try:
-                sequence = order.sort(as_row(sequence, encoders))
-            except ValueError as error:
-                errors[row] = str(error)
-                continue
-            named = True
-        if named and not sequence.keys() <= encoders.keys():
+        if not sequence.keys() <= encoders.keys():
             sequence = _by_field(_join_parts(sequence, encoders), encoders, field_of_column, ignored)
             if unknown := sequence.keys() - encoders.keys():
                 errors[row] = (
@@ -67,13 +61,12 @@ def to_columns(
                     f"{', '.join(_name_with_columns(encoder) for encoder in encoders.values())}"
                 )
                 continue
-        if named and (lacking := [name for name in encoders if name not in sequence]):
+        if lacking := [name for name in encoders if name not in sequence]:
             errors[row] = f"has no field {lacking[0]}; the fields of the model are {', '.join(encoders)}"
             continue
         for name, encoder in encoders.items():
-            value = sequence.get(name) if named else sequence
             try:
-                columns[name][row] = encoder.from_python(value)
+                columns[name][row] = encoder.from_python(sequence[name])
             except UnfitValueError as error:
                 errors[row] = f"{name} {error}"
             except (pa.ArrowException, OverflowError, TypeError, ValueError):
@@ -83,23 +76,19 @@ def to_columns(
 
 
 def as_row(sequence: Any, encoders: Mapping[str, FieldEncoder]) -> Mapping[Any, Any]:
-    """Return a sequence as a dict of lists."""
-    sequence = _by_member(sequence)
-    return sequence if isinstance(sequence, Mapping) else dict.fromkeys(encoders, sequence)
+    """Return a sequence as a dict of lists, in which a list of objects is a list for each member (`with_members`).
 
-
-def _by_member(row: Any) -> Any:
-    """Replace each list of objects by a list for each member, as in a file (see `relations.with_members`)."""
-    if not isinstance(row, Mapping):
-        members = _by_member({"": row})
-        return row if "" in members else members
+    Raises ValueError for a list where the model has several fields, even if it is a valid value of each field.
+    """
     expanded: dict[Any, Any] = {}
-    for name, value in row.items():
+    for name, value in (sequence if isinstance(sequence, Mapping) else {next(iter(encoders)): sequence}).items():
         if isinstance(value, (list, tuple)) and value and all(isinstance(token, Mapping) for token in value):
             for member in dict.fromkeys(key for token in value for key in token):
                 expanded[member] = [token.get(member) for token in value]
         else:
             expanded[name] = value
+    if len(encoders) > 1 and sequence is next(iter(expanded.values()), None):
+        raise ValueError(f"is not a dict of the fields {', '.join(encoders)}")
     return expanded
 
 

@@ -56,7 +56,7 @@ def _is_time(name: str, cells: pa.ChunkedArray) -> bool:
     """Return True for times and ISO texts, and in a column with the name of a time for other dates and Unix times."""
     if pa.types.is_temporal(cells.type):
         return not pa.types.is_duration(cells.type) and not pa.types.is_time(cells.type)
-    if looks_timed(cells):  # clock times and durations are no order
+    if looks_timed(cells):  # a clock time or a duration does not sort events
         return any("-" in str(text) for text in cells.drop_null().to_pylist())
     texts = list(map(str, cells.drop_null().to_pylist())) if TIME_NAME.search(name) else []
     return bool(texts) and (all(map(UNIX_TIME.fullmatch, texts)) or all(map(OTHER_TIME.search, texts)))

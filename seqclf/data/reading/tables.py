@@ -8,7 +8,7 @@ The type of a data frame shows whether it is a data frame of pandas or polars. A
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -192,8 +192,7 @@ def _plain_reader(reader: pa.RecordBatchReader, where: str, columns: Collection[
 
     def record_batches() -> Iterator[pa.RecordBatch]:
         for record_batch in reader:
-            arrays = [_plain_column(record_batch.column(name), name, where) for name in names]
-            yield pa.record_batch(arrays, schema=schema)
+            yield plain_batch(record_batch, names, where).cast(schema)
 
     return pa.RecordBatchReader.from_batches(schema, record_batches())
 
@@ -240,9 +239,8 @@ def plain_types(schema: pa.Schema) -> dict[str, pa.DataType]:
     return types
 
 
-def plain_batch(record_batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
-    """Convert the columns of a record batch (see `plain_types`). Raises InputError for a damaged column."""
-    names = plain_types(record_batch.schema)
+def plain_batch(record_batch: pa.RecordBatch, names: Iterable[str], where: str) -> pa.RecordBatch:
+    """Convert columns of a record batch to plain types. Raises InputError for a damaged column."""
     return pa.record_batch({name: _plain_column(record_batch.column(name), name, where) for name in names})
 
 

@@ -19,10 +19,10 @@ TIME, TIME_END, ROW = "split time", "last split time", "row number"
 FILE = "in file\x1f"  # read beside the columns of a file, none of which may have this name
 GROUP, GROUP_NAME = "key of the group", "name of the group"
 UNLABELLED = "not in the label table"  # true for a sequence whose id is in no row of `data.labels`
-UNORDERED = "unordered cells"  # for each event, the cell of `data.order_by` that is neither a number nor a time
+UNORDERED = "unordered cells"  # cell of `data.order_by` of each event, null if the cell is a number or a time
 SHOWN_CHARACTERS = 40  # maximum number of characters of a cell in an error message
 TEXT_TYPES = ("VARCHAR", "JSON")
-NO_INTEGER = -(2**63)  # stands for a value that is no integer, which row checks reject
+NO_INTEGER = -(2**63)  # stands for a value other than an integer; row checks reject its row
 WHOLE_NUMBER = r"regexp_full_match(trim({value}), '-?(0|[1-9][0-9]*)([.]0*)?')"  # 007 is another code than 7
 WHOLE_NUMBER_TYPES = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 

@@ -153,10 +153,8 @@ def test_formats_agree(tmp_path, reference, kind, nested):
         np.testing.assert_allclose(encoded, expected[place], rtol=1e-5, atol=1e-5, err_msg=str(place))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind not in TYPELESS])  # text files have no objects
 def test_lists_of_objects_are_events_inside_of_a_row(tmp_path, kind):
-    if kind in TYPELESS:
-        pytest.skip("a text file has no objects")
     random = np.random.default_rng(0)
     rows = [
         {

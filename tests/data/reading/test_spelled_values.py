@@ -51,11 +51,15 @@ def values(dataset):
     return set(dataset.encoders["codes"].vocabulary.values.to_pylist())
 
 
-@pytest.mark.parametrize("codes", CODES, ids=lambda codes: codes[0])
-@pytest.mark.parametrize("kind", ["arrow table", "pandas", "parquet", "jsonl", "quoted csv", "unquoted csv"])
+KINDS = ["arrow table", "pandas", "categories", "parquet", "jsonl", "quoted csv", "unquoted csv"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "codes"),
+    # In a cell without quotes, a blank before an element is not a part of the element.
+    [(kind, codes) for kind in KINDS for codes in CODES if (kind, codes) != ("unquoted csv", [" 7", "7"])],
+)
 def test_texts_of_digits_keep_their_spelling(tmp_path, kind, codes):
-    if kind == "unquoted csv" and " 7" in codes:
-        pytest.skip("a blank before an element is no part of it")
     dataset = load_data(written(tmp_path, kind, rows_of(codes)), label="label")
     assert values(dataset) == set(codes)
     assert sum(len(split.labels) for split in dataset.splits.values()) == len(LABELS)

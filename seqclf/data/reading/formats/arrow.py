@@ -32,14 +32,12 @@ class Arrow(ArrowFormat):
     in_folder_per_class: ClassVar[bool] = False
 
     def read(self, path: Path) -> Iterator[pa.RecordBatch]:
-        with pa.memory_map(str(path)) as mapped:
-            if _schema(path) is None:
-                yield from (plain_batch(batch, str(path)) for batch in pa.ipc.open_stream(mapped))
-            else:
-                with pa.ipc.open_file(mapped) as file:
-                    yield from (
-                        plain_batch(file.get_batch(index), str(path)) for index in range(file.num_record_batches)
-                    )
+        open_reader = pa.ipc.open_stream if _schema(path) is None else pa.ipc.open_file
+        with pa.memory_map(str(path)) as mapped, open_reader(mapped) as file:
+            names = plain_types(file.schema)
+            count = getattr(file, "num_record_batches", None)  # a stream does not know it
+            batches = file if count is None else map(file.get_batch, range(count))
+            yield from (plain_batch(batch, names, str(path)) for batch in batches)
 
     def table(self, files: Files) -> TableSql:
         import pyarrow.dataset as arrow_dataset  # this import is slow, so it is done only when needed
