@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,41 +17,32 @@ NEAR = 0.8  # minimum similarity (0 to 1) of a typed key to the proposed key
 NEAR_CHOICE = 0.7  # minimum similarity of a typed choice; lower than for keys, because a config group has few choices
 NEAR_FILE = 0.75  # minimum similarity of a typed file name
 FEW = 3  # up to this number of names, an error text lists the names as "a, b or c"
-FIELDS = "data.fields"
 OF_FILES = ("data.train", "data.test", "data.validation")  # keys that exist only with data=files
-YES_AND_NO = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
 
-# Dict names in other libraries (separated by spaces) → keys with the same meaning. The first key that the command has
-# is proposed.
+# Names in other libraries → keys with the same meaning. The first key that the command has is proposed.
 ALIASES = {
-    "lr learning_rate": ["optimizer.lr"],
-    "batch_size bs": ["batch_size", "batching.max_sequences"],
-    "epochs num_epochs": ["trainer.max_epochs"],
-    "steps": ["updates", "trainer.max_steps"],
-    "hidden_dim d_model": ["model.hidden_size"],
-    "num_layers n_layers": ["model.layers"],
-    "gpus": ["trainer.devices", "device"],
-    "device": ["trainer.accelerator", "device"],
-    "random_state": ["seed"],
-    "output output_dir": ["output", "bundle", "hydra.run.dir"],
-    "resume ckpt checkpoint": ["checkpoint", "bundle"],
-    "bundle model": ["checkpoint", "bundle"],
-    "input file": ["input", "data.train", "checkpoint"],
-    "target": ["data.label"],
-    "max_len": ["data.max_length"],
-    "sep": ["data.delimiter", "delimiter"],
-    "text": ["sequence"],
+    **dict.fromkeys(["lr", "learning_rate"], ("optimizer.lr",)),
+    **dict.fromkeys(["batch_size", "bs"], ("batch_size", "batching.max_sequences")),
+    **dict.fromkeys(["epochs", "num_epochs"], ("trainer.max_epochs",)),
+    **dict.fromkeys(["hidden_dim", "d_model"], ("model.hidden_size",)),
+    **dict.fromkeys(["num_layers", "n_layers"], ("model.layers",)),
+    **dict.fromkeys(["gpus", "device"], ("trainer.accelerator", "device")),
+    **dict.fromkeys(["ckpt", "resume", "bundle", "model"], ("checkpoint", "bundle")),
+    **dict.fromkeys(["file", "input"], ("input", "data.train", "checkpoint")),
+    "random_state": ("seed",),
+    "max_len": ("data.max_length",),
+    "output_dir": ("hydra.run.dir",),
+    "sep": ("data.delimiter",),
+    "target": ("data.label",),
+    "text": ("sequence",),
 }
-BY_ALIAS = {name: keys for names, keys in ALIASES.items() for name in names.split()}
 
 
-def key_hint(
-    command: Command, typed: str, value: str | None, chosen: Mapping[str, str], declared: Collection[str] = ()
-) -> str:
+def key_hint(command: Command, typed: str, value: str | None, chosen: Mapping[str, str]) -> str:
     """Return a hint for an unknown key of a command, or "" if no known key is similar.
 
     `typed`: the unknown key. `value`: the value that the user typed for the key, or None. `chosen`: dict config group →
-    choice. `declared`: keys that are not in the config, but that the user may add with `+`.
+    choice.
 
     >>> from seqclf.config.documentation import Command
     >>> key_hint(Command("train"), "lr", "0.1", {})
@@ -63,26 +53,24 @@ def key_hint(
     'model=tree_lstm has no layers, so remove it (model=auto has layers)'
     """
     typed = typed.lstrip("+~")
-    keys = {key.path: key.value for key in command.all_keys(dict(chosen)) if key.value is not None}
-    if _name(typed) in command.variables(chosen):
-        return f"write {_argument(_name(typed), value)}"
+    keys = command.defaults(chosen)
+    name = _name(typed)
+    if name in command.variables(chosen):
+        return f"write {_argument(name, value)}"
     if typed not in keys and (other := command.choice_with(typed)):
         group, choice = other
         if group in chosen:  # do not propose another choice, because the user typed a choice of this group
             below = typed.removeprefix(f"{group}.")
             return f"{group}={chosen[group]} has no {below}, so remove it ({group}={choice} has {below})"
         return f"write {shell_word(f'{group}={choice}')} {_argument(typed, value)}"
-    meant = FIELDS if typed.startswith(f"{FIELDS}.") else _meant(command, typed, keys, declared)
-    if meant == FIELDS:
-        mapping = _fields(typed.partition(f"{FIELDS}.")[2], value)
-        return f"fields are one mapping; write {set_mapping(command, FIELDS, mapping, chosen)}"
-    if meant in keys or meant in command.groups:
+    if above := next((path for path in keys if typed.startswith(f"{path}.")), None):
+        return f"{above} is one mapping; write {set_mapping(keys, above, _nested(typed, above, value))}"
+    if meant := _meant(typed, [*keys, *command.groups]):
         files = "data=files " if meant in OF_FILES and {**command.groups, **chosen}.get("data") != "files" else ""
         return f"write {files}{_argument(meant, value)}"
     block = typed.rpartition(".")[0]
-    if meant or block in command.groups or any(path.startswith(f"{block}.") for path in keys):
-        return f"{'' if meant else 'to add a new key, '}write {_argument(f'+{meant or typed}', value)}"
-    return ""
+    is_block = block in command.groups or any(path.startswith(f"{block}.") for path in keys)
+    return f"to add a new key, write {_argument(f'+{typed}', value)}" if is_block else ""
 
 
 def choice_hint(command: Command, group: str, value: str) -> str:
@@ -102,22 +90,29 @@ def choice_hint(command: Command, group: str, value: str) -> str:
     return f"write {group}={near[0]}" if near else f"--help {group} lists its keys"
 
 
-def _meant(command: Command, typed: str, keys: Collection[str], declared: Collection[str] = ()) -> str:
-    """Return the known key that the user probably meant, or "" if no key is similar.
+def set_mapping(keys: Mapping[str, object], key: str, value: str) -> str:
+    """Return the arguments that set a mapping. In Hydra, `key=value` merges two mappings.
 
-    The candidates are, in this order: the typed key, keys from ALIASES, keys with the same last part, and the most
-    similar key.
+    >>> print(set_mapping({"data.fields": {"tokens": "category"}}, "data.fields", "{x: number}"))
+    '~data.fields' '+data.fields={x: number}'
     """
-    known = [*command.groups, *keys, *declared]
+    is_set = keys.get(key) is not None
+    return f"'~{key}' {shell_word(f'+{key}={value}')}" if is_set else shell_word(f"{key}={value}")
+
+
+def _meant(typed: str, known: Collection[str]) -> str:
+    """Return the known key that `typed` probably means: by ALIASES, by the same last part, or the most similar key.
+
+    Return "" if no key is similar.
+    """
     name = _name(typed).lower().replace("-", "_")
-    aliases = [path for path in BY_ALIAS.get(name, []) if path in keys]
+    aliases = [path for path in ALIASES.get(name, ()) if path in known]
     # Among keys with the same last part, a key with a shorter path is preferred, because it is used more often.
-    same_name = sorted((path for path in keys if _name(path) == name), key=lambda path: path.count("."))
+    same_name = sorted((path for path in known if _name(path) == name), key=lambda path: path.count("."))
     # Only the last parts are compared: `optimizer.eps` and `optimizer.betas` are similar only because of their group.
     near_names = difflib.get_close_matches(name, {_name(path) for path in known}, 3, NEAR)
     near = difflib.get_close_matches(typed, [path for path in known if _name(path) in near_names], 1, 0)
-    meant = [typed] if typed in known else [*aliases, *same_name, *near]
-    return meant[0] if meant else ""
+    return next(iter([*aliases, *same_name, *near]), "")
 
 
 def _name(path: str) -> str:
@@ -132,39 +127,17 @@ def _argument(key: str, value: str | None) -> str:
     return f"{key}=VALUE" if value is None else shell_word(f"{key}={value}")
 
 
-def _fields(path: str, value: str | None) -> str:
-    """Return a value for the key `data.fields`, from a wrong argument `data.fields.PATH=value`.
+def _nested(typed: str, above: str, value: str | None) -> str:
+    """Return the mapping that a value of the key `typed` is, inside of the key `above`.
 
-    The default of `data.fields` is null, and Hydra cannot add a key to null. Therefore, the user must write the whole
-    mapping. If `path` is empty, the argument was `data.fields=value`.
+    >>> _nested("data.fields.x.kind", "data.fields", "number")
+    '{x: {kind: number}}'
     """
-    name, _, option = path.partition(".")
-    if not name:
-        return value if value and value.startswith("{") else "{COLUMN: KIND}"
-    if option not in ("", "kind"):
-        value = f"{{kind: KIND, {option}: {value or 'VALUE'}}}"
-    return f"{{{name}: {value if re.fullmatch(r'[a-z]+|{.*}', value or '') else 'KIND'}}}"
-
-
-def set_mapping(command: Command, key: str, value: str, chosen: Mapping[str, str]) -> str:
-    """Return the arguments that replace a mapping in the config. In Hydra, `key=value` merges two mappings.
-
-    >>> from seqclf.config.documentation import Command
-    >>> print(set_mapping(Command("train"), "data.fields", "{x: number}", {"data": "toy"}))
-    '~data.fields' '+data.fields={x: number}'
-    """
-    keys = [*command.all_keys(dict(chosen)), *command.experiment_keys(chosen)]
-    values = ["null", *(known.value for known in keys if known.path == key)]
-    return shell_word(f"{key}={value}") if values[-1] == "null" else f"'~{key}' {shell_word(f'+{key}={value}')}"
+    names = typed.removeprefix(f"{above}.").split(".")
+    return "{" + ": {".join(names) + f": {value or 'VALUE'}" + "}" * len(names)
 
 
 # Hints for other wrong names: values and files.
-
-
-def as_boolean(value: str) -> str | None:
-    """Convert a word such as "yes" or "no" to "true" or "false". Return None for any other word."""
-    word = value.strip().lower()
-    return word if word in ("true", "false") else YES_AND_NO.get(word)
 
 
 def did_you_mean(word: object, known: Iterable[str], ignoring: str = "") -> str:

@@ -127,7 +127,7 @@ def check_config(typed: TypedArguments, plain: Config, groups: Collection[Any]) 
 
     model = locate(str(typed.options))
     # Unknown keys in config files are allowed: variables of an experiment, and settings of other commands.
-    known = [*typed.keys, *(key.path for key in typed.command.experiment_keys(typed.chosen))]
+    known = [*typed.keys, *typed.command.experiment_keys(typed.chosen)]
     of_files = {path.partition(".")[0] for path in known}
     added = OverridesParser.create().parse_overrides([text for text in typed.overrides if text.startswith("+")])
     names = {str(override.package or override.key_or_group).partition(".")[0] for override in added}
@@ -177,7 +177,7 @@ def _fail(error: BaseException, typed: TypedArguments) -> NoReturn:
 def user_error(error: BaseException, typed: TypedArguments) -> InputError:
     """Convert an error that the user can fix to an InputError. `typed`: arguments of the failed command."""
     if isinstance(error, InputError):
-        return typed.with_variable(error)
+        return error
     if isinstance(error, OSError) and error.errno in DISK:
         return _disk_error(error)
     if isinstance(error, ModuleNotFoundError) and (missing := missing_package(error)):
@@ -196,6 +196,8 @@ def user_error(error: BaseException, typed: TypedArguments) -> InputError:
     # only if its last part is the missing key.
     if unset := re.search(r"Missing mandatory value: (\S+)(?:\s+full_key: (\S+\.\1)$)?", str(error), re.MULTILINE):
         return typed.missing_key(unset[2] or unset[1])
+    if merged := re.match(r"Error merging override (.*)", lines[0]):
+        return InputError(merged[1], f"does not fit the config ({first_line(error.__cause__ or error)})")
     return InputError(None, " ".join(lines[:8]))
 
 

@@ -50,7 +50,7 @@ def parse_options(model: type[Model], values: Mapping[str, Any], key: str = "") 
     >>> parse_options(Schedule, {"warmup": 10}, "optimizer.schedule")
     Traceback (most recent call last):
         ...
-    seqclf.errors.InputError: optimizer.schedule.warmup=10: must be at most 1; write 10 % as 0.1
+    seqclf.errors.InputError: optimizer.schedule.warmup=10: must be at most 1
     """
     try:
         return model.model_validate(values)

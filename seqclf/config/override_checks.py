@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.grammar.gen.OverrideLexer import InputStream, OverrideLexer  # type: ignore[attr-defined]
 
-from seqclf.config.documentation import GLOBAL_GROUP, Command, Key
+from seqclf.config.documentation import GLOBAL_GROUP, Command
 from seqclf.config.hints import OF_FILES, choice_hint, key_hint, must_be_one_of, set_mapping
 from seqclf.config.override_text import argument, is_plain, key_of, label_text, quoted, shell_word
 from seqclf.config.targets import locate
@@ -32,7 +32,6 @@ WITH_VALUE = (*OWN_FILES, "--cfg", "-c", "--package", "-p", "--experimental-reru
 FILE_KEYS = (*OF_FILES, "data.labels")
 STARTS, ENDS = ("=", ",", "[", "{", ":", "("), ("", ",", "]", "}", ":", ")")  # what stands around a whole value
 NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
-FIX_QUERY = "fix the query"
 GENERAL = "--help lists groups and keys"
 QUOTE = "quote the argument, 'KEY={a: b}', and in it a text with punctuation, \"KEY='a, b'\""
 
@@ -54,9 +53,9 @@ class TypedArguments:
         self.overrides = [text for before, text in pairs if before not in WITH_VALUE and not text.startswith("-")]
 
     @cached_property
-    def keys(self) -> dict[str, Key]:
-        """Dict dotted path → key, with all keys of the command for the chosen config groups."""
-        return {key.path: key for key in self.command.all_keys(self.chosen)}
+    def keys(self) -> dict[str, Any]:
+        """Dict dotted path → default, with all keys of the command for the chosen config groups."""
+        return self.command.defaults(self.chosen)
 
     def check(self) -> None:
         """Raise InputError for the first argument that Hydra cannot parse or would parse in an unexpected way."""
@@ -65,9 +64,9 @@ class TypedArguments:
                 raise self._unknown_option(text)
         for text in self.overrides:
             self._check_override(text)
-        for key in self.command.experiment_keys(self.chosen):
-            text = f"{key.path}={key.value}"
-            if self._value(key.path) is None and self._with_quoted_names(text) != text:
+        for key, spelled in self.command.experiment_texts(self.chosen).items():
+            text = f"{key}={spelled}"
+            if self._value(key) is None and self._with_quoted_names(text) != text:
                 raise InputError(text, "YAML reads a number here", "quote the name in the file")
         self._check_data_files()
 
@@ -124,56 +123,31 @@ class TypedArguments:
         return next((text.partition("=")[2] for text in self.arguments if key_of(text) == key and "=" in text), None)
 
     def missing_key(self, path: str) -> InputError:
-        """Return an InputError for a required key without a value. The text contains the key's comment in conf/.
+        """Return an InputError for a required key without a value.
 
         >>> TypedArguments("export", []).missing_key("bundle")
-        InputError('bundle: not set; give it as bundle=VALUE (folder to write)')
+        InputError('bundle: not set; give it as bundle=VALUE')
         """
-        known = [*self.keys.values(), *self.command.experiment_keys(self.chosen)]
-        comments = [key.comment.partition(";")[0] for key in known if key.path == path and key.comment]
-        meaning = f" ({comments[-1]})" if comments else ""
-        return InputError(path, "not set", f"give it as {path}=VALUE{meaning}")
+        return InputError(path, "not set", f"give it as {path}=VALUE")
 
     def unknown_key(self, key: str) -> InputError:
         """Return an InputError for an unknown key of the command."""
         value = self._value(key)
-        if key in self.keys and value is not None:  # Hydra rejected a key inside the typed mapping
-            if self.keys[key].value is None:
-                return InputError(f"{key}={value}", "has an unknown key", f"--help {key} lists the keys")
-            replacing = set_mapping(self.command, key, value, self.chosen)
-            return InputError(key, "is set already", f"to replace it, write {replacing}")
+        if value is not None and key in self.keys:  # Hydra rejected a key inside the typed mapping
+            known = self.keys | self.command.experiment_keys(self.chosen)
+            return InputError(key, "is set already", f"to replace it, write {set_mapping(known, key, value)}")
         group = re.escape(key.partition(".")[0])
         foreign = [text for text in self.arguments if re.match(rf"\+*{group}\.([\w.]+\.)?_target_=(?!seqclf\.)", text)]
         if any(key_of(text) != key for text in foreign):
             # The user typed a class of another package. The class may have this argument, but is not imported yet.
             added = shell_word(f"+{key}={'VALUE' if value is None else value}")
             return InputError(key, "no such key", f"to add a new key, write {added}")
-        return InputError(key, "no such key", self._hint(key, value) or GENERAL)
+        return InputError(key, "no such key", key_hint(self.command, key, value, self.chosen) or GENERAL)
 
     def unknown_choice(self, group: str, value: str) -> InputError:
         """Return an InputError for an unknown choice of a config group."""
         allowed, _ = must_be_one_of("", self.command.choices(group))  # the hint comes from `choice_hint`
         return InputError(f"{group}={value}", allowed, choice_hint(self.command, group, value))
-
-    def with_variable(self, error: InputError) -> InputError:
-        """Return `error` with a better remedy if the cause is a variable of an experiment.
-
-        An experiment may insert a variable (such as a path) into its query. If the query fails and the error text
-        contains the variable's value, the new remedy is to check the variable.
-        """
-        for name, comment in self.command.variables(self.chosen).items():
-            value = self._value(name)
-            if value and error.remedy == FIX_QUERY and value in str(error):
-                return error.with_remedy(f"check {argument(name, value)}{f' ({comment})' if comment else ''}")
-        return error
-
-    def _hint(self, key: str, value: str | None) -> str:
-        declared: list[str] = []
-        if self.options is not None and "." in key:
-            from seqclf.config.validation_errors import declared_keys  # imports pydantic, which is slow
-
-            declared = declared_keys(locate(self.options), key.rpartition(".")[0])
-        return key_hint(self.command, key, value, self.chosen, declared)
 
     def _unknown_option(self, text: str) -> InputError:
         name, equals, value = text.lstrip("-").partition("=")
@@ -192,31 +166,19 @@ class TypedArguments:
         except HydraException:
             raise InputError(text, "cannot be read", QUOTE) from None
         if not override.is_sweep_override():
-            self._check_kind(text, key_of(text), override.value())
+            self._check_block(text, key_of(text), override.value())
         elif not {*SWEEP} & {*self.arguments} and not key.startswith("hydra"):
             is_text = key_of(text) not in self.command.groups and not re.fullmatch(rf"{NUMBER}(,{NUMBER})*", value)
             remedy = f"for one value, write {argument(key, value)}" if is_text else "for one run, give one value"
             raise InputError(text, "several values are several runs, by -m", remedy)
 
-    def _check_kind(self, text: str, key: str, value: Any) -> None:
-        """Raise InputError if the default of a key is a list, a mapping or a block of nested keys, and `value` is not.
-
-        Hydra would also reject the value, but Hydra's error text does not contain the key.
-        """
-        above, _, below = key.rpartition(".")
-        default, default_above = (self.keys[path].value if path in self.keys else "" for path in (key, above))
+    def _check_block(self, text: str, key: str, value: Any) -> None:
+        """Raise InputError if `value` replaces a config group or a block of nested keys, which Hydra would allow."""
         if key in self.command.groups and not isinstance(value, str) and text[0] != "~":
             raise InputError(text, "a group takes the name of a choice", f"--help {key} lists them")
-        if default is None and key not in self.command.groups and not isinstance(value, dict | None):
-            inner = next(path for path in self.keys if path.startswith(f"{key}."))
-            raise InputError(text, "is a block of keys", f"set one of them: {inner}=VALUE (--help {key})")
-        if default and default.startswith("{") and isinstance(value, list):
-            raise InputError(text, f"must be a mapping, such as {default}")
-        if default and default.startswith("[") and isinstance(value, dict):
-            raise InputError(key, "is a list", f"write {shell_word(f'{key}=[{self._value(key)}]')}")
-        if default_above and default_above.startswith("[") and not below.isdecimal():
-            entries = f"[{{{below}: {self._value(key)}}}]"
-            raise InputError(key, f"{above} is a list", f"write {shell_word(f'{above}={entries}')}")
+        inner = next((path for path in self.keys if path.startswith(f"{key}.")), None)
+        if inner and key not in self.command.groups and not isinstance(value, dict | None):
+            raise InputError(text, "is a block of keys", f"set one of them: {inner}=VALUE")
 
     def _check_data_files(self) -> None:
         """Raise InputError if the user typed a data file but not data=files, and data=files is not the default."""
@@ -227,12 +189,7 @@ class TypedArguments:
             raise InputError(files[0], "is a key of data=files", "add data=files")
 
     def _hint_for_value(self, text: str) -> str:
-        """Return a hint for an argument without `=`.
-
-        The argument may be a key without a value, or a file name without a key.
-        """
-        if (Path(text) / "manifest.json").is_file():
-            return self._hint("bundle", text)
-        if Path(text).exists() or (re.search(r"\.\w{2,8}$|/", text) and text not in self.keys):
-            return self._hint("input", text)
-        return self._hint(text, None)
+        """Return a hint for an argument without `=`: a file or a bundle without its key, or a key without its value."""
+        is_bundle = (Path(text) / "manifest.json").is_file()
+        key = "bundle" if is_bundle else "input" if Path(text).exists() else text
+        return key_hint(self.command, key, None if key == text else text, self.chosen)

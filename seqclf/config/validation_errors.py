@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import get_type_hints, is_typeddict
 
-from seqclf.config.hints import as_boolean, did_you_mean, must_be_one_of
+from seqclf.config.hints import did_you_mean, must_be_one_of
 from seqclf.config.override_text import label_text
 from seqclf.errors import InputError, RefusedValueError
 
@@ -28,7 +27,6 @@ KINDS = {
     "model_attributes_type": "a mapping",
 }
 TAG_ERRORS = ("union_tag_invalid", "union_tag_not_found")
-MIN_PERCENT = 3  # if a fraction is expected, a number from 3 to 100 is probably a percentage
 BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("above", "gt"),
@@ -57,29 +55,14 @@ def input_error(error: ValidationError, model: type[BaseModel], values: Any, abo
     if first["type"] in ("missing", "union_tag_not_found"):
         return InputError(key, "missing", "do not remove it with ~, and name it in a config file of your own")
     if first["type"] == "extra_forbidden":
-        owners = _types_at(model, path[:-1])
-        if choices := _choices_with(owners, path[-1]):
-            set_them = " or ".join(f"{'.'.join(path[:-1])}={name}" for name in choices)
-            return InputError(key, f"is a key of {set_them}", f"set that too, or remove {key}")
-        return unknown_key(key, [name for owner in owners for name in _annotations(owner)])
+        known = {name for owner in _types_at(model, path[:-1]) for name in _annotations(owner)}
+        return unknown_key(key, sorted(known - {path[-1]}))  # another choice of the group may have the key
     same_value = [detail for detail in details if _path(detail, values) == path]
     problem, remedy = _requirement(same_value, cause)
     if NoneType in _types_at(model, path) and "null" not in problem:
         problem += ", or null"
-    if meant := as_boolean(str(first["input"])) if first["type"] == "bool_type" else None:
-        remedy = "; ".join(filter(None, [remedy, f"write {key}={meant}"]))
     value = first["ctx"]["tag"] if first["type"] == "union_tag_invalid" else first["input"]
     return InputError(f"{key}={_shown(value)}", problem, remedy)
-
-
-def _choices_with(owners: list[Any], name: str) -> list[str]:
-    """Return the other choices of a config group that have the key `name`.
-
-    `owners`: pydantic models of the config group. Each model has a field `name`, whose type lists the choices of the
-    model.
-    """
-    lists = [get_args(_annotations(owner).get("name")) for owner in owners if name in _annotations(owner)]
-    return [choice for choices in lists for choice in choices]
 
 
 def unknown_key(key: str, known: list[str]) -> InputError:
@@ -88,11 +71,6 @@ def unknown_key(key: str, known: list[str]) -> InputError:
     hint = did_you_mean(key, [f"{above}{dot}{name}" for name in known], ignoring=above + dot)
     topic = above.partition("[")[0]  # for a key inside a list, `topic` is the key of the list
     return InputError(key, "no such key", hint or f"--help {topic}".rstrip() + " lists the keys")
-
-
-def declared_keys(model: type[BaseModel], group: str) -> list[str]:
-    """Return the dotted keys of a config group that a model declares. Some of these keys are in no config file."""
-    return [f"{group}.{name}" for owner in _types_at(model, group.split(".")) for name in _annotations(owner)]
 
 
 def takes_text(model: type[BaseModel], key: str) -> bool:
@@ -133,9 +111,7 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | No
         return str(cause), None
     if first["type"] in BOUNDS:
         words, limit = BOUNDS[first["type"]]
-        allowed = float(first["ctx"][limit])
-        share = _percentage(first["input"]) if limit == "le" and allowed <= 1 else None
-        return f"must be {words} {allowed:.10g}", share
+        return f"must be {words} {float(first['ctx'][limit]):.10g}", None
     choices = next((detail for detail in details if detail["type"] in ("literal_error", "union_tag_invalid")), None)
     if choices is not None:
         context = choices["ctx"]
@@ -150,19 +126,7 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | No
         kinds.pop("a whole number", None)
     if not kinds:
         return first["msg"].replace("String should", "must"), None
-    return f"must be {' or '.join(kinds)}", _percentage(first["input"]) if "a number" in kinds else None
-
-
-def _percentage(value: Any) -> str | None:
-    """Return a remedy if `value` is probably a percentage in place of a fraction, else None.
-
-    >>> _percentage("20%"), _percentage(20), _percentage("many")
-    ('write 20 % as 0.2', 'write 20 % as 0.2', None)
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(\s*%)?", label_text(value))
-    if match is None or not (match[2] or MIN_PERCENT <= float(match[1]) <= 100):
-        return None
-    return f"write {match[1]} % as {float(match[1]) / 100:g}"
+    return f"must be {' or '.join(kinds)}", None
 
 
 def _types_at(model: type[BaseModel], path: list[str]) -> list[Any]:

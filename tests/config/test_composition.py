@@ -61,7 +61,7 @@ def test_the_keys_that_the_user_wrote_are_known():
     [
         ("+other.key=1", "other: no such key"),
         ("seed=x", "seed=x: must be a whole number"),
-        ("experiment=sms_spam", "path: not set; give it as path=VALUE (folder that holds the files)"),
+        ("experiment=sms_spam", "path: not set; give it as path=VALUE"),
     ],
 )
 def test_a_wrong_override_is_named_as_on_the_command_line(override, expected):

@@ -25,7 +25,7 @@ from seqclf.config.documentation import CONF, Command, command_names
 share_registry()
 share_config_files()
 for command in command_names():  # Hydra looks for its plugins once, and config files are read once
-    Command(command).all_keys()
+    Command(command).defaults()
 with initialize_config_dir(str(CONF), version_base="1.3"):
     compose("train")
 tqdm.tqdm.monitor_interval = 0  # no thread of a progress bar, which a fork would lose

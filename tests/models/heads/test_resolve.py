@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from models.heads.conftest import BAG, CATEGORY, MASKED, NUMBER
 
-from seqclf.config.documentation import CONF, read_file
+from seqclf.config.documentation import default_settings
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.sequence_summary import order_strength, summarize_sequences
 from seqclf.errors import InputError
@@ -13,7 +13,7 @@ from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.heads.resolve import resolve_settings
 from seqclf.training.check_targets import resolve_for_data, resolve_model
 
-AUTO = read_file(CONF / "model" / "auto.yaml").plain
+AUTO = default_settings("model")
 WORDS = {**CATEGORY, "size": 20_000}
 
 
