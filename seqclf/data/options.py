@@ -95,7 +95,6 @@ class DataOptions(Options):
     split: SplitOptions
     memory_limit: Text | None
     cache_dir: Text
-    verify_cache: bool
 
     @classmethod
     def build(cls, **options: Any) -> DataOptions:

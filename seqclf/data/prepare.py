@@ -31,8 +31,7 @@ from seqclf.data.schema.quarantine import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, label_type
 from seqclf.data.splitting.policies import SPLITS, SplitPolicy
 from seqclf.data.stage_rows import Staged, check_columns, collect
-from seqclf.data.storage.cache import CONTENT, CacheEntry, with_generated
-from seqclf.data.storage.checksums import DamagedError, write_checksums
+from seqclf.data.storage.cache import CONTENT, CacheEntry, DamagedError, with_generated
 from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.data.storage.fingerprint import changed_file, fingerprint, states_of
 from seqclf.data.write_store import StoreWriter
@@ -93,14 +92,12 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
                 "run again, on a copy if it grows",
             )
 
-    dataset = entry.reuse_or_build(
-        lambda folder: open_dataset(folder, options.positive, True, options.verify_cache), build
-    )
+    dataset = entry.reuse_or_build(lambda folder: open_dataset(folder, options.positive, True), build)
     if dataset is not None:
         check_fields(dataset.encoders)
         return dataset
     try:
-        return open_dataset(entry.folder, options.positive, False, False)
+        return open_dataset(entry.folder, options.positive, False)
     except DamagedError as error:
         raise InputError(
             f"data.cache_dir={cache}", f"does not keep what is written to it ({error})", "name another"
@@ -189,7 +186,6 @@ def build_dataset(
         "reader": options.reader(),
     }
     (folder / "dataset.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
-    write_checksums(folder, writer.checksums)
 
 
 def _collect_all(

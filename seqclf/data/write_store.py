@@ -68,7 +68,6 @@ class StoreWriter:
         kinds = {name: encoder.spec()["kind"] for name, encoder in encoders.items()}
         self.unknown_ids = {name: UNKNOWN_IDS[kind] for name, kind in kinds.items() if kind in UNKNOWN_IDS}
         self.report: dict[str, SplitCounts] = {}
-        self.checksums: dict[str, str] = {}  # path of a file in `target` → hash of the file
 
     def run(
         self,
@@ -85,7 +84,6 @@ class StoreWriter:
         for origin, source in staged.items():
             parts = self._write_source(source, splits[origin], groups[origin])
             for name, part in parts.items():
-                self.checksums |= {f"{name}/{file}": digest for file, digest in part.writer.checksums.items()}
                 digests[name] = part.digest()
             self._report(origin, source, parts)
         # The splits are put in the order of SPLITS, because the digest of the dataset depends on the order of the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,6 @@ import numpy as np
 from xxhash import xxh3_64_hexdigest
 
 from seqclf.data.ragged import Ragged
-from seqclf.data.storage.checksums import read_checked, write_checked
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, sample_split, sampled_rows
 from seqclf.documents.terminal import console
@@ -110,7 +110,7 @@ def _read_cache(path: Path) -> ScoredBaseline:
 
     Raises ValueError if a file is damaged or the files do not belong together.
     """
-    state = read_checked(path)
+    state = json.loads(path.read_text(encoding="utf-8"))
     content = path.with_suffix(".npz").read_bytes()
     if xxh3_64_hexdigest(content) != state["rows"]:
         raise ValueError(f"{path.with_suffix('.npz')} differs from its checksum")
@@ -131,7 +131,8 @@ def _write_cache(path: Path, scored: ScoredBaseline) -> None:
     # writes.
     write_bytes(path.with_suffix(".npz"), content.getvalue())
     with atomic_replace(path) as unfinished:
-        write_checked(unfinished, {"scores": scored.scores.to_dict(), "rows": xxh3_64_hexdigest(content.getvalue())})
+        state = {"scores": scored.scores.to_dict(), "rows": xxh3_64_hexdigest(content.getvalue())}
+        unfinished.write_text(json.dumps(state), encoding="utf-8")
 
 
 def _score_baseline(dataset: Dataset) -> ScoredBaseline:

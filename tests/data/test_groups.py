@@ -7,9 +7,7 @@ from support.table_files import write
 
 from seqclf.api.fit import training_setup
 from seqclf.data.prepare import prepare
-from seqclf.data.storage.checksums import DamagedError
-from seqclf.data.storage.dataset import open_dataset
-from seqclf.data.storage.store import GROUP_NAMES, subset
+from seqclf.data.storage.store import subset
 from seqclf.errors import InputError
 from seqclf.survey.survey import count_groups
 
@@ -141,15 +139,6 @@ def test_a_missing_column_is_named_by_its_key(options, tmp_path):
     path = write(tmp_path / "t.parquet", table())
     with pytest.raises(InputError, match=r"data\.group"):
         prepare(options(train=path, **KEYS, group="person", split={"by": "time", "column": "at"}))
-
-
-def test_damaged_names_are_found(options, tmp_path):
-    path = write(tmp_path / "t.parquet", table())
-    folder = prepare(options(train=path, **KEYS, group="who", cache_dir=tmp_path / "cache")).folder
-    names = folder / "train" / GROUP_NAMES
-    names.write_bytes(names.read_bytes().replace(b"g1", b"g2"))
-    with pytest.raises(DamagedError):
-        open_dataset(folder, None, True, True)
 
 
 def test_a_level_of_a_data_frame_may_be_the_group(tmp_path):

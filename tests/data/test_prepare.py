@@ -136,9 +136,9 @@ def test_prepared_data_is_reused_until_files_or_options_change(options, tmp_path
 
 @pytest.mark.parametrize(
     "name",
-    ["dataset.json", "encoders/tokens.json", "train/field.tokens.bin", "validation/ids.arrow", "checksums.json"],
+    ["dataset.json", "encoders/tokens.json", "train/field.tokens.bin", "validation/ids.arrow"],
 )
-@pytest.mark.parametrize("damage", ["missing", "empty", "shortened", "flipped"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "shortened"])
 def test_a_damaged_cache_is_prepared_again(options, tmp_path, capsys, name, damage):
     path = write(tmp_path / "t.parquet", simple())
     data_options = options(train=path, label="label", cache_dir=tmp_path / "cache")
@@ -148,9 +148,7 @@ def test_a_damaged_cache_is_prepared_again(options, tmp_path, capsys, name, dama
     content = target.read_bytes()
     target.unlink()
     if damage != "missing":
-        middle = len(content) // 2
-        flipped = content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
-        target.write_bytes({"shortened": content[:middle], "empty": b"", "flipped": flipped}[damage])
+        target.write_bytes({"shortened": content[: len(content) // 2], "empty": b""}[damage])
     capsys.readouterr()
     again = prepare(data_options)
     assert capsys.readouterr().err.count("the cached data is damaged and is made again") == 1

@@ -69,7 +69,7 @@ def test_joined_splits_hold_the_rows_of_each_in_order(folder, runs):
     from seqclf.data.storage.dataset import open_dataset
 
     stored = next(path.parent for path in (folder / "cache").glob("*/dataset.json"))
-    splits = open_dataset(stored, None, True, False).splits
+    splits = open_dataset(stored, None, True).splits
     joined = join_splits([splits["validation"], splits["train"]], folder / "joined")
     row = 0
     for split in (splits["validation"], splits["train"]):

@@ -23,12 +23,16 @@ from seqclf.data.options import DataOptions
 from seqclf.data.reading.tables import Table
 from seqclf.data.schema.rows import rebatch
 from seqclf.data.splitting.policies import SPLITS
-from seqclf.data.storage.checksums import DamagedError, verify, write_checksums
 from seqclf.data.storage.fingerprint import generator_code
 from seqclf.data.storage.store import FORMAT
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, scratch_folder
 from seqclf.system.file_locks import one_at_a_time
+
+
+class DamagedError(Exception):
+    """Raised if a folder of the cache is not whole. The folder must be built again."""
+
 
 CONTENT = "content"  # sub-folder of a scratch folder that becomes the cache entry
 Opened = TypeVar("Opened")
@@ -110,17 +114,12 @@ def with_generated(options: DataOptions) -> DataOptions:
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
     entry = CacheEntry(Path(options.cache_dir).expanduser(), f"generated-{options.name}-{key}")
 
-    def is_intact(folder: Path) -> bool:
-        verify(folder, options.verify_cache)
-        return True
-
     def build(scratch: Path) -> None:
         content = scratch / CONTENT
         content.mkdir()
         generate(generator, content)
-        write_checksums(content, {})  # the generator computes no hashes, so all files are read and hashed here
 
-    entry.reuse_or_build(is_intact, build)
+    entry.reuse_or_build(Path.is_dir, build)
     files = {name: str(entry.folder / f"{name}.parquet") for name in SPLITS if getattr(options, name) is None}
     return options.model_copy(update={"generator": None, **files})
 

@@ -18,11 +18,10 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.data.reading.sources import ReaderOptions, is_sql_file
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.data.storage.checksums import DamagedError, verify
+from seqclf.data.storage.cache import DamagedError
 from seqclf.data.storage.sequence_summary import SequenceSummary, summarize_sequences
 from seqclf.data.storage.store import Split, SplitCounts, open_split
 from seqclf.errors import InputError
-from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import COUNT, Each, Where, require
 
@@ -128,15 +127,12 @@ def _shape(spec: Mapping[str, object]) -> list[object]:
     return [spec.get(key) for key in SHAPE_KEYS]
 
 
-def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: bool) -> Dataset:
+def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
     """Open a prepared dataset with memory-mapped arrays.
 
     `positive`: label that the user has set as positive, or None. `reused`: True if an earlier run prepared the dataset.
-    `verify_all`: True to read all files and compare their hashes with the checksums. Raises DamagedError if a file in
-    the folder has changed since it was written.
+    Raises DamagedError if a file is missing, cannot be read, or does not fit the other files.
     """
-    with progress.stage("checking the cached data", unit="MB"):
-        verify(folder, verify_all)
     try:
         state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         schema = stored_schema(state["schema"])

@@ -1,6 +1,6 @@
 """Fingerprint of prepared data.
 
-The data depends on files, options, third-party code and versions, and the fingerprint covers all of them.
+The data depends on files, options and versions, and the fingerprint covers all of them.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ import hashlib
 import inspect
 import json
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -22,17 +20,15 @@ import pyarrow as pa
 import tokenizers
 
 from seqclf.config.targets import locate_generator
-from seqclf.data.encoding.registry import built_in_kinds, encoder_class, kind_names
+from seqclf.data.encoding.registry import encoder_class
 from seqclf.data.options import DataOptions
 from seqclf.data.reading import sources
-from seqclf.data.reading.format_lookup import plugin_format
 from seqclf.data.reading.sources import FileEntry, Source, SourceState
 from seqclf.data.storage.store import FORMAT
 from seqclf.errors import InputError
 from seqclf.system.version import __version__
 
-NOT_CONTENT = ("cache_dir", "positive", "memory_limit", "verify_cache")  # options that do not change the prepared data
-MAX_HASHED_FILES = 2000  # maximum number of Python files that are hashed at each start, in about 50 ms
+NOT_CONTENT = ("cache_dir", "positive", "memory_limit")  # options that do not change the prepared data
 LIBRARIES = (np, pa, duckdb, tokenizers)  # libraries of which a new version may parse or generate other data
 
 
@@ -69,7 +65,7 @@ def _all_sources(options: DataOptions, splits: Mapping[str, Source]) -> list[Sou
 
 
 def fingerprint(options: DataOptions, splits: Mapping[str, Source], states: list[SourceState]) -> str:
-    """Return 16 hexadecimal digits that identify the prepared data by its files, options, code and versions.
+    """Return 16 hexadecimal digits that identify the prepared data by its files, options and versions.
 
     If changes of a source cannot be detected, the digits are random. The prepared data of such a source is therefore
     never reused.
@@ -77,21 +73,9 @@ def fingerprint(options: DataOptions, splits: Mapping[str, Source], states: list
     keys = {key: value for key, value in options.model_dump().items() if key not in NOT_CONTENT}
     all_sources = _all_sources(options, splits)
     nonce = os.urandom(8).hex() if any(map(sources.is_volatile, all_sources)) else None
-    plugin_code = [*_format_code(all_sources, states), *_kind_code(options)]
     versions = [__version__, FORMAT, *(library.__version__ for library in LIBRARIES)]
-    parts = [versions, keys, [asdict(state) for state in states], nonce, plugin_code]
+    parts = [versions, keys, [asdict(state) for state in states], nonce]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def _format_code(all_sources: list[Source], states: list[SourceState]) -> list[str | None]:
-    """Hash the code of each third-party file format that reads a source."""
-    files = [
-        state.files[0].path
-        for source, state in zip(all_sources, states, strict=False)  # further states belong to option files
-        if state.files and sources.query_text(source) is None
-    ]
-    formats = [plugin_format(ending) for ending in sorted(set(map(sources.suffix_of, files)))]
-    return [_hash_of_code([inspect.getmodule(type(used))]) for used in formats if used is not None]
 
 
 def _option_files(spec: Any) -> list[str]:
@@ -110,71 +94,7 @@ def _option_file(path: str) -> SourceState:
     return SourceState((path,), (FileEntry(path, sources.file_state(file)),) if file.is_file() else ())
 
 
-def _kind_code(options: DataOptions) -> list[str | None]:
-    """Hash the code of each third-party field kind in `data.fields`."""
-    named = [spec.get("kind") if isinstance(spec, Mapping) else spec for spec in (options.fields or {}).values()]
-    plugins = {kind for kind in named if isinstance(kind, str) and kind not in built_in_kinds()}
-    known = plugins.intersection(kind_names()) if plugins else plugins
-    return [_hash_of_code([inspect.getmodule(encoder_class(kind))]) for kind in sorted(known)]
-
-
 def generator_code(generator: Mapping[str, Any]) -> str | None:
-    """Hash the code of the generator function."""
-    function = locate_generator(generator)
-    return _hash_of_code([inspect.getmodule(function), sys.modules.get(str(generator["_target_"]).rpartition(".")[0])])
-
-
-def _hash_of_code(modules: Iterable[ModuleType | None]) -> str | None:
-    """Hash all Python files of the packages that contain `modules`.
-
-    For a module that is in no package, hash only the file of the module. Other packages that the code imports are not
-    hashed. If there are more than MAX_HASHED_FILES files, their sizes and times are hashed instead of their content.
-    """
-    files = sorted({file for module in modules if module is not None for file in _code_files(module)})
-    digest = hashlib.sha256()
-    for file in files:
-        path, name = Path(file.path), file.name
-        state = path.read_bytes() if len(files) <= MAX_HASHED_FILES else repr(sources.file_state(path)).encode()
-        digest.update(f"{name} {len(state)} ".encode() + state)
-    return digest.hexdigest() if files else None
-
-
-class CodeFile(NamedTuple):
-    """A Python file. `name`: path of the file inside its package.
-
-    The hash covers `name`, because the name does not depend on the install folder. `path`: path of the file on disk.
-    """
-
-    name: str
-    path: str
-
-
-def _code_files(module: ModuleType) -> list[CodeFile]:
-    """Return the Python files of the top-level package that contains a module.
-
-    For a module of seqclf, return only the Python files in the module's folder.
-    """
-    path = getattr(module, "__file__", None)
-    if path is None or not Path(path).is_file():
-        return []
-    file, parts = Path(path), module.__name__.split(".")
-    depth = len(parts) - (file.name != "__init__.py")  # number of packages that contain the file, one inside another
-    if depth == 0:
-        return [CodeFile(file.name, str(file))]
-    top = file.parent if parts[0] == "seqclf" else file.parents[depth - 1]
-    package_files = [CodeFile(str(path.relative_to(top)), str(path)) for path in _python_files(top, file)]
-    return package_files or [CodeFile(file.name, str(file))]
-
-
-def _python_files(top: Path, file: Path) -> Iterator[Path]:
-    """Yield the Python files in the folder `top` and in its sub-folders.
-
-    Sub-folders without Python files are skipped.
-    """
-    for parent, folders, names in os.walk(top):
-        code = [Path(parent, name) for name in names if name.endswith(".py")]
-        yield from code
-        # A folder without Python files may hold millions of data files. A folder without Python files is searched only
-        # if `file` is in one of its sub-folders.
-        searched = code or Path(parent) == top or Path(parent) in file.parents
-        folders[:] = [name for name in folders if searched and name.isidentifier() and name != "__pycache__"]
+    """Hash the Python file of the generator function. Other files that it imports are not hashed."""
+    file = inspect.getsourcefile(locate_generator(generator))
+    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()

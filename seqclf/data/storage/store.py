@@ -7,13 +7,12 @@ import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.data.ragged import Ragged, take
-from seqclf.data.storage.checksums import ChecksumFile
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 # Version of the format of stored data. Increase FORMAT if a change in seqclf.data causes other data to be stored for
 # the same files and options. Without a new FORMAT, old data in the cache would be reused.
 # tests/data/storage/test_format.py fails if FORMAT must be increased.
-FORMAT = 1
+FORMAT = 2
 
 # Original texts of evaluation rows, which are stored with the tokens of the rows so that reports can show the texts.
 #
@@ -183,14 +182,13 @@ class ArrayFormat(TypedDict):
 class SplitWriter:
     """Writes the encoded rows of a split to a new folder, one batch of rows at a time.
 
-    Use a `SplitWriter` in a `with` statement, because the files are closed at its end. After the `with` statement,
-    `checksums` holds the hash of each file.
+    Use a `SplitWriter` in a `with` statement, because the files are closed at its end.
     """
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True)
         self.folder = folder
-        self.files: dict[str, ChecksumFile] = {}
+        self.files: dict[str, BinaryIO] = {}
         self.formats: dict[str, ArrayFormat] = {}  # array name → data type and shape
         # Arrays of strings are written to Arrow files. Other arrays are written as raw bytes, so that they can be
         # memory-mapped.
@@ -239,7 +237,7 @@ class SplitWriter:
             self._write_table(GROUP_NAMES, pa.record_batch([group_names], names=["group"]))
 
     def _open_table(self, file: str, schema: pa.Schema) -> None:
-        self.files[file] = ChecksumFile(self.folder / file)
+        self.files[file] = (self.folder / file).open("wb")
         self.tables[file] = pa.ipc.new_file(self.files[file], schema)
 
     def _write_table(self, file: str, rows: pa.RecordBatch) -> None:
@@ -250,13 +248,9 @@ class SplitWriter:
     def _write(self, name: str, values: np.ndarray) -> None:
         file = f"{name}.bin"
         if file not in self.files:
-            self.files[file] = ChecksumFile(self.folder / file)
+            self.files[file] = (self.folder / file).open("wb")
             self.formats[name] = {"dtype": values.dtype.str, "shape": list(values.shape[1:])}
         self.files[file].write(np.ascontiguousarray(values).view(np.uint8).data)
-
-    @property
-    def checksums(self) -> dict[str, str]:
-        return {name: file.hash.hexdigest() for name, file in self.files.items()}
 
 
 def open_split(folder: Path) -> Split:
