@@ -103,17 +103,14 @@ def _data_options(classifier: Classifier, config: EvaluateConfig) -> DataOptions
 def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, LabelTable | None]:
     """Return the source of the rows, and the label table. The label table is None if the rows contain their labels."""
     from seqclf.data.reading.label_table import LabelTable
-    from seqclf.data.reading.sources import require_files
     from seqclf.data.schema.casts import GROUP, RowKey
 
     source = options.source("test")
     if source is None:
         raise InputError("data.test", "not set", "give the labelled file to score: data.test=test.parquet")
-    require_files(source)
     labels = options.source("labels")
     if labels is None:
         return source, None
-    require_files(labels)
     keys = classifier.schema.group_by or (str(options.id),)
     groups = [] if options.group is None else [RowKey(GROUP, "data.group", options.group)]
     return source, LabelTable(labels, keys, options.label, groups)

@@ -308,15 +308,14 @@ def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, str]:
     """Return the source for the path `input`, and the output path.
 
     If a setting to read the file, such as the encoding, is null in the config, the setting of the training data is
-    used. Raises InputError if the input is SQL or if the output would overwrite the input.
+    used. Raises InputError if the output would overwrite the input.
     """
-    from seqclf.data.reading.sources import Source, fetched, local_files, require_files
+    from seqclf.data.reading.sources import Source, fetched, local_files
 
     output = str(config.output)
     trained_on = classifier.manifest["reader"]
     typed = {key: value for key in trained_on if (value := getattr(config, key, None)) is not None}
     source = Source(str(config.input), "input", **{**trained_on, **typed})
-    require_files(source)
     source = fetched(source)
     if output == source.path or Path(output).resolve() in [path.resolve() for path in local_files(source)]:
         raise InputError(f"output={output}", "is the input too", "name another file")

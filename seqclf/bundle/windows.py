@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.sources import Source, require_files
+from seqclf.data.reading.sources import Source
 from seqclf.data.reading.tables import column_names, to_arrow
 from seqclf.data.schema.casts import GROUP, RowKey
 from seqclf.data.schema.rows import SourceRows
@@ -86,9 +86,8 @@ def source_windows(
         window_rows: number of rows of a window. The windows of an event table may have more or fewer rows.
 
     Raises:
-        InputError: the source is SQL, lacks a column, or cannot be read.
+        InputError: the source lacks a column, or cannot be read.
     """
-    require_files(source)
     # The query of the bundle may name the label column. In a file without labels, a null column replaces the label
     # column.
     null_columns = (schema.label,) if label is None and schema.label is not None else ()

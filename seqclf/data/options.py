@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, parse_options
 from seqclf.config.override_text import label_text, shell_word
-from seqclf.data.reading.relations import load_query
+from seqclf.data.reading.queries import load_query
 from seqclf.data.reading.sources import ReaderOptions, Source, fetched
 from seqclf.data.schema.casts import is_time_format
 from seqclf.data.schema.schema import AS_TEXT

@@ -76,7 +76,7 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
         raise InputError(
             "data.train",
             "not set",
-            "give a file, a glob, a URL or a .sql file: data.train=train.parquet",
+            "give a file, a glob or a URL: data.train=train.parquet",
         )
     sources = {name: source for name in SPLITS if (source := options.source(name)) is not None}
     with progress.stage("listing files"):

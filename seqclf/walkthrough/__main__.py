@@ -68,7 +68,7 @@ def main(config: WalkthroughConfig) -> WalkthroughResult | None:
 def _check(config: WalkthroughConfig, written: set[str]) -> None:
     """Reject contradictory settings before training starts."""
     from seqclf.bundle.row_writers import check_output_path
-    from seqclf.data.reading.sources import Source, fetched, readable_files, require_files
+    from seqclf.data.reading.sources import Source, fetched, readable_files
 
     named = [f"{name}={getattr(config, name)}" for name in ("input", "sequence", "split") if getattr(config, name)]
     if len(named) > 1:
@@ -78,9 +78,7 @@ def _check(config: WalkthroughConfig, written: set[str]) -> None:
             raise InputError(f"output={config.output}", "is no page", "end it in .html")
         check_output_path(Path(config.output))
     if config.input is not None:
-        source = fetched(Source(config.input, "input"))
-        require_files(source)
-        readable_files(source)
+        readable_files(fetched(Source(config.input, "input")))
     if config.checkpoint is None:
         _check_training(config)
         return

@@ -19,7 +19,7 @@ from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_r
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
-from seqclf.data.reading.sources import Source, fetched, require_files
+from seqclf.data.reading.sources import Source, fetched
 from seqclf.data.schema.casts import ID, LABEL
 from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import described_encoders
@@ -127,7 +127,6 @@ class RowReader:
     def of_file(self, path: str, most: int) -> ShownRows:
         """Read the first `most` rows of the input files. Raise InputError if none of these rows is valid."""
         source = fetched(Source(path, "input", **self.reader))
-        require_files(source)
         label = self.schema.label
         unlabelled = () if label is None else (label,)
         with SourceReader(source, null_columns=unlabelled) as reader:

@@ -1,7 +1,6 @@
 """The query of training is part of the bundle: raw files are predicted and evaluated like prepared ones."""
 
 import json
-import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle.manifest import write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.sources import Source
@@ -81,15 +79,6 @@ def test_the_manifest_holds_the_query_as_it_runs(raw):
     folder, _ = raw
     reader = json.loads((folder / "bundle/manifest.json").read_text())["reader"]
     assert reader["query"].split() == QUERY.split()
-
-
-def test_a_manifest_cannot_name_a_file_as_its_query(raw, tmp_path):
-    bundle = shutil.copytree(raw[0] / "bundle", tmp_path / "bundle")
-    manifest = json.loads((bundle / "manifest.json").read_text())
-    manifest["reader"]["query"] = "mine.sql"
-    write_manifest(bundle, {key: manifest[key] for key in manifest if key not in ("format", "files", "digest")})
-    with pytest.raises(InputError, match=r"reader\.query: must be a query, not a file"):
-        Classifier(bundle, device="cpu")
 
 
 def test_the_query_of_a_bundle_is_no_file(raw, tmp_path):

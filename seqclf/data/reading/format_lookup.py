@@ -37,7 +37,7 @@ def find_format(source: Source, path: Path | str, in_class_folder: bool = False)
     raise InputError(
         f"{source.key}={source.path}",
         f"unknown kind of file '{ending}'",
-        f"give {', '.join(_endings())} (text also as .gz), a folder with a file per class, a .sql file or a query",
+        f"give {', '.join(_endings())} (text also as .gz), or a folder with a file per class",
     )
 
 

@@ -1,4 +1,4 @@
-"""Check that a query of the user is one read-only SQL statement, and find the files that the query reads."""
+"""The option `data.query`: checks that a query is one SELECT over the table `input`, and what it does to its rows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 
 from seqclf.errors import InputError, first_line
 from seqclf.system.json_result import JsonObject
 
-QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
 FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # like DuckDB, accept lower case only and do not decode %20
+INPUT = "input"
+LIKE_A_FILE = re.compile(r"[./:\\*?\[\]]")
+TABLE_NAME = ("catalog_name", "schema_name", "table_name")
 NOT_READERS = ("unnest", "range", "generate_series", "json_each", "json_tree", "repeat", "repeat_row")
 REORDERING = ("JOIN", "PIVOT", "RECURSIVE_CTE_NODE", "DISTINCT_MODIFIER")
 # Functions that return a random value or the current time, and SQL keywords for the current time.
@@ -24,22 +26,6 @@ TIME_WORDS = ("current_date", "current_time", "current_timestamp", "localtime", 
 CHANCE = ("random", "setseed", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "nextval")
 CLOCK = ("today", "now", "get_current_time", "get_current_timestamp", "transaction_timestamp", *TIME_WORDS)
 STORES = ("s3", "s3a", "s3n", "gcs", "gs", "r2", "hf", "az", "azure", "abfss")  # DuckDB reads credentials from files
-# Table functions whose first argument is a path or a list of paths.
-READERS = (
-    *("glob", "parquet_scan", "read_blob", "read_csv", "read_csv_auto", "read_json", "read_json_auto"),
-    *("read_json_objects", "read_json_objects_auto", "read_ndjson", "read_ndjson_auto", "read_ndjson_objects"),
-    *("read_parquet", "read_text", "sniff_csv"),
-)
-
-
-class NamedFiles(NamedTuple):
-    """A path, glob or URL that a query contains. `function`: table function that has the path as an argument.
-
-    `function` is empty if the path is used as a table name.
-    """
-
-    path: str
-    function: str
 
 
 def subquery(text: str, where: str) -> str:
@@ -83,52 +69,43 @@ def _without_end(statement: str) -> str:
     return data[:end].decode()
 
 
-def named_paths(text: str) -> tuple[str, ...]:
-    """Return all paths, globs and URLs that a query contains.
+def check_query(text: str, key: str = "data.query") -> str:
+    """Return the SQL of a query without trailing semicolons and comments.
 
-    All table names are returned, because DuckDB reads a file if a table name is a path. All strings in the arguments of
-    table functions are returned too. Returns () if the query cannot be parsed.
+    Raises InputError unless the query is one SELECT that reads only the table `input`. A query that cannot be parsed is
+    rejected too. A bundle may be untrusted, and its query runs on the user's machine.
 
-    >>> named_paths("SELECT * FROM 'a.csv' JOIN read_parquet(['b.parquet', 'c.parquet']) USING (id)")
-    ('a.csv', 'b.parquet', 'c.parquet')
+    >>> check_query("SELECT items, label FROM input;")
+    'SELECT items, label FROM input'
+    >>> check_query("SELECT * FROM input JOIN 'rates.csv' USING (day)")
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: data.query: reads 'rates.csv'; it can read the table input only
     """
-    return tuple(dict.fromkeys(entry.path for entry in named_files(text)))
+    query = subquery(text, key)
+    if not _parsed(query).get("statements"):
+        raise InputError(key, "is nested too deeply to be checked", "write a shorter query")
+    known = cte_names(query) | {INPUT}
+    for node in _nodes(_parsed(query)):
+        if node.get("type") == "BASE_TABLE":
+            name = ".".join(part for key in TABLE_NAME if (part := node.get(key)))
+            # One part of a query may define a WITH name that looks like the name of a file. Another part of the query
+            # may read the file with this name. A name that looks like the name of a file is therefore rejected even if
+            # WITH defines the name.
+            if name.casefold() not in known or LIKE_A_FILE.search(name):
+                raise InputError(key, f"reads '{name}'", f"it can read the table {INPUT} only")
+        elif node.get("type") == "TABLE_FUNCTION":
+            function = node["function"]["function_name"].casefold()
+            if function not in NOT_READERS:
+                raise InputError(key, f"calls {function}()", f"it can read the table {INPUT} only")
+    return query
 
 
-@lru_cache(maxsize=64)
-def named_files(text: str) -> tuple[NamedFiles, ...]:
-    """Return each path in `named_paths`, together with its table function."""
-    return tuple(dict.fromkeys(entry for node in _nodes(_parsed(text)) for entry in _files_of_node(node)))
-
-
-def readable_paths(text: str, where: str) -> list[str]:
-    """Return the paths that a query is allowed to read.
-
-    The result holds the paths in `named_paths`, except some URLs. A URL is included only if it is a table name or an
-    argument of a function in READERS, because other strings may look like a URL. Raises InputError for a query that
-    reads from an object store, unless all its paths are string literals. DuckDB could read every file for a query that
-    reads from an object store.
-    """
-    entries = [
-        entry
-        for entry in named_files(text)
-        if scheme_of(entry.path) is None
-        or entry.function in READERS
-        or (not entry.function and entry.path.casefold() not in cte_names(text))
-    ]
-    if any(scheme_of(entry.path) in STORES for entry in entries):
-        for call in filter(_is_call, _nodes(_parsed(text))):
-            name = call["function"]["function_name"].casefold()
-            if name not in NOT_READERS and (name not in READERS or not _is_literal(call["function"]["arguments"])):
-                problem = f"reads from a store, so {name}() must read paths that are written out"
-                raise InputError(where, problem, "write the path of each file as one text in quotes")
-    return [entry.path for entry in entries]
-
-
-def unknown_table_functions(text: str) -> list[str]:
-    """Return the table functions that a query calls. Functions that are known to read no files are left out."""
-    calls = [node["function"]["function_name"].casefold() for node in _nodes(_parsed(text)) if _is_call(node)]
-    return [name for name in calls if name not in NOT_READERS]
+def load_query(text: str, key: str = "data.query") -> str:
+    """Check a query of the config with `check_query` and `check_repeatable`, and return its SQL."""
+    query = check_query(text, key)
+    check_repeatable(query, key)
+    return query
 
 
 def check_repeatable(text: str, where: str) -> None:
@@ -199,14 +176,6 @@ def passes_through(text: str, columns: Iterable[str]) -> bool:
     return not names & changed and (everything or names <= kept)
 
 
-def can_be_parsed(text: str) -> bool:
-    """Return True if DuckDB can parse a query.
-
-    If a query cannot be parsed, the files and functions that it uses are not known.
-    """
-    return bool(_parsed(text).get("statements"))
-
-
 @lru_cache(maxsize=64)
 def cte_names(text: str) -> frozenset[str]:
     """Return the names that a query defines by WITH. The names are in lower case, because DuckDB ignores case."""
@@ -235,44 +204,6 @@ def _nodes(tree: Any) -> Iterator[JsonObject]:
             waiting += reversed(node.values())
         elif isinstance(node, list):
             waiting += reversed(node)
-
-
-def _files_of_node(node: JsonObject) -> Iterator[NamedFiles]:
-    if node.get("type") == "BASE_TABLE":
-        parts = (node.get(key) for key in ("catalog_name", "schema_name", "table_name"))
-        yield NamedFiles(".".join(part for part in parts if part), "")
-    elif _is_call(node):
-        function = node["function"]["function_name"].casefold()
-        if function not in NOT_READERS:
-            yield from (NamedFiles(text, function) for text in _texts(node["function"]["arguments"]))
-
-
-def _is_literal(arguments: list[JsonObject]) -> bool:
-    """Return True if the first argument of a table function is a string literal or a list of string literals."""
-    for argument in arguments[:1]:
-        expression = argument["expression"]
-        items = expression["arguments"] if expression.get("function_name") == "list_value" else [argument]
-        return all(item["expression"].get("literal", {}).get("kind") == "STRING" for item in items)
-    return False
-
-
-def _is_call(node: JsonObject) -> bool:
-    """Return True if a node of a syntax tree is the call of a table function."""
-    return node.get("type") == "TABLE_FUNCTION"
-
-
-def _texts(arguments: list[JsonObject]) -> Iterator[str]:
-    """Yield each string literal that is an argument, or an element of a list that is an argument.
-
-    Strings that the query computes are left out.
-    """
-    for argument in arguments:
-        expression = argument["expression"]
-        literals = expression.get("literal", {})
-        if literals.get("kind") == "STRING":
-            yield literals["text"]
-        elif expression.get("function_name") == "list_value":
-            yield from _texts(expression["arguments"])
 
 
 def scheme_of(path: str) -> str | None:

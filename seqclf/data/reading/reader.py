@@ -26,14 +26,13 @@ from seqclf.data.reading.csv_dialect import DELIMITERS
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.format import describe_columns
 from seqclf.data.reading.object_store import url_of
-from seqclf.data.reading.queries import loses_order, readable_paths
+from seqclf.data.reading.queries import loses_order
 from seqclf.data.reading.relations import Relation, apply_query, build_relation
 from seqclf.data.reading.source_errors import explain_errors
 from seqclf.data.reading.sources import (
     Source,
     is_remote,
     listed,
-    query_text,
     readable_files,
     resolved,
     suffix_of,
@@ -87,8 +86,7 @@ class SourceReader:
 
     def _open(self, stack: ExitStack) -> None:
         self.source = source = listed(self.source)
-        without_files = query_text(source) is not None or is_remote(source) or source.table is not None
-        self.paths = [] if without_files else readable_files(source)
+        self.paths = [] if is_remote(source) or source.table is not None else readable_files(source)
         copies = line_endings.new_folder(Path(source.spill).parent if source.spill else Path(tempfile.gettempdir()))
         # A query can read every file in DuckDB's spill folder, so this folder must not hold other files.
         spill = Path(source.spill or f"{copies}-spill")
@@ -104,8 +102,7 @@ class SourceReader:
         self._connection.execute(f"SET temp_directory = {quote_literal(str(spill))}")
         if source.memory_limit is not None:
             self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
-        query = source.query if source.query is not None else query_text(source)
-        if query is not None and loses_order(query):
+        if source.query is not None and loses_order(source.query):
             # With several threads, the order of the values in a list, and of rows with equal sort keys, would change
             # from run to run.
             self._connection.execute("SET threads = 1")
@@ -253,10 +250,7 @@ def _spelled(schema: pa.Schema) -> pa.Schema:
 
 def _restrict(connection: duckdb.DuckDBPyConnection, source: Source, paths: list[Path], copies: Path) -> None:
     """Allow the connection to read only the files of the source, and lock its settings."""
-    query = query_text(source)
-    if query is not None:
-        sandbox.restrict(connection, paths=readable_paths(query, str(source)))
-    elif is_remote(source):
+    if is_remote(source):
         sandbox.restrict(connection, paths=[source.path])
     else:
         # The folders of the files are allowed, because allowing 50,000 single files takes DuckDB several seconds.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,25 +12,8 @@ from seqclf.data.reading import line_endings
 from seqclf.data.reading.format import Files, Format, TableSql, describe_columns
 from seqclf.data.reading.format_lookup import find_format
 from seqclf.data.reading.object_store import MIRRORED
-from seqclf.data.reading.queries import (
-    can_be_parsed,
-    check_repeatable,
-    cte_names,
-    in_fixed_order,
-    named_files,
-    subquery,
-    unknown_table_functions,
-)
-from seqclf.data.reading.sources import (
-    COMPRESSED,
-    Source,
-    class_folder,
-    is_sql_file,
-    listing_of,
-    query_text,
-    read_sql_file,
-    suffix_of,
-)
+from seqclf.data.reading.queries import INPUT, check_query, in_fixed_order
+from seqclf.data.reading.sources import COMPRESSED, Source, class_folder, listing_of, suffix_of
 from seqclf.data.schema.casts import FILE, SHOWN_CHARACTERS, quote_identifier, quote_literal
 from seqclf.errors import InputError
 
@@ -43,9 +25,9 @@ class Relation(NamedTuple):
     """SQL expressions that return the rows of a source.
 
     `sql`: returns the rows without a column for the file. `named_sql`: returns the rows with the column FILE, which
-    holds the path of each row's file. `named_sql` is equal to `sql` for a query or an in-memory table. `numbered_sql`:
-    returns the rows with DuckDB's columns `file_row_number` and `file_index`. `numbered_sql` is None if the format has
-    no row numbers, or if the files have columns with these names.
+    holds the path of each row's file; equal to `sql` for an in-memory table and for the result of a query.
+    `numbered_sql`: returns the rows with DuckDB's columns `file_row_number` and `file_index`. `numbered_sql` is None if
+    the format has no row numbers, or if the files have columns with these names.
     """
 
     sql: str
@@ -62,17 +44,11 @@ def build_relation(
 ) -> Relation:
     """Find the format of the files of a source. Build the SQL by which `connection` reads the files.
 
-    `paths`: paths of local files, empty for a query or a URL. `temporary`, `keep_malformed`: see `Files`.
+    `paths`: paths of local files, empty for a URL. `temporary`, `keep_malformed`: see `Files`.
     """
     if source.table is not None:
         connection.register(TABLE, source.table)
         return with_members(Relation(TABLE, TABLE), connection)
-    query = query_text(source)
-    if query is not None:
-        query = subquery(query, str(source))
-        check_repeatable(query, str(source))
-        sql = f"({in_fixed_order(query)}\n)"
-        return Relation(sql, sql)
     first_path = paths[0] if paths else source.path
     folder, listing = class_folder(source), listing_of(source)
     file_per_sequence = listing is not None and listing.per_class
@@ -182,49 +158,7 @@ def _stem(file: str) -> str:
 # The query is stored in the bundle and runs on each new file at prediction. The result of the query must therefore
 # depend only on the table `input`.
 
-INPUT = "input"
-LIKE_A_FILE = re.compile(r"[./:\\*?\[\]]")
 SHOWN_COLUMNS = 20  # maximum number of column names that an error message lists
-
-
-def load_query(value: str, key: str = "data.query") -> str:
-    """Return the SQL of a query without trailing semicolons and comments.
-
-    `value`: the SQL of the query, or the path of a `.sql` file. `key`: option that holds the query, as shown in error
-    messages. Raises InputError unless the query is one SELECT that reads only the table `input`.
-
-    >>> load_query("SELECT items, label FROM input;")
-    'SELECT items, label FROM input'
-    >>> load_query("SELECT * FROM input JOIN 'rates.csv' USING (day)")
-    Traceback (most recent call last):
-        ...
-    seqclf.errors.InputError: data.query: reads 'rates.csv'; it can read the table input only
-    """
-    text = read_sql_file(Path(value).expanduser(), f"{key}={value}") if is_sql_file(value) else value
-    query = check_query(text, key)
-    check_repeatable(query, key)
-    return query
-
-
-def check_query(text: str, key: str = "data.query") -> str:
-    """Return the SQL of a query without trailing semicolons and comments.
-
-    Raises InputError unless the query is one SELECT that reads only the table `input`. A query that cannot be parsed is
-    rejected too. A bundle may be untrusted, and its query runs on the user's machine.
-    """
-    query = subquery(text, key)
-    if not can_be_parsed(query):
-        raise InputError(key, "is nested too deeply to be checked", "write a shorter query")
-    known = cte_names(query) | {INPUT}
-    for entry in named_files(query):
-        # One part of a query may define a WITH name that looks like the name of a file. Another part of the query may
-        # read the file with this name. A name that looks like the name of a file is therefore rejected even if WITH
-        # defines the name.
-        if entry.function or entry.path.casefold() not in known or LIKE_A_FILE.search(entry.path):
-            raise InputError(key, f"reads '{entry.path}'", f"it can read the table {INPUT} only")
-    for function in unknown_table_functions(query):
-        raise InputError(key, f"calls {function}()", f"it can read the table {INPUT} only")
-    return query
 
 
 def apply_query(
@@ -237,8 +171,6 @@ def apply_query(
     `input` with null in every row, and the query is tried again. Raises InputError if the query cannot be run on the
     columns of the files.
     """
-    if query_text(source) is not None:
-        raise InputError(source.key, "is SQL already", "give a file, and one query over input: data.query")
     query = check_query(str(source.query))  # checked again, because a bundle's query has not passed the config checks
     columns = describe_columns(connection, relation.sql)
     names = {name.casefold() for name in columns}

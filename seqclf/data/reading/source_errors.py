@@ -14,14 +14,12 @@ from seqclf.data.reading import line_endings
 from seqclf.data.reading.csv_dialect import DELIMITERS
 from seqclf.data.reading.line_endings import original
 from seqclf.data.reading.object_store import url_of
-from seqclf.data.reading.queries import named_paths
-from seqclf.data.reading.sources import Source, query_text, suffix_of
+from seqclf.data.reading.sources import Source, suffix_of
 from seqclf.data.schema.casts import quote_literal
 from seqclf.data.schema.rows import Refusal
 from seqclf.errors import InputError
 
 NOT_UTF8 = re.compile(r"invalid (unicode|utf-?8)|not utf-8|byte sequence", re.IGNORECASE)
-FORBIDDEN_PATH = re.compile(r'Cannot access (?:file|directory) "(.*?)" - file system operations are disabled')
 LINE_REMEDY = "fix the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"
 LONG_LINE = "longer than the 2 MB a line of text can have"
 LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arrow"
@@ -41,8 +39,6 @@ def _explanation(source: Source, text: str) -> InputError:
     """Return the error that is shown to the user. `text`: error message from DuckDB or Arrow."""
     line = re.search(r"CSV Error on Line: (\d+)", text)
     where = _location(source, text)
-    if forbidden := FORBIDDEN_PATH.search(text):
-        return InputError(where, *_forbidden(source, forbidden[1]))
     if extension := re.search(r'extension "?\'?(\w+)', text):
         return InputError(
             f"{source.key}={source.path}",
@@ -63,8 +59,7 @@ def _explanation(source: Source, text: str) -> InputError:
         details = [part for part in lines if part.startswith(("Expected Number", "Value with unterminated"))]
         return InputError(where, details[0].strip(" .") if details else "is malformed", LINE_REMEDY)
     reason = re.sub(r"^([A-Z]\w* )+Error: | in file \"[^\"]*\",?", "", lines[0]).rstrip(" .")
-    remedy = f"fix {'the query' if query_text(source) else 'or replace the file'}"
-    return InputError(where, f"cannot be read: {reason}", remedy)
+    return InputError(where, f"cannot be read: {reason}", "fix or replace the file")
 
 
 def _location(source: Source, text: str) -> str:
@@ -77,14 +72,6 @@ def _location(source: Source, text: str) -> str:
     return f"{file[1].strip() if file else source}{f': line {line[1]}' if line else ''}"
 
 
-def _forbidden(source: Source, path: str) -> tuple[str, str]:
-    """Return the problem and the remedy for a path that the sandbox does not allow."""
-    path = path.partition("/**/")[0]  # if no file has this path, DuckDB looks for files in a folder with this path
-    if path in named_paths(query_text(source) or ""):
-        return f"no file matches '{path}'", "fix the query"
-    return f"reads '{path}', which it does not name", "write the path of each file as one text in quotes"
-
-
 def no_rows(source: Source, hint: str = "") -> InputError:
     """Return the error for a source that has no rows. `hint`: text that is appended to the problem.
 
@@ -92,7 +79,7 @@ def no_rows(source: Source, hint: str = "") -> InputError:
     t.csv: has no rows; write rows below the names of its columns, or, if line 1 is a row, set data.header=false
     """
     remedy = "give a file with rows"
-    if not hint and source.header and suffix_of(source.path) in DELIMITERS and query_text(source) is None:
+    if not hint and source.header and suffix_of(source.path) in DELIMITERS:
         header = f"{'data.' if source.key.startswith('data.') else ''}header=false"
         remedy = f"write rows below the names of its columns, or, if line 1 is a row, set {header}"
     return InputError(source, f"has no rows{hint}", remedy)

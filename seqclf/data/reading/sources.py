@@ -1,4 +1,4 @@
-"""Sources of rows, which are paths, globs, folders, URLs and queries.
+"""Sources of rows, which are paths, globs, folders and URLs.
 
 The module also finds the files of a source and the state of these files.
 """
@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from glob import glob, has_magic
+from glob import glob
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-import duckdb
-
 from seqclf.config.hints import similar_file
 from seqclf.data.reading.object_store import fetch, is_object_url, url_of
-from seqclf.data.reading.queries import QUERY, NamedFiles, cte_names, local_path, named_files, named_paths, scheme_of
+from seqclf.data.reading.queries import local_path, scheme_of
 from seqclf.errors import InputError
 
 
@@ -92,7 +90,7 @@ def _walk(folder: Path) -> list[tuple[str, bool]]:
 
 
 COMPRESSED = (".gz", ".zst")
-FOLDER_KINDS = ("parquet", "csv", "json")  # for a folder, DuckDB's read_csv reads **/*.csv, read_json **/*.json, …
+SQL = re.compile(r"\s*(select|with|from|pivot|unpivot)\s|.*\.sql$", re.IGNORECASE | re.DOTALL)
 
 
 class ReaderOptions(TypedDict):
@@ -111,9 +109,9 @@ class ReaderOptions(TypedDict):
 
 @dataclass(frozen=True)
 class Source:
-    """Files, or a query, from which rows are read. The source also holds the options for reading files.
+    """Files from which rows are read. The source also holds the options for reading files.
 
-    `path`: a path, a glob, a folder, a URL, a `.sql` file, a query or `builtin:NAME`. `key`: option that gives the
+    `path`: a path, a glob, a folder, a URL or `builtin:NAME`. `key`: option that gives the
     path, such as `data.train`; shown in error messages. `memory_limit`: maximum memory that DuckDB may use, such as
     2GB. `spill`: folder for the temporary files of DuckDB. `listing`: files of a folder that has one file or one
     sub-folder for each label; None for other sources, and before the folder is listed. `query`: a SELECT from the table
@@ -136,11 +134,11 @@ class Source:
     table: Any = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        return self.key if is_query(self.path) else self.path
+        return self.path
 
     @property
     def short_name(self) -> str:
-        """Name of the source in progress messages: the last part of its path, or the option that holds its query."""
+        """Name of the source in progress messages: the last part of its path."""
         return Path(str(self)).name or str(self)
 
 
@@ -150,30 +148,22 @@ def fetched(source: Source, cache: str | Path | None = None) -> Source:
     A source that is not in an object store is returned unchanged. `cache`: path of the cache folder, or None for the
     default folder. Raises InputError if the store cannot be read.
     """
-    if source.table is not None or is_query(source.path) or not is_object_url(source.path):
+    if source.table is not None or not is_object_url(source.path):
         return source
     usual = os.environ.get("SEQCLF_CACHE", "~/.cache/seqclf")
     return replace(source, mirror=str(fetch(source.path, source.key, Path(cache or usual))))
 
 
 def local_files(source: Source) -> list[Path]:
-    """Return the paths of the local files that a source consists of.
-
-    A query consists of its `.sql` file, if any, and of the files that the query names. A file is missing in the result
-    if its name cannot be found in the SQL of the query.
-    """
+    """Return the paths of the local files that a source consists of."""
     if source.path.startswith("builtin:"):
         return [_builtin(source)]
     if is_remote(source) or source.table is not None:
         return []
-    text = query_text(source)
-    if text is None:
-        if (listing := listing_of(source)) is not None:
-            return listing.used
-        path = _path(source)
-        return [path] if path.exists() else _matches(str(path))
-    script = [] if is_query(source.path) else [_path(source)]
-    return script + [path for entry in named_files(text) for path in _query_files(entry)]
+    if (listing := listing_of(source)) is not None:
+        return listing.used
+    path = _path(source)
+    return [path] if path.exists() else _matches(str(path))
 
 
 def readable_files(source: Source) -> list[Path]:
@@ -183,6 +173,9 @@ def readable_files(source: Source) -> list[Path]:
     """
     paths = local_files(source)
     if not paths:
+        if SQL.match(source.path):
+            remedy = 'give files, and the SELECT over their rows as data.query="SELECT … FROM input"'
+            raise InputError(source.key, "is SQL, not a file", remedy)
         problem = "an empty folder" if class_folder(source) else "no such file"
         remedy = similar_file(source.path) or f"check the path (it is read from {Path.cwd()})"
         raise InputError(f"{source.key}={source.path}", problem, remedy)
@@ -206,9 +199,7 @@ def class_folder(source: Source) -> Path | None:
 
     Returns None for any other source.
     """
-    if source.path.startswith("builtin:") or is_remote(source) or query_text(source) is not None:
-        return None
-    if source.table is not None:
+    if source.path.startswith("builtin:") or is_remote(source) or source.table is not None:
         return None
     path = _path(source)
     return path if path.is_dir() else None
@@ -241,98 +232,9 @@ def _matches(pattern: str) -> list[Path]:
     return [Path(path) for path in sorted(glob(pattern, recursive=True))]  # noqa: PTH207 (it may be absolute)
 
 
-def _query_files(entry: NamedFiles) -> list[Path]:
-    """Return the local files that DuckDB reads for a path in a query.
-
-    If the path is a folder with files of several formats, the result may include files that DuckDB does not read.
-    """
-    if scheme_of(entry.path) is not None:
-        return []
-    path = local_path(entry.path)
-    with suppress(OSError, ValueError):  # a name that is too long or has a null byte is not a file
-        if path.is_dir():
-            return _files_below(path, entry.function)
-        if path.is_file() and not has_magic(entry.path):
-            return [path]
-    with suppress(duckdb.Error), duckdb.connect() as connection:  # a glob that DuckDB cannot evaluate gives no files
-        rows = connection.execute("SELECT file FROM glob(?)", [entry.path]).fetchall()
-        return [Path(file) for (file,) in sorted(rows)]
-    return []
-
-
-def _files_below(folder: Path, function: str) -> list[Path]:
-    """Return the files that a DuckDB table function reads in a folder and in its sub-folders.
-
-    Hidden files are included.
-    """
-    kinds = [kind for kind in FOLDER_KINDS if kind in function.replace("ndjson", "json")] or FOLDER_KINDS
-    endings = tuple(f".{kind}" for kind in kinds)
-    walk = os.walk(folder)  # like DuckDB, `os.walk` does not follow links to folders
-    return sorted(Path(parent, name) for parent, _, names in walk for name in names if name.endswith(endings))
-
-
 def is_remote(source: Source) -> bool:
-    """Return True for a URL that has no local mirror, and for a query that contains a URL."""
-    text = query_text(source)
-    if text is None:
-        return source.mirror is None and scheme_of(source.path) is not None
-    return any(scheme_of(name) is not None for name in named_paths(text))
-
-
-def is_volatile(source: Source) -> bool:
-    """Return True if the rows of a source may change although the state of its files stays the same.
-
-    The result is True for a URL, for a query that names no files, and for a query whose files cannot be found.
-    """
-    text = query_text(source)
-    if text is None:
-        return is_remote(source)
-    entries = [entry for entry in named_files(text) if entry.path.casefold() not in cte_names(text)]
-    return not entries or not all(_query_files(entry) for entry in entries)
-
-
-def query_text(source: Source) -> str | None:
-    """Return the SQL of a source whose path is a query or a `.sql` file. Returns None for any other source."""
-    if source.table is not None:
-        return None
-    if is_query(source.path):
-        return source.path
-    if is_sql_file(source.path) and _path(source).is_file():
-        return read_sql_file(_path(source), source.path)
-    return None
-
-
-def is_query(value: str) -> bool:
-    """Return True if a text is a query, and False if it is a path.
-
-    A path may also begin with an SQL keyword, such as `with space/t.csv`.
-    """
-    return QUERY.match(value) is not None and not glob(value)  # noqa: PTH207 (it may be absolute)
-
-
-def is_sql_file(value: str) -> bool:
-    """Return True if a text is the path of a `.sql` file, and False if it is a query."""
-    return value.endswith(".sql") and not is_query(value)
-
-
-def read_sql_file(path: Path, where: str) -> str:
-    """Return the SQL that a file holds. `where`: option or path of the file, as shown in error messages."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(where, "no such file", f"check the path (it is read from {Path.cwd()})") from None
-    except (OSError, UnicodeError) as error:
-        raise InputError(where, f"is not utf-8 text ({error})", "save the query as utf-8") from None
-
-
-def require_files(source: Source) -> None:
-    """Raise InputError if the source is a query or a `.sql` file, because new data for a bundle must be in files."""
-    if query_text(source) is not None:
-        raise InputError(
-            f"{source.key}={source.path}",
-            "is SQL, which only training reads",
-            "run it in DuckDB and give the file: COPY (SELECT …) TO 'new.parquet'",
-        )
+    """Return True for a URL that has no local mirror. Its rows may change, and nothing shows it."""
+    return source.table is None and source.mirror is None and scheme_of(source.path) is not None
 
 
 def suffix_of(path: str | Path) -> str:
@@ -405,8 +307,7 @@ def source_state(source: Source) -> SourceState:
     source = listed(source)
     paths = local_files(source)
     entries = [FileEntry(str(real), file_state(path)) for path, real in zip(paths, resolved(paths), strict=True)]
-    options = [source.path, source.header, source.encoding, source.quote, source.delimiter, query_text(source)]
-    options.append(source.query)
+    options = [source.path, source.header, source.encoding, source.quote, source.delimiter, source.query]
     if source.listing is not None:
         options.append(str(source.listing))  # the report of a dataset names rejected and hidden files
     return SourceState(tuple(options), tuple(entries))

@@ -24,15 +24,10 @@ from seqclf.data.reading.tables import Table
 from seqclf.data.schema.rows import rebatch
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.fingerprint import generator_code
-from seqclf.data.storage.store import FORMAT
+from seqclf.data.storage.store import FORMAT, DamagedError
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, scratch_folder
 from seqclf.system.file_locks import one_at_a_time
-
-
-class DamagedError(Exception):
-    """Raised if a folder of the cache is not whole. The folder must be built again."""
-
 
 CONTENT = "content"  # sub-folder of a scratch folder that becomes the cache entry
 Opened = TypeVar("Opened")

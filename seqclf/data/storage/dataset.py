@@ -15,24 +15,21 @@ from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoder import EncoderState, FieldEncoder
 from seqclf.data.encoding.encoders import input_specs, load_encoder_files, load_encoders
 from seqclf.data.field_spec import FieldSpec
-from seqclf.data.reading.sources import ReaderOptions, is_sql_file
+from seqclf.data.reading.sources import ReaderOptions
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.data.storage.cache import DamagedError
 from seqclf.data.storage.sequence_summary import SequenceSummary, summarize_sequences
-from seqclf.data.storage.store import Split, SplitCounts, open_split
+from seqclf.data.storage.store import DamagedError, Split, SplitCounts, open_split
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
-from seqclf.system.state_validation import COUNT, Each, Where, require
+from seqclf.system.state_validation import COUNT, Each, require
 
 READER = {
     "header": bool,
     "encoding": str,
     "quote": (str, None),
     "delimiter": (str, None),
-    # In a config, `query` may also be the path of a .sql file. In a bundle, `query` must not be a path, because bundles
-    # may be untrusted.
-    "query": (Where(str, lambda text: not is_sql_file(text), "a query, not a file"), None),
+    "query": (str, None),
 }
 SHAPE_KEYS = ("name", "kind", "size", "width", "node_classes")  # keys of a spec that decide the model's shape
 

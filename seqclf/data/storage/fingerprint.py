@@ -67,12 +67,11 @@ def _all_sources(options: DataOptions, splits: Mapping[str, Source]) -> list[Sou
 def fingerprint(options: DataOptions, splits: Mapping[str, Source], states: list[SourceState]) -> str:
     """Return 16 hexadecimal digits that identify the prepared data by its files, options and versions.
 
-    If changes of a source cannot be detected, the digits are random. The prepared data of such a source is therefore
-    never reused.
+    Changes of a URL cannot be detected, so its digits are random and its prepared data is never reused.
     """
     keys = {key: value for key, value in options.model_dump().items() if key not in NOT_CONTENT}
     all_sources = _all_sources(options, splits)
-    nonce = os.urandom(8).hex() if any(map(sources.is_volatile, all_sources)) else None
+    nonce = os.urandom(8).hex() if any(map(sources.is_remote, all_sources)) else None
     versions = [__version__, FORMAT, *(library.__version__ for library in LIBRARIES)]
     parts = [versions, keys, [asdict(state) for state in states], nonce]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]

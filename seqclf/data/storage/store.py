@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 # tests/data/storage/test_format.py fails if FORMAT must be increased.
 FORMAT = 2
 
+
+class DamagedError(Exception):
+    """Raised if a folder of the cache is not whole. The folder must be built again."""
+
+
 # Original texts of evaluation rows, which are stored with the tokens of the rows so that reports can show the texts.
 #
 # A text cannot be restored from its tokens, because spaces, capitals and unknown words are lost. The texts of training

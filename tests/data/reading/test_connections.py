@@ -5,24 +5,13 @@ import pyarrow.parquet as pq
 import pytest
 from support.table_files import LABELS, TOKENS, cells, column_types, sample, simple, write, write_arrow, write_lines
 
-from seqclf.data.reading.reader import SourceReader, count_rows
-from seqclf.data.reading.sources import Source, local_files
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
 
 def source(path):
     return Source(str(path), "data.train")
-
-
-def test_queries_and_sql_files_are_read(tmp_path):
-    path = write(tmp_path / "t.parquet", simple())
-    query = f"SELECT * FROM '{path}' WHERE label = 'a'"
-    for text in (query, f"{query};\n", f"{query} -- half of them", f"WITH t AS ({query}) FROM t"):
-        (tmp_path / "q.sql").write_text(text)
-        for query_source in (source(text), source(tmp_path / "q.sql")):
-            assert count_rows(query_source) == 10
-            assert path in local_files(query_source)
-    assert str(source(query)) == "data.train" and str(source("t.sql")) == "t.sql"
 
 
 def test_json_types_follow_the_file(tmp_path):
@@ -37,15 +26,10 @@ def test_json_types_follow_the_file(tmp_path):
     [
         ("nope.csv", None, r"data.train=.*nope.csv: no such file; check the path \(it is read from "),
         ("nope*.csv", None, r"data.train=.*nope\*.csv: no such file"),
-        ("t.sql", None, r"data.train=.*t.sql: no such file"),
         ("t.csv", b"", r"t.csv: the file is empty; give a file with a row per sequence"),
         ("t.csv", b"\n\n", r"t.csv: has no rows; give a file with a row per sequence"),
         ("t.dat", b"x", r"data.train=.*t.dat: unknown kind of file '.dat'; give .arrow, .csv, .feather, "),
         ("t.parquet.gz", b"x", r"t.parquet.gz: cannot be read: .*; replace the file"),
-        ("t.sql", b"SELEC 1", r"t.sql: cannot be read: .*syntax error.*; fix the query"),
-        ("t.sql", b" ", r"t.sql: holds no query; write one SELECT"),
-        ("t.sql", b"SELECT '\xe9'", r"t.sql: is not utf-8 text .*; save the query as utf-8"),
-        ("t.sql", b"SELECT * FROM 'nope.csv'", r"t.sql: no file matches 'nope.csv'; fix the query"),
         ("t.parquet", bytes(range(256)) * 9, r"t.parquet: cannot be read: .*; replace the file"),
         ("t.arrow", bytes(range(256)) * 9, r"t.arrow: is not a readable Arrow file; write it again, in the IPC file"),
         ("t.feather", bytes(range(256)) * 9, r"t.feather: is not a readable Arrow file"),
@@ -64,11 +48,6 @@ def test_what_cannot_be_read_is_named_in_one_line(tmp_path, name, content, messa
     with pytest.raises(InputError, match=message) as caught:
         sample(source(tmp_path / name), 9)
     assert "\n" not in str(caught.value)
-
-
-def test_a_bad_query_is_named_by_its_key():
-    with pytest.raises(InputError, match=r"^data.train: cannot be read: Table with name nowhere .*; fix the query"):
-        column_types(source("select * from nowhere"))
 
 
 def test_a_folder_is_not_a_file(tmp_path):
@@ -125,10 +104,3 @@ def test_a_damaged_arrow_file_is_named_before_duckdb_trusts_it(tmp_path, fractio
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"t.arrow: (is not a readable Arrow file|holds text that is not valid utf-8)"):
         column_types(source(path))
-
-
-@pytest.mark.parametrize("end", ["", ";", "; ", ";\n-- the end", " -- the end", ";;"])
-def test_a_query_may_end_as_it_likes(tmp_path, end):
-    path = write(tmp_path / "t.parquet", simple())
-    (tmp_path / "q.sql").write_text(f"SELECT * FROM '{path}'{end}")
-    assert sample(source(tmp_path / "q.sql"), 5).num_rows == 5

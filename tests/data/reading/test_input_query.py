@@ -9,9 +9,8 @@ from support.table_files import simple, write
 
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import relations as input_query
-from seqclf.data.reading.queries import in_fixed_order, passes_through
-from seqclf.data.reading.reader import SourceReader, count_rows
-from seqclf.data.reading.relations import load_query
+from seqclf.data.reading.queries import in_fixed_order, load_query, passes_through
+from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
@@ -60,22 +59,14 @@ def test_a_changed_query_prepares_the_data_again(options, tmp_path):
     assert counts == [20, 16]
 
 
-def test_a_query_may_be_a_sql_file(options, tmp_path):
-    (tmp_path / "only.sql").write_text("SELECT * FROM input WHERE amount < 8")
-    path = write(tmp_path / "t.parquet", COLUMNS)
-    dataset = prepare(options(train=path, label="label", query=tmp_path / "only.sql"))
-    assert sum(split.used for split in dataset.report.values()) == 16
-    assert dataset.reader["query"] == "SELECT * FROM input WHERE amount < 8"
-
-
 REFUSED = {
     "SELECT * FROM 'other.csv'": "reads 'other.csv'; it can read the table input only",
-    "SELECT * FROM read_text('/etc/passwd')": "reads '/etc/passwd'; it can read the table input only",
+    "SELECT * FROM read_text('/etc/passwd')": "calls read_text(); it can read the table input only",
     "SELECT * FROM input JOIN elsewhere USING (label)": "reads 'elsewhere'; it can read the table input only",
     "SELECT 1; SELECT 2": "holds 2 statements; write one SELECT",
     "select 1 from": "cannot be read",
     "with x as (select 1) insert into input select 1": "is a statement of kind INSERT",
-    "nowhere.sql": "no such file",
+    "nowhere.sql": "cannot be read",
     "COPY input TO 'stolen.csv'": "is a statement of kind COPY",
     "ATTACH 'other.db'": "is a statement of kind ATTACH",
     "LOAD httpfs": "is a statement of kind LOAD",
@@ -127,11 +118,6 @@ def test_a_query_that_does_not_fit_the_file_names_its_columns(tmp_path):
         selected(path, "SELECT colour FROM input")
 
 
-def test_a_query_cannot_be_applied_to_another(tmp_path):
-    with pytest.raises(InputError, match=r"data\.train: is SQL already"):
-        selected("SELECT 1 AS x", "SELECT * FROM input")
-
-
 def test_a_file_without_labels_gets_null_for_the_label(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"x": [1, 2]}), path)
@@ -177,7 +163,6 @@ def test_rows_are_sorted_where_threads_may_change_their_order(query, fixed):
     assert in_fixed_order(f"{query} ORDER BY 1") == f"{query} ORDER BY 1"
 
 
-@pytest.mark.parametrize("kind", ["data.query", "data.train"])
 @pytest.mark.parametrize(
     "query",
     [
@@ -189,14 +174,10 @@ def test_rows_are_sorted_where_threads_may_change_their_order(query, fixed):
         "SELECT *, uuid() AS key FROM (SELECT * FROM {})",
     ],
 )
-def test_a_query_of_other_rows_each_time_is_refused(tmp_path, kind, query):
-    path = write(tmp_path / "t.parquet", COLUMNS)
+def test_a_query_of_other_rows_each_time_is_refused(query):
     with pytest.raises(InputError, match="other rows each time") as caught:
-        if kind == "data.query":
-            load_query(query.format("input"))
-        else:
-            count_rows(Source(query.format(f"'{path}'"), "data.train"))
-    assert caught.value.where == kind
+        load_query(query.format("input"))
+    assert caught.value.where == "data.query"
 
 
 def test_columns_may_be_called_like_functions_of_the_time(tmp_path):

@@ -1,4 +1,4 @@
-"""Paths, globs, folders, queries and URLs: which files they are, and in which state."""
+"""Paths, globs, folders and URLs: which files they are, and in which state."""
 
 import os
 
@@ -9,7 +9,6 @@ from seqclf.data.reading.sources import (
     Source,
     class_folder,
     is_remote,
-    is_volatile,
     local_files,
     source_digest,
     suffix_of,
@@ -21,14 +20,9 @@ def source(path):
     return Source(str(path), "data.train")
 
 
-def test_files_of_a_glob_are_sorted_and_those_in_a_query_are_listed(tmp_path):
+def test_files_of_a_glob_are_sorted(tmp_path):
     paths = [write(tmp_path / f"part {part}.csv", simple()) for part in (2, 1)]
     assert local_files(source(tmp_path / "part*.csv")) == sorted(paths)
-    query = f"SELECT * FROM '{paths[0]}'"
-    (tmp_path / "q.sql").write_text(query)
-    assert local_files(source(query)) == [paths[0]]
-    assert local_files(source(tmp_path / "q.sql")) == [tmp_path / "q.sql", paths[0]]
-    assert str(source(query)) == "data.train" and str(source("t.sql")) == "t.sql"
 
 
 def test_a_folder_is_its_files_or_those_of_its_folders(tmp_path):
@@ -42,14 +36,11 @@ def test_a_folder_is_its_files_or_those_of_its_folders(tmp_path):
 
 def test_the_digest_follows_the_files_and_how_they_are_read(tmp_path):
     path = write(tmp_path / "t.parquet", simple())
-    (tmp_path / "q.sql").write_text(f"FROM '{path}'")
-    digests = [source_digest(source(name)) for name in (path, tmp_path / "q.sql")]
-    assert digests == [source_digest(source(name)) for name in (path, tmp_path / "q.sql")]
-    assert source_digest(Source(str(path), "data.train", encoding="latin-1")) != digests[0]
+    digest = source_digest(source(path))
+    assert digest == source_digest(source(path))
+    assert source_digest(Source(str(path), "data.train", encoding="latin-1")) != digest
     os.utime(path, ns=(1, 1))
-    assert all(
-        source_digest(source(name)) != old for name, old in zip((path, tmp_path / "q.sql"), digests, strict=True)
-    )
+    assert source_digest(source(path)) != digest
 
 
 def test_urls_are_left_to_duckdb():
@@ -68,18 +59,6 @@ def test_the_suffix_leaves_out_the_compression(name, suffix):
 def test_a_built_in_file_that_does_not_exist_is_named():
     with pytest.raises(InputError, match=r"data.train=builtin:nope.parquet: no such built-in file"):
         local_files(source("builtin:nope.parquet"))
-
-
-@pytest.mark.parametrize("name", ["'{}'", '"{}"', "{}"])
-def test_files_of_a_query_are_known_however_they_are_named(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "t.parquet", simple())
-    source = Source(f"SELECT * FROM {name.format('t.parquet')}", "data.train")
-    assert [path.name for path in local_files(source)] == ["t.parquet"] and not is_volatile(source)
-
-
-def test_a_query_that_names_no_file_is_volatile():
-    assert is_volatile(Source("SELECT * FROM range(5)", "data.train"))
 
 
 @pytest.mark.parametrize("name", ["with space/t.csv", "from here/t.csv", "with space/*.csv"])

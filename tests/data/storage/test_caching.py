@@ -186,22 +186,6 @@ def test_a_generator_does_not_replace_a_file_that_is_named(options, tmp_path, mo
     assert rows == {"train": 20, "validation": 10, "test": 3}
 
 
-SPELLINGS = [
-    "SELECT * FROM read_parquet('parts')",
-    "SELECT * FROM read_parquet('parts/')",
-    "SELECT * FROM read_parquet(['other.parquet', 'parts/k=1'])",
-    "SELECT * FROM read_parquet('parts/**')",
-    "SELECT * FROM '~/parts/k=1/t.parquet' UNION ALL BY NAME SELECT * FROM 'other.parquet'",
-    "SELECT * FROM read_parquet('~/parts')",
-    "SELECT * FROM 'file://{home}/parts/k=1/t.parquet' UNION ALL BY NAME SELECT * FROM 'other.parquet'",
-    "SELECT * FROM 'file:{home}/parts/*/t.parquet' UNION ALL BY NAME SELECT * FROM 'other.parquet'",
-    "SELECT * FROM 'file://localhost{home}/parts/k=1/t.parquet'",
-    "SELECT * FROM read_parquet('file://{home}/parts')",
-    "WITH Rows AS (FROM 'parts/k=1/.t.parquet') SELECT tokens, label FROM rows, UNNEST(['x']) AS u",
-    "SELECT * FROM 'parts/k=1/*.parquet'",
-]
-
-
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """The current folder, which is the home folder too, with `other.parquet` and a file to be rewritten."""
@@ -212,39 +196,8 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("query", SPELLINGS)
-def test_a_query_is_reused_until_a_file_that_it_reads_changes(options, home, query):
-    query = query.format(home=home)
-    name = ".t.parquet" if ".t." in query or "*.parquet" in query else "t.parquet"  # DuckDB reads hidden files too
-    data_options = options(train=query, label="label", cache_dir=home / "cache", fields={"tokens": "category"})
-
-    def again(labels):
-        write(home / "parts/k=1" / name, simple(label=labels))
-        return [prepare(data_options) for _ in range(2)]
-
-    first, second = again(LABELS), again(LABELS[::-1])
-    assert [[dataset.reused for dataset in both] for both in (first, second)] == [[False, True]] * 2
-    assert first[0].digest != second[0].digest
-
-
-def test_a_query_is_never_reused_if_one_of_its_files_is_unknown(options, home):
-    """As it may be of another file system, or a table that only DuckDB knows."""
-    query = "SELECT t.* FROM 'other.parquet' t LEFT JOIN information_schema.tables ON false"
-    data_options = options(train=query, label="label", cache_dir=home / "cache")
-    assert [prepare(data_options).reused for _ in range(2)] == [False, False]
-
-
 def test_a_file_url_is_a_file(options, home):
     data_options = options(train=f"file://{home}/other.parquet", label="label", cache_dir=home / "cache")
     assert [prepare(data_options).reused for _ in range(2)] == [False, True]
     write(home / "other.parquet", simple(label=LABELS[::-1]))
     assert not prepare(data_options).reused
-
-
-def test_files_that_a_query_does_not_read_do_not_make_it_stale(options, home):
-    write(home / "parts/k=1/t.parquet", simple())
-    query = "SELECT * FROM read_parquet('.') WHERE tokens IS NOT NULL"
-    data_options = options(train=query, label="label", cache_dir=home / "cache", fields={"tokens": "category"})
-    assert not prepare(data_options).reused
-    (home / "notes.json").write_text("{}")
-    assert prepare(data_options).reused
