@@ -101,7 +101,7 @@ class Suite:
     ) -> tuple[dict[str, TrainingTiming], dict[str, str]]:
         """Return timings by mode, and the errors of modes that cannot run."""
         contenders = {mode: contender._replace(mode=MODES[mode]) for mode in modes}
-        trainers, errors = warm_up(contenders, dict.fromkeys(modes, self.workload(lengths)))
+        trainers, errors = warm_up(contenders, self.workload(lengths))
         return time_training(trainers, self.scale.rounds, "static"), errors
 
     def precisions(self) -> Rows:

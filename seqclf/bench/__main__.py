@@ -1,4 +1,4 @@
-"""Command `python -m seqclf.bench`: measures time and memory of several models, or of one model in several modes."""
+"""Command `python -m seqclf.bench`: measures time and memory of one model as dynamic and as static graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @command("bench", "seqclf.bench.options.BenchConfig")
 def main(config: BenchConfig) -> JsonObject:
-    """Compare the modes of a model, or several models."""
+    """Compare the modes of a model."""
     import time
 
     from seqclf.system import progress
@@ -23,12 +23,12 @@ def main(config: BenchConfig) -> JsonObject:
 
     from seqclf.bench.benchmark import run_benchmark
     from seqclf.bench.sections import machine_line, workload_section
-    from seqclf.bench.settings import compose_comparison
+    from seqclf.bench.settings import compose_contenders
     from seqclf.documents.terminal import show_line, show_section
 
     started = time.perf_counter()
-    comparison = compose_comparison(config)
-    result = run_benchmark(config, comparison, lambda workload: show_section(workload_section(workload, comparison)))
+    contenders = compose_contenders(config)
+    result = run_benchmark(config, contenders, lambda workload: show_section(workload_section(workload)))
     show_line(f"\n{machine_line(result.machine)}")
     return {**result.to_dict(), "seconds": round(time.perf_counter() - started, 1)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from contextlib import nullcontext
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -46,7 +46,7 @@ MODES = {
 
 
 class Contender(NamedTuple):
-    """A model in a mode, as one of the candidates that a benchmark compares.
+    """A model in a mode.
 
     `model`: model config with `_target_` and without `layout`.
     """
@@ -57,17 +57,6 @@ class Contender(NamedTuple):
     precision: str
     seed: int
     mode: Mode = MODES["dynamic"]
-
-
-class Comparison(NamedTuple):
-    """Contenders that a benchmark compares: one model in several modes, or several models in the mode `dynamic`.
-
-    `contenders`: dict name → contender. `reference`: name of the contender that the others are compared with.
-    """
-
-    kind: Literal["modes", "models"]
-    contenders: dict[str, Contender]
-    reference: str
 
 
 def has_layouts(model: Config) -> bool:

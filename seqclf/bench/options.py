@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from seqclf.command_options import Device
 from seqclf.config.options import CommandOptions, Count, Seed, one_of
@@ -29,18 +29,6 @@ def require_both_graphs(modes: list[str]) -> list[str]:
     return modes
 
 
-def check_models(models: object) -> object:
-    """Return the option `models` unchanged.
-
-    Raises ValueError unless the value is `None` or a list of at least two names.
-    """
-    if models is None:
-        return models
-    if not isinstance(models, list) or len(models) < 2 or not all(isinstance(name, str) for name in models):
-        raise ValueError("must be a list of at least two models, such as [lstm,transformer], or null")
-    return models
-
-
 class BenchConfig(CommandOptions):
     """Options of the benchmark. The file conf/bench.yaml explains each key and holds the defaults.
 
@@ -51,7 +39,6 @@ class BenchConfig(CommandOptions):
     data: DataOptions | None = None  # the key is missing from the config if no config group `data` is chosen
     model: ModelArguments
     optimizer: OptimizerArguments
-    models: Annotated[list[str] | None, BeforeValidator(check_models)]
     lengths: Annotated[list[Annotated[str, one_of(*LENGTHS_NAMES)]], Field(min_length=1)]
     modes: Annotated[list[Annotated[str, one_of(*MODE_NAMES)]], AfterValidator(require_both_graphs)]
     sequences: Count

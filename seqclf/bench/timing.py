@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,11 +11,7 @@ import torch
 
 from seqclf.bench.mode_trainer import Contender, ModeTrainer
 from seqclf.bench.workload import Workload
-from seqclf.bundle.sequence_reader import BatchLimits, WholeSequences, read_sequences
-from seqclf.bundle.session import open_session
-from seqclf.data.ragged import take
 from seqclf.errors import InputError, first_line
-from seqclf.models.onnx.export import export_onnx
 from seqclf.system import progress
 from seqclf.system.json_result import JsonResult
 
@@ -50,58 +43,14 @@ class TrainingTiming(JsonResult):
     memory_mb: float | None = None
     step_memory_mb: float | None = None
 
-    @property
-    def padding(self) -> float:
-        """Number of padding tokens divided by the number of all computed tokens."""
-        return 1 - self.padding_efficiency
-
-
-@dataclass(frozen=True)
-class PredictionTiming(JsonResult):
-    """Measurements of prediction by ONNX Runtime.
-
-    `tokens_per_s`: tokens per second, without padding. `time_ratio`: seconds of a round divided by the reference
-    contender's seconds, or `None` if the reference did not run.
-    """
-
-    tokens_per_s: float
-    time_ratio: float | None
-
-
-class Predictor:
-    """An exported model in ONNX Runtime, which predicts the sequences of all batches of a workload.
-
-    The prediction works as in the command `predict`, but reads no file.
-    """
-
-    def __init__(self, trainer: ModeTrainer):
-        workload = trainer.workload
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.onnx"
-            export_onnx(trainer.model, workload.fields, path)
-            session = open_session(path, "cpu" if trainer.contender.device == "cpu" else "auto")
-        names = [entry.name for entry in session.get_inputs()]
-        self.read = WholeSequences(session, [name for name in names if name != "lengths"])
-        self.sequences = take(workload.split.sequences, np.concatenate(workload.batches))
-        self.classes = len(workload.classes)
-        self.limits = BatchLimits.of(session, torch.get_num_threads(), by_chunks=False)
-        self.seconds()  # ONNX Runtime allocates memory for each batch shape in the first run
-
-    def seconds(self) -> float:
-        """Predict all sequences of the workload once, and return the elapsed seconds."""
-        started = time.perf_counter()
-        read_sequences(self.read, self.sequences, self.classes, self.limits)
-        return time.perf_counter() - started
-
 
 class WarmTrainer:
     """A trainer that has already run one round of optimizer steps, so that the model is compiled.
 
-    `first_step_s`, `compiled_graphs`: see `TrainingTiming`. `predictor`: predictor with the exported model, or `None`
-    if `predict` is false.
+    `first_step_s`, `compiled_graphs`: see `TrainingTiming`.
     """
 
-    def __init__(self, contender: Contender, workload: Workload, predict: bool):
+    def __init__(self, contender: Contender, workload: Workload):
         # Reset the compiler, so that compiled graphs of earlier contenders are neither reused nor counted.
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
@@ -109,12 +58,9 @@ class WarmTrainer:
         seconds = self.trainer.round()
         self.first_step_s = seconds[0] - (float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0)
         self.compiled_graphs = int(torch._dynamo.utils.counters["stats"].get("unique_graphs", 0))
-        self.predictor = Predictor(self.trainer) if predict else None
 
 
-def warm_up(
-    contenders: Mapping[str, Contender], workloads: Mapping[str, Workload], predict: bool = False
-) -> tuple[dict[str, WarmTrainer], dict[str, str]]:
+def warm_up(contenders: Mapping[str, Contender], workload: Workload) -> tuple[dict[str, WarmTrainer], dict[str, str]]:
     """Run one round of optimizer steps for each contender.
 
     Returns a dict name → trainer, and a dict name → error message for contenders that cannot run.
@@ -126,7 +72,7 @@ def warm_up(
     for name in progress.track(contenders, "warming up and compiling", total=len(contenders), unit="runs"):
         # All trainers stay in memory until the last round, because the contenders take turns in every round.
         try:
-            trainers[name] = WarmTrainer(contenders[name], workloads[name], predict)
+            trainers[name] = WarmTrainer(contenders[name], workload)
         except Exception as error:  # such as a missing compiler; go on with the other contenders
             text = first_line(error)
             errors[name] = text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"[:200]
@@ -142,20 +88,6 @@ def time_training(trainers: Mapping[str, WarmTrainer], rounds: int, reference: s
     ratios = ratios_to(reference, {name: steps.sum(axis=1) for name, steps in seconds.items()})
     measured = progress.track(trainers.items(), "measuring losses", total=len(trainers), unit="runs")
     return {name: _training_timing(warm, seconds[name], ratios.get(name)) for name, warm in measured}
-
-
-def time_prediction(trainers: Mapping[str, WarmTrainer], rounds: int, reference: str) -> dict[str, PredictionTiming]:
-    """Return a dict name → measurements of prediction.
-
-    In each round, every predictor predicts all sequences of its workload.
-    """
-    predictors = {name: warm.predictor for name, warm in trainers.items() if warm.predictor is not None}
-    seconds = in_turn(predictors, rounds, lambda name: predictors[name].seconds(), "timing predictions in turn")
-    ratios = ratios_to(reference, seconds)
-    return {
-        name: PredictionTiming(trainers[name].trainer.workload.tokens / float(np.median(times)), ratios.get(name))
-        for name, times in seconds.items()
-    }
 
 
 def in_turn(names: Iterable[str], rounds: int, run: Callable[[str], Any], title: str) -> dict[str, np.ndarray]:

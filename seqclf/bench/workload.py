@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from seqclf.batching.plan import plan_batches
 from seqclf.data.encoding.encoders import input_specs
-from seqclf.data.field_spec import PARENTS, FieldSpec
+from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.sequence_summary import summarize_sequences
@@ -20,7 +20,6 @@ from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
 
 VOCABULARY_SIZE = 1000
-REACH = 5  # nodes; maximum distance from a node to its parent in generated trees
 CLASS_TOKENS = (1, 2)  # token of each of the two classes; a generated sequence has exactly one class token
 DrawLengths = Callable[[np.random.Generator, int], np.ndarray]
 # The distributions of sequence lengths are sorted by the amount of padding in static graphs, from no padding to much
@@ -87,19 +86,15 @@ class Workload(NamedTuple):
         return WorkloadSize(self.tokens / (updates * batch_size), self.max_length, updates, batch_size)
 
 
-def generate_workload(
-    length_distribution: str, sequences: int, batch_size: int, batches: int, seed: int, trees: bool = False
-) -> Workload:
+def generate_workload(length_distribution: str, sequences: int, batch_size: int, batches: int, seed: int) -> Workload:
     """Generate a workload of random sequences.
 
     One token at a random position decides the class of a sequence.
-
-    `trees`: True to generate random trees, whose nodes are the tokens (see `random_parents`).
     """
     if length_distribution not in LENGTH_DISTRIBUTIONS:
         raise InputError(f"lengths={length_distribution}", f"must be one of {', '.join(LENGTH_DISTRIBUTIONS)}")
     draw_lengths = LENGTH_DISTRIBUTIONS[length_distribution]
-    return random_workload(length_distribution, draw_lengths, sequences, batch_size, batches, seed, trees)
+    return random_workload(length_distribution, draw_lengths, sequences, batch_size, batches, seed)
 
 
 def random_workload(
@@ -109,7 +104,6 @@ def random_workload(
     batch_size: int,
     batches: int,
     seed: int,
-    trees: bool = False,
 ) -> Workload:
     """Generate a workload as `generate_workload` does, with the lengths that `draw_lengths` returns."""
     generator = np.random.default_rng(seed)
@@ -120,32 +114,10 @@ def random_workload(
     labels = generator.integers(0, len(CLASS_TOKENS), sequences)
     tokens[offsets[:-1] + generator.integers(0, lengths)] = np.array(CLASS_TOKENS, np.int32)[labels]
     rows = np.arange(sequences)
-    arrays = {"token": tokens}
     fields: list[FieldSpec] = [{"name": "token", "kind": "category", "size": VOCABULARY_SIZE}]
-    if trees:
-        arrays[PARENTS] = random_parents(lengths, generator)
-        fields.append({"name": PARENTS, "kind": "parents", "node_classes": []})
-    split = Split(Ragged(offsets, arrays), labels, pa.array(rows.astype(str)), rows)
+    split = Split(Ragged(offsets, {"token": tokens}), labels, pa.array(rows.astype(str)), rows)
     step_batches, longest_batch = _select_batches(split, batch_size, batches, seed)
     return Workload(name, split, ["first", "second"], fields, step_batches, longest_batch)
-
-
-def random_parents(lengths: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Return the parent index of each node (S,) of random trees.
-
-    `lengths`: number of nodes of each tree. The parent of a node is one of the next `REACH` nodes of the same tree.
-
-    The depth of a tree is about a third of its number of nodes, like the depth of parse trees of sentences. The last
-    node of a tree is the root, whose parent is -1.
-
-    >>> random_parents(np.array([1, 3]), np.random.default_rng(0)).tolist()
-    [-1, 1, 2, -1]
-    """
-    ends = np.repeat(np.cumsum(lengths), lengths)
-    later = ends - 1 - np.arange(lengths.sum())  # number of nodes after each node in its tree
-    nodes = np.repeat(lengths, lengths) - 1 - later
-    above = nodes + 1 + (generator.random(len(later)) * np.minimum(later, REACH)).astype(np.int64)
-    return np.where(later > 0, above, -1).astype(np.int32)
 
 
 def dataset_workload(dataset: Dataset, batch_size: int, batches: int, seed: int) -> Workload:

@@ -1,17 +1,19 @@
 """All modes run the same steps: they learn the same and differ in time."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 import yaml
 
+from seqclf.bench.benchmark import make_workloads
 from seqclf.bench.mode_trainer import MODES, Contender, ModeTrainer, unavailable_modes
 from seqclf.bench.settings import NOISE_OPTIONS, model_without_noise
 from seqclf.bench.timing import time_training, warm_up
 from seqclf.bench.workload import LENGTH_DISTRIBUTIONS, generate_workload
 from seqclf.config.documentation import CONF
-from seqclf.models.encoder import reads_trees
-from seqclf.models.tree_classifier import TreeClassifier
+from seqclf.errors import InputError
 
 MODEL = {
     "_target_": "seqclf.models.classifier.SequenceClassifier",
@@ -39,7 +41,7 @@ TRANSFORMER = {
 
 def time_modes(workload, modes, rounds, contender=CONTENDER):
     contenders = {name: contender._replace(mode=MODES[name]) for name in modes}
-    trainers, errors = warm_up(contenders, dict.fromkeys(modes, workload))
+    trainers, errors = warm_up(contenders, workload)
     return time_training(trainers, rounds, "static"), errors
 
 
@@ -134,15 +136,10 @@ def test_noise_is_off_in_a_model_that_has_it(name):
     assert without.keys() <= config.keys()
 
 
-def test_a_tree_model_is_timed_on_trees():
-    model = {
-        **{name: MODEL[name] for name in SHARED if name not in TreeClassifier.fixed_arguments},
-        "_target_": "seqclf.models.tree_classifier.TreeClassifier",
-        "encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"},
-        **{"composition": "binary", "node_loss": 1.0},
-    }
-    assert reads_trees(model) and list(unavailable_modes(model)) == ["packed", "compiled"]
-    contender = CONTENDER._replace(model=model)
-    trees = generate_workload("uniform", 64, 8, 2, seed=2, trees=True)
-    timings, errors = time_modes(trees, ["dynamic", "static"], 1, contender)
-    assert errors == {} and abs(timings["dynamic"].loss - timings["static"].loss) < 1e-4
+def test_a_tree_model_needs_data_of_trees():
+    model = {"_target_": "seqclf.models.tree_classifier.TreeClassifier"}
+    model |= {"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}}
+    assert list(unavailable_modes(model)) == ["packed", "compiled"]
+    config = SimpleNamespace(data=None, batch_size=8, updates=2, seed=0, lengths=["uniform"], sequences=64)
+    with pytest.raises(InputError, match="reads trees"):
+        next(make_workloads(config, model))

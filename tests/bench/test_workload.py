@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seqclf.bench.workload import CLASS_TOKENS, LENGTH_DISTRIBUTIONS, REACH, generate_workload
+from seqclf.bench.workload import CLASS_TOKENS, LENGTH_DISTRIBUTIONS, generate_workload
 from seqclf.errors import InputError
 
 
@@ -42,13 +42,3 @@ def test_batches_are_full_and_represent_all_lengths():
 def test_too_few_sequences_for_a_batch_are_refused():
     with pytest.raises(InputError, match=r"batch_size=64: there are only 40 sequences; set a smaller one"):
         generate_workload("equal", 40, 64, 2, seed=0)
-
-
-@pytest.mark.parametrize("name", LENGTH_DISTRIBUTIONS)
-def test_generated_trees_have_one_root_and_parents_within_their_reach(name):
-    sequences = generate_workload(name, 200, 8, 4, seed=1, trees=True).split.sequences
-    for row in range(200):
-        parents = sequences.fields["parents"][sequences.offsets[row] : sequences.offsets[row + 1]]
-        nodes = np.arange(len(parents) - 1)
-        assert parents[-1] == -1 and ((parents[:-1] > nodes) & (parents[:-1] <= nodes + REACH)).all()
-        assert (parents[:-1] < len(parents)).all()

@@ -277,6 +277,9 @@ CASES = [
     ("bench", ["lengths=[]"], "lengths=[]", "must have an entry"),
     ("bench", [NET], NET, "set model=lstm or another model of this package"),
     ("bench", [CONV], CONV, "set model=lstm or another model of this package"),
+    ("bench", ["lengths=[normal]"], "lengths=normal", "must be one of equal, uniform"),
+    ("bench", ["precision=16-mixed", "device=cpu"], "precision=16-mixed", "set precision=bf16-mixed"),
+    ("bench", ["updates=0"], "updates=0", "must be at least 1"),
     ("bench", ["precision=16"], "precision=16", "must be 32-true, bf16-mixed or 16-mixed"),
 ]
 
