@@ -213,14 +213,10 @@ class HeatMaps:
 
 @dataclass(frozen=True)
 class Folded:
-    """Blocks that a page hides until the reader clicks `title`.
-
-    `on_paper`: True to show the blocks on a printed page.
-    """
+    """Blocks that a page hides until the reader clicks `title`. A printed page shows them."""
 
     title: str
     blocks: Sequence[Block]
-    on_paper: bool = True
     page_only: bool = False
 
 
