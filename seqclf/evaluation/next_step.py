@@ -85,7 +85,7 @@ def _step_to_back(guarantee: Guarantee) -> str:
     """Return the step that would back a guarantee."""
     target = f"decision.{guarantee.rule}={guarantee.target:g}"
     if guarantee.provisional:
-        return "train again with decision.provisional=false decision.holdout=0.5, so that held-out rows back the guarantee."
+        return "train again with decision.provisional=false decision.holdout=0.5, so that held-out rows back it."
     if guarantee.conflict or not guarantee.needed or guarantee.needed <= guarantee.rows:
         return f"set an easier target than {target}: the model does not separate the classes well enough."
     needed = f"about {rounded_up(guarantee.needed):,} held-out {guarantee.counted} instead of {guarantee.rows:,}"
