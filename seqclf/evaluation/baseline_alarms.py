@@ -17,7 +17,7 @@ POWER = 0.8  # probability that the stated number of rows shows an existing diff
 # shown with the probability `POWER`.
 HALF_WIDTHS = (1.96 + 0.8416) / 1.96
 MAX_TIMES_THE_ROWS = 20  # a larger multiple of the present number of rows is not stated
-OTHER_TARGET = "another target (the table of targets shows the alerts of each)"
+OTHER_TARGET = "another target (the table of targets in report.html shows the alerts of each)"
 
 
 class Sampled(NamedTuple):

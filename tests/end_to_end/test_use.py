@@ -221,7 +221,7 @@ def test_validation_rows_that_selected_the_epoch_are_reported_as_not_independent
         completed.stderr,
         *((shell.folder / "without_test" / name).read_text() for name in ("report.html", "bundle/MODEL_CARD.md")),
     ):
-        assert "These validation rows also chose the epoch" in " ".join(text.split())
+        assert "the validation rows that judge it also chose its epoch" in " ".join(text.split())
 
 
 def test_evaluation_counts_refused_rows(shell, trained, rows):
