@@ -7,7 +7,7 @@ such as a figure, appears only on HTML pages. The terminal shows fewer rows of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,7 +15,6 @@ from markupsafe import Markup
 
 from seqclf.documents.formatting import head_and_tail
 
-NARROW_IN, BROAD_IN = 4.2, 8.6  # widths in inches of a picture on a phone and in a wide window
 LONG_TABLE = 25  # number of rows; a page folds a longer table if `Table.folded` is set
 
 
@@ -142,27 +141,15 @@ class Code:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on a page, drawn as SVG at two widths or at one width.
+    """A figure on a page, drawn as SVG.
 
-    If there are two widths, the style sheet hides the SVG that does not suit the width of the window. If `narrow` is
-    `None`, the page shows `broad` in every window. `description`: content of the figure in words. `caption`: line below
-    the figure, for a figure that is drawn at one width.
+    `description`: content of the figure in words. `caption`: line below the figure, or "" for no line.
     """
 
-    narrow: Markup | None
-    broad: Markup
+    drawing: Markup
     description: str
     caption: str = ""
     page_only: bool = True
-
-
-def picture(draw: Callable[[float], Markup], description: str) -> Picture:
-    """Draw a figure for phones and for wide windows.
-
-    `draw`: function that draws the figure at a given width in inches and returns an SVG. `description`: content of the
-    figure in words.
-    """
-    return Picture(draw(NARROW_IN), draw(BROAD_IN), description)
 
 
 class HeatCell(NamedTuple):
@@ -213,14 +200,10 @@ class HeatMaps:
 
 @dataclass(frozen=True)
 class Folded:
-    """Blocks that a page hides until the reader clicks `title`.
-
-    `on_paper`: True to show the blocks on a printed page.
-    """
+    """Blocks that a page hides until the reader clicks `title`. A printed page shows them."""
 
     title: str
     blocks: Sequence[Block]
-    on_paper: bool = True
     page_only: bool = False
 
 

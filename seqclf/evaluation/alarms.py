@@ -50,9 +50,8 @@ class Alarm(JsonResult):
     """An alarm about the metrics of a split.
 
     `kind`: one of no_positive_rows, never_predicted, no_better_than_chance, hidden_recall, useless_alerts,
-    below_majority, not_better_than_baseline and not_better_at_threshold (see `recommendation.baseline_alarms`).
-    `remedy`: settings to try.
-    `label`: the label whose alerts are useless, None for other kinds of alarm.
+    below_majority, not_better_than_baseline and not_better_at_threshold (see `baseline_alarms`).
+    `remedy`: settings to try. `label`: the label whose alerts are useless, None for other kinds of alarm.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"label"})

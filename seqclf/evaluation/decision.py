@@ -13,6 +13,17 @@ from seqclf.evaluation.calibration import softmax
 from seqclf.system.json_result import JsonResult
 
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
+COUNTED = {  # (unit of a guarantee, rule) → name of the units that the rule counts
+    (None, "min_recall"): "rows of {}",
+    (None, "min_precision"): "alerts",
+    (None, "max_alerts"): "rows",
+    ("group", "min_recall"): "groups with {}",
+    ("group", "min_precision"): "groups with an alert",
+    ("group", "max_alerts"): "groups",
+    ("sequence", "min_recall"): "different sequences of {}",
+    ("sequence", "min_precision"): "different sequences with an alert",
+    ("sequence", "max_alerts"): "different sequences",
+}
 CERTAIN = 1e-12  # probabilities closer than this to 0 or 1 are moved to this distance before their margin is computed
 
 
@@ -41,6 +52,11 @@ class Guarantee(JsonResult):
     conflict: bool | None = None
     provisional: bool | None = None
     unit: str | None = None
+
+    @property
+    def counted(self) -> str:
+        """Name of the units that the rule counts, such as "rows of yes". The rule cost counts nothing."""
+        return COUNTED[self.unit, self.rule].format(self.label)
 
 
 @dataclass(frozen=True)

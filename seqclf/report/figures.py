@@ -1,4 +1,4 @@
-"""Figures of a report: learning curves, precision-recall and ROC curves, and the reliability diagram."""
+"""Figures of a report: learning curves, the precision-recall curve, and the reliability diagram."""
 
 from __future__ import annotations
 
@@ -10,28 +10,24 @@ from markupsafe import Markup
 
 from seqclf.documents.figures import FILL, INK, MARK, SOFT, render_svg
 from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.report.reliability import ReliabilityBin
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
 MAX_POINTS = 300  # maximum number of points of one curve
-CURVE_IN = 5.0  # width in inches of a curve or a reliability diagram
+CURVE_IN = 5.0  # width of a figure in inches
 RARE = 0.1  # if the event occurs in a smaller fraction of rows, or is absent in one, the axes show log-odds
 LOG_ODDS_TICKS = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 
 
-def learning_curves(
-    history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None, width_in: float
-) -> Markup:
+def learning_curves(history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None) -> Markup:
     """Draw each metric against the epoch: training scores in grey, validation scores in colour.
 
     A dashed line marks `best`, the exported epoch. Epochs count from 0 in `history` and `best`, but from 1 in the
     figure.
     """
-    side_by_side = width_in > 6
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots(*((1, len(names)) if side_by_side else (len(names), 1)), squeeze=False).ravel()
+        axes = figure.subplots(len(names), 1, squeeze=False).ravel()
         epochs = [row["epoch"] + 1 for row in history]
         for axis, name in zip(axes, names, strict=True):
             for split, colour in (("train", SOFT), ("validation", FILL)):
@@ -42,47 +38,18 @@ def learning_curves(
                 axis.plot([row["epoch"] + 1 for row in rows], values, color=colour, linewidth=1.6, marker=marker)
             if best is not None:
                 axis.axvline(best + 1, color=MARK, linewidth=1, linestyle=(0, (3, 2)))
-            _style_axes(axis, "epoch" if side_by_side or axis is axes[-1] else "", metric_title(name))
+            _style_axes(axis, "epoch" if axis is axes[-1] else "", metric_title(name))
             axis.xaxis.get_major_locator().set_params(integer=True)
             margin = min(0.9, 0.04 * len(epochs))  # the margin is below 1, so that the axis has no tick at epoch 0
             axis.set_xlim(epochs[0] - margin, epochs[-1] + margin)
             if name != "loss":
                 axis.set_ylim(top=1.0)
-        box = {"bottom": 0.17, "left": 0.09} if side_by_side else {"bottom": 0.24 / len(names), "left": 0.14}
-        figure.subplots_adjust(**box, right=0.98, top=0.96, wspace=0.1 * (1 + len(names)), hspace=0.25)
+        figure.subplots_adjust(bottom=0.24 / len(names), left=MARGIN["left"], right=0.98, top=0.96, hspace=0.25)
 
-    return render_svg(draw, width_in, 2.6 if side_by_side else 2.3 * len(names))
-
-
-def tokens_curves(curve: TokensCurve, width_in: float) -> Markup:
-    """Draw macro recall against the fraction of tokens read. Each split has its own curve.
-
-    The curve of the last split is coloured, and any other curve is grey. A dot on each curve marks the operating point,
-    which is the halting threshold in use.
-    """
-
-    def draw(figure: Any) -> None:
-        axis = figure.subplots()
-        for split, points in curve.splits.items():
-            colour = FILL if split == list(curve.splits)[-1] else SOFT
-            shares, recalls = [point.tokens for point in points], [point.recall for point in points]
-            axis.plot(shares, recalls, color=colour, linewidth=1.8, label=split)
-            knee = curve.point(split)
-            axis.plot(knee.tokens, knee.recall, color=colour, marker="o", markersize=6, clip_on=False, zorder=3)
-        _style_axes(axis, "share of tokens read", "macro recall")
-        axis.xaxis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))
-        axis.set_xlim(0, 1)
-        axis.set_ylim(top=1.0)
-        if len(curve.splits) > 1:
-            axis.legend(frameon=False, labelcolor=INK, loc="lower right")
-        figure.subplots_adjust(**MARGIN)
-
-    from matplotlib import ticker
-
-    return render_svg(draw, width_in, 2.8)
+    return render_svg(draw, CURVE_IN, 2.1 * len(names))
 
 
-def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
+def precision_recall(truth: np.ndarray, score: np.ndarray) -> Markup:
     """Draw a precision-recall curve. `truth`: (N,) bool, True for positive rows. `score`: (N,) scores.
 
     The axes run from 0 to 1 and fill the box `MARGIN`, so that the page can compute the position of a dot on the curve.
@@ -94,7 +61,8 @@ def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> M
     # almost every row is an alert.
     changes = np.flatnonzero(np.diff(recall))
     corners = np.unique([0, *changes, *(changes + 1), len(recall) - 1])
-    visible = corners[_thinned(len(corners))]
+    count = len(corners)
+    visible = corners[np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))]
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
@@ -105,32 +73,10 @@ def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> M
         axis.set_ylim(0, 1)
         figure.subplots_adjust(**MARGIN)
 
-    return render_svg(draw, width_in, width_in * 0.72)
+    return render_svg(draw, CURVE_IN, 0.72 * CURVE_IN)
 
 
-def roc(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
-    """Draw a ROC curve. `truth`: (N,) bool, True for positive rows. `score`: (N,) scores.
-
-    The axes fill the box `MARGIN`, as in `precision_recall`.
-    """
-    from sklearn.metrics import roc_curve
-
-    false_alarms, recall, _ = roc_curve(truth, score)
-    visible = _thinned(len(recall))
-
-    def draw(figure: Any) -> None:
-        axis = figure.subplots()
-        axis.plot(false_alarms[visible], recall[visible], color=FILL, linewidth=1.8)
-        axis.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
-        _style_axes(axis, "false alarms (share of the other rows)", "recall")
-        axis.set_xlim(0, 1)
-        axis.set_ylim(0, 1)
-        figure.subplots_adjust(**MARGIN)
-
-    return render_svg(draw, width_in, width_in * 0.72)
-
-
-def reliability(bins: Sequence[ReliabilityBin], width_in: float) -> Markup:
+def reliability(bins: Sequence[ReliabilityBin]) -> Markup:
     """Draw a reliability diagram.
 
     Each bin is one point. The position of the point is the mean predicted probability (x) and the observed fraction of
@@ -168,7 +114,7 @@ def reliability(bins: Sequence[ReliabilityBin], width_in: float) -> Markup:
 
     from matplotlib import ticker
 
-    return render_svg(draw, width_in, width_in * 0.72)
+    return render_svg(draw, CURVE_IN, 0.72 * CURVE_IN)
 
 
 def _log_odds_limits(bins: Sequence[ReliabilityBin]) -> tuple[float, float]:
@@ -192,11 +138,6 @@ def _style_axes(axis: Any, x_label: str, y_label: str) -> None:
     axis.tick_params(color=INK, labelcolor=INK, length=3, width=0.5)
     axis.set_xlabel(x_label, color=INK)
     axis.set_ylabel(y_label, color=INK)
-
-
-def _thinned(count: int) -> np.ndarray:
-    """Return at most `MAX_POINTS` evenly spaced indices of `count` points."""
-    return np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))
 
 
 def _float(value: Any) -> float:

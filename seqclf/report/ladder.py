@@ -1,4 +1,4 @@
-"""The ladder as blocks for the report, the terminal and the model card: what each model adds to the one below it."""
+"""The ladder as blocks for the report and the model card: what each model adds to the one below it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,7 @@ def ladder_blocks(result: RunResult) -> list[Block]:
 
 
 def ladder_table(ladder: Sequence[Rung]) -> Table:
-    """Return a table with one row for each rung. The deciding metric and its gain come first.
-
-    A narrow terminal drops the last columns.
-    """
+    """Return a table with one row for each rung. The deciding metric and its gain come first."""
     metric = ladder[0].metric
     others = [name for name in TABLE_METRICS if name != metric]
     columns = {"": "text", "model": "text", metric_title(metric): "number", "adds": "number"}
@@ -50,7 +47,7 @@ def ladder_table(ladder: Sequence[Rung]) -> Table:
         [rung.name, rung.model, score(rung.value), *_gain_cells(rung), *(score(getattr(rung, name)) for name in others)]
         for rung in ladder
     ]
-    return Table(columns, rows, page_columns=["model"])
+    return Table(columns, rows)
 
 
 def gain_sentence(upper: Rung, lower: Rung) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
-from seqclf.evaluation.results import MAX_MISTAKES
+from seqclf.evaluation.results import MAX_MISTAKES, Evaluation
 
 
 class MistakeSample(NamedTuple):
@@ -52,38 +52,24 @@ class Mistake(NamedTuple):
 
 
 def worst_mistakes(
-    labels: np.ndarray,
-    predicted: np.ndarray,
-    probabilities: np.ndarray,
-    lengths: np.ndarray,
-    classes: list[str],
-    describe_row: Callable[[int], DescribedRow],
+    evaluation: Evaluation, classes: list[str], describe_row: Callable[[int], DescribedRow]
 ) -> list[Mistake]:
-    """Return at most `MAX_MISTAKES` misclassified rows.
+    """Return at most `MAX_MISTAKES` misclassified rows of the last split.
 
-    The row whose true label has the lowest predicted probability comes first. `labels`, `predicted`: (N,) class
-    numbers. `lengths`: (N,) number of tokens of each row. `probabilities`: (N, C) predicted probabilities.
-    `describe_row`: function that describes the row with a given number. `describe_row` is called only for the returned
-    rows.
+    The row whose true label has the lowest predicted probability comes first. `describe_row`: function that describes
+    the row with a given number. `describe_row` is called only for the returned rows.
     """
+    labels, predicted, probabilities = evaluation.last.labels, evaluation.predicted, evaluation.probabilities
     wrong = np.flatnonzero(labels != predicted)
     of_label = probabilities[wrong, labels[wrong]]
     order = np.argsort(of_label, kind="stable")[:MAX_MISTAKES]
-    mistakes = []
-    for row, probability in zip(wrong[order].tolist(), of_label[order].tolist(), strict=True):
-        described = describe_row(row)
-        label, prediction = classes[labels[row]], classes[predicted[row]]
-        mistakes.append(
-            Mistake(
-                described.id,
-                label,
-                prediction,
-                probability,
-                int(lengths[row]),
-                described.tokens,
-                described.texts,
-                described.table,
-                described.contributions,
-            )
+    return [
+        Mistake(
+            label=classes[labels[row]],
+            predicted=classes[predicted[row]],
+            probability=probability,
+            length=int(evaluation.last.lengths[row]),
+            **describe_row(row)._asdict(),
         )
-    return mistakes
+        for row, probability in zip(wrong[order].tolist(), of_label[order].tolist(), strict=True)
+    ]

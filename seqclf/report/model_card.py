@@ -13,7 +13,7 @@ from seqclf.documents.blocks import Alerts, Block, Code, Document, Section, Tabl
 from seqclf.documents.formatting import listed, percent, shortened
 from seqclf.documents.markdown import render_markdown
 from seqclf.evaluation.run_result import RunResult
-from seqclf.report.score_table import group_blocks, verdict_blocks
+from seqclf.report.score_table import verdict_blocks
 from seqclf.report.sections.lengths import length_table
 from seqclf.report.verdict import verdict_of
 
@@ -68,8 +68,9 @@ def network_kind(model: Mapping[str, Any]) -> str:
 
 
 def _verdict(result: RunResult) -> list[Block]:
-    sentences = map(Text, verdict_of(result).sentences)
-    return [*sentences, *verdict_blocks(result), *group_blocks(result), length_table(result)]
+    verdict = verdict_of(result)
+    sentences = map(Text, (verdict.use, verdict.result, *verdict.answers.values()))
+    return [*sentences, *verdict_blocks(result), length_table(result)]
 
 
 def _data(manifest: Mapping[str, Any], result: RunResult) -> list[Block]:

@@ -77,6 +77,7 @@ def report_document(report: Report) -> Document:
         lead=verdict.use,
         answers=verdict.answers,
         facts=report_facts(report),
+        alerts=report.warnings,
     )
 
 

@@ -1,4 +1,4 @@
-"""The verdict as blocks for the report, the terminal and the model card: scores of the model and the baselines."""
+"""Score tables of the model and the baselines, and the verdict as blocks for the report, the terminal and the card."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from seqclf.documents.blocks import Alerts, Block, Section, Table, Text
-from seqclf.documents.formatting import NO_VALUE, number, probability_text, score, shortened
-from seqclf.documents.terminal import MAX_CLASSES, show_section
-from seqclf.evaluation.group_scores import GroupScores
+from seqclf.documents.formatting import number, probability_text, score, shortened
+from seqclf.documents.terminal import show_section
 from seqclf.evaluation.intervals import SIGNED, Interval, interval_text
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.ladder import ladder_blocks
-from seqclf.report.verdict import halting_sentence, verdict_of
+from seqclf.report.verdict import row_counts, verdict_of
 
 BETWEEN = (
     "Between: 95% confidence intervals of the scores on more data of this kind. They hold for any distribution of "
@@ -34,8 +33,7 @@ PICKED = (
     "decision.confidence={:.4f}."
 )
 UNBACKED = " Targets that the rows do not back stand at the threshold at which they reach them, without a guarantee."
-MAX_TARGETS = 5  # rows of a table of targets that the terminal prints
-MAX_GROUPS = 5  # groups that the terminal prints
+WEAKEST = 3  # classes with the lowest recall that the terminal prints
 MAX_LABEL_CHARACTERS = 20  # characters of a label in a metric name or a column heading
 
 
@@ -46,8 +44,8 @@ class ShownMetric(NamedTuple):
     of_positive: bool = False
 
     def value(self, block: Any) -> Any:
-        """Return the metric's value, or its interval if `block` holds intervals."""
-        return getattr(block.positive if self.of_positive else block, self.name)
+        """Return the metric's value, or its interval if `block` holds intervals. Some metrics have no interval."""
+        return getattr(block.positive if self.of_positive else block, self.name, None)
 
 
 SHOWN = [ShownMetric(name) for name in ("recall", "precision", "f1", "accuracy")]
@@ -60,23 +58,47 @@ def interval_cell(interval: Interval) -> str:
     return interval_text(interval, to="\N{EN DASH}")
 
 
-def score_table(result: RunResult, short_headings: bool = False) -> Table:
-    """Return the score table, with one row for each metric.
+def score_table(result: RunResult) -> Table:
+    """Return the table of all scores, with one row for each metric.
 
     The first columns are about the last split: the model's scores, their intervals, the order-blind baseline and the
-    majority class. The model's scores on the other splits follow, because a narrow terminal drops the last columns.
+    majority class. The model's scores on the other splits follow.
     """
-    split, judged, baseline, positive = result.split, result.metrics, result.baseline, result.positive
-    shown = SHOWN if judged.positive is None else SHOWN_OF_POSITIVE
-    columns = {split if short_headings else f"this model, {split}": _scores(judged, shown)}
+    shown = SHOWN if result.positive is None else SHOWN_OF_POSITIVE
+    order_blind = None if result.baseline is None else f"order-blind ({result.baseline.model})"
+    columns = _columns_of_last_split(result, shown, f"this model, {result.split}", order_blind)
+    columns |= {name: _scores(block, shown) for name, block in result.splits.items() if name != result.split}
+    return _table(result, shown, columns)
+
+
+def short_score_table(result: RunResult) -> Table:
+    """Return the table of the main scores on the last split: macro recall, the deciding metric, and accuracy."""
+    compared = [] if result.baseline is None else result.baseline.comparison
+    deciding = compared[0].metric if compared else "average_precision"
+    of_positive = result.positive is not None and deciding == "average_precision"
+    shown = list(dict.fromkeys([ShownMetric("recall"), ShownMetric(deciding, of_positive), ShownMetric("accuracy")]))
+    return _table(result, shown, _columns_of_last_split(result, shown, "this model", "order-blind"))
+
+
+def _columns_of_last_split(
+    result: RunResult, shown: Sequence[ShownMetric], model: str, order_blind: str | None
+) -> dict[str, list[str]]:
+    """Return dict heading → cells of the scores on the last split.
+
+    `model`, `order_blind`: headings of the scores of the model and of the baseline, if there is one.
+    """
+    judged, baseline = result.metrics, result.baseline
+    columns = {model: _scores(judged, shown)}
     if judged.intervals is not None:
         columns["between"] = [interval_cell(metric.value(judged.intervals)) for metric in shown]
-    if baseline is not None:
-        columns["order-blind" if short_headings else f"order-blind ({baseline.model})"] = _scores(baseline, shown)
+    if baseline is not None and order_blind is not None:
+        columns[order_blind] = _scores(baseline, shown)
     always = f"always {shortened(judged.majority.label, MAX_LABEL_CHARACTERS)}"
-    columns[always] = _majority_scores(judged.majority, shown, positive)
-    columns |= {name: _scores(block, shown) for name, block in result.splits.items() if name != split}
-    label = None if positive is None else shortened(positive, MAX_LABEL_CHARACTERS)
+    return {**columns, always: _majority_scores(judged.majority, shown, result.positive)}
+
+
+def _table(result: RunResult, shown: Sequence[ShownMetric], columns: dict[str, list[str]]) -> Table:
+    label = None if result.positive is None else shortened(result.positive, MAX_LABEL_CHARACTERS)
     titles = [metric_title(metric.name, label if metric.of_positive else None) for metric in shown]
     rows = list(zip(titles, *columns.values(), strict=True))
     return Table({"": "text", **score_columns(list(columns))}, rows, stacked=True)
@@ -87,7 +109,7 @@ def verdict_blocks(result: RunResult) -> list[Block]:
 
     The alarms come first, so that no reader trusts the scores below without reading the alarms.
     """
-    verdict, metrics, blocks = verdict_of(result), result.metrics, list[Block]()
+    metrics, blocks = result.metrics, list[Block]()
     if metrics.alarms:
         blocks.append(Text("Settle this before you use the model:"))
         blocks.append(Alerts([f"{alarm.text}. Try {alarm.remedy}." for alarm in metrics.alarms]))
@@ -95,48 +117,30 @@ def verdict_blocks(result: RunResult) -> list[Block]:
         text = "Against a model that ignores the order, on the same rows. The first line decides."
         blocks += [Text(text, soft=True), Table(COMPARISON_COLUMNS, compared, strong=0, stacked=True)]
     blocks += ladder_blocks(result)
-    blocks += [Text(verdict.counts, soft=True), score_table(result)]
+    blocks += [Text(row_counts(metrics, result.split), soft=True), score_table(result)]
     if (note := between_note(metrics)) is not None:
         blocks.append(Text(note, soft=True))
     return blocks
 
 
-def group_blocks(result: RunResult) -> list[Block]:
-    """Return a sentence about the number of groups and a table of the worst groups, or no block without groups."""
-    groups = result.metrics.groups
-    if groups is None:
-        return []
-    sentence = Text(group_sentence(groups), soft=True)
-    if not groups.worst:
-        return [sentence]
-    label = None if result.positive is None else shortened(result.positive, MAX_LABEL_CHARACTERS)
-    headings, rows = group_rows(groups, label)
-    caption = f"The {number(len(rows))} groups of the lowest scores beyond chance, of {number(groups.count)}"
-    return [sentence, Table({headings[0]: "text", **score_columns(headings[1:])}, rows, caption=caption)]
-
-
-def target_blocks(result: RunResult, most: int | None = None) -> list[Block]:
-    """Return the table of targets of each guarantee, and a sentence about its confidence.
-
-    `most`: maximum number of rows, around the configured target; None for all rows.
-    """
+def target_blocks(result: RunResult) -> list[Block]:
+    """Return the table of targets of each guarantee, and a sentence about its confidence."""
     blocks: list[Block] = []
     for asked in result.decision.targets:
         if not (rows := [row for row in result.targets if row.label == asked.label]):
             continue
         place = next(number for number, row in enumerate(rows) if row.asked)
-        start = 0 if most is None else max(0, min(place - most // 2, len(rows) - most))
         cells = [
             (
                 f"{row.target:g}{' (this run)' if row.asked else ''}",
                 *(probability_text(row.threshold), number(row.alerts_per_1000), score(row.precision)),
                 *(score(row.recall), "yes" if row.backed else "no"),
             )
-            for row in rows[start : None if most is None else start + most]
+            for row in rows
         ]
         columns = {f"decision.{asked.rule}": "text", **TARGET_COLUMNS}
         caption = f"Targets for {shortened(asked.label, MAX_LABEL_CHARACTERS)} on held-out rows"
-        blocks.append(Table(columns, cells, place - start, caption=caption))
+        blocks.append(Table(columns, cells, place, caption=caption))
         # Rounded up, because a lower confidence would give another threshold.
         joint = {math.ceil(1e4 * row.confidence - 1e-6) / 1e4 for row in rows if row.backed and not row.asked}
         others = PICKED.format(asked.confidence, *joint) if joint else ""
@@ -150,30 +154,6 @@ def between_note(metrics: SplitMetrics) -> str | None:
     if metrics.intervals is None:
         return None
     return BETWEEN if metrics.groups is None else BETWEEN_GROUPS
-
-
-def group_sentence(groups: GroupScores) -> str:
-    """Return a sentence with the number of groups and a remark if the groups are too few for useful intervals."""
-    if groups.unit == "sequence":
-        return f"Equal sequences count as one: {groups.count:,} are different."
-    few = "; so few that the intervals say little" if groups.are_few else ""
-    equal = "" if groups.effective > 0.9 * groups.count else f", as many as {groups.effective:,.1f} of equal size"
-    return f"The rows come in {groups.count:,} groups (data.group){equal}{few}."
-
-
-def group_rows(groups: GroupScores, label: str | None) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows of the table of worst groups. `label`: the shortened positive label, or None."""
-
-    def share(hits: int | None, rows: int | None) -> str:
-        return NO_VALUE if not rows or hits is None else score(hits / rows)
-
-    headings = ["group", "accuracy", "rows"]
-    rows = [[shortened(entry.group, 40), share(entry.hits, entry.rows), f"{entry.rows:,}"] for entry in groups.worst]
-    if label is not None:
-        headings[1:1] = [metric_title("recall", label), f"rows of {label}"]
-        for cells, entry in zip(rows, groups.worst, strict=True):
-            cells[1:1] = [share(entry.positive_hits, entry.positive_rows), f"{entry.positive_rows or 0:,}"]
-    return headings, rows
 
 
 def score_columns(headings: Sequence[str]) -> dict[str, str]:
@@ -212,33 +192,20 @@ def comparison_rows(baseline: BaselineMetrics) -> list[list[str]]:
     ]
 
 
-def _worst_groups(groups: GroupScores, positive: str | None) -> str:
-    """Return one line with the number of groups and the groups with the lowest scores."""
-    worst = ", ".join(f"{name} {float(value):.3f}" for name, value, *_ in group_rows(groups, positive)[1][:MAX_GROUPS])
-    return f"{group_sentence(groups)}{f' The lowest: {worst}.' if worst else ''}"
-
-
 def show_verdict(result: RunResult) -> None:
-    """Print the verdict sentences, the scores of each split, the alarms of the last split and the advised action."""
-    verdict, split, metrics = verdict_of(result), result.split, result.metrics
+    """Print the verdict, the main scores, the classes with the lowest recall, and the advised action."""
+    verdict, metrics = verdict_of(result), result.metrics
     recalls = sorted((value, label) for label, value in metrics.recall_by_class.items() if value is not None)
-    lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MAX_CLASSES])
-    alarms = [f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}" for alarm in metrics.alarms]
-    halting = None if result.halting is None else halting_sentence(result.halting, split)
-    stated = (verdict.result, verdict.comparison, verdict.guarantee, verdict.training)
-    sentences = [Text(sentence) for sentence in stated if sentence]
+    weakest = ", ".join(
+        f"{shortened(label, MAX_LABEL_CHARACTERS)} {value:.3f} ({metrics.support_by_class[label]:,} rows)"
+        for value, label in recalls[:WEAKEST]
+    )
+    use, *sentences = verdict.headline
     blocks = [
-        Text(verdict.use, style="bold"),
-        *sentences,
-        *target_blocks(result, MAX_TARGETS),
-        *ladder_blocks(result),
-        Text(verdict.caution, style="yellow") if verdict.caution is not None else None,
-        Text(verdict.counts),
-        score_table(result, short_headings=True),
-        Text(f"{split}, recall by class, the lowest first: {lowest}"),
-        None if metrics.groups is None else Text(_worst_groups(metrics.groups, result.positive)),
-        Alerts(alarms, style="bold red"),
-        Text(verdict.next_step) if verdict.next_step is not None else None,
-        Text(halting) if halting is not None else None,
+        Text(use, style="bold"),
+        *map(Text, sentences),
+        short_score_table(result),
+        Text(f"lowest recall by class: {weakest}"),
+        None if verdict.next_step is None else Text(f"Next: {verdict.next_step}"),
     ]
-    show_section(Section("Verdict", blocks))
+    show_section(Section(f"Verdict on {result.split}", blocks))

@@ -1,8 +1,8 @@
 """The verdict on a model in sentences, which the terminal, the report and the model card share.
 
-The sentences advise whether to use the model, and what to do next. The sentences also report the scores, doubts about
-the scores, the comparison with the order-blind baseline, and the guarantee of the decision. The order-blind baseline is
-a model that sees the tokens of a sequence but not their order.
+The first sentence advises whether to use the model, with the reasons against it. The others report the main scores, the
+guarantee of the decision, and the comparison with the order-blind baseline, a model that sees the tokens of a sequence
+but not their order.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from seqclf.documents.formatting import percent, probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
-from seqclf.evaluation.comparison import EQUAL_ALERTS, MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import SIGNED, Interval, PositiveIntervals, interval_text
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.refit import Refit
@@ -33,19 +33,6 @@ TARGETS = {
     "max_alerts": "at most {target:.1%} of all rows given {label}",
     "cost": "the lowest cost, a missed {label} costing {target:g} false alarms",
 }
-COUNTED = {  # rule of a target → name of the rows that are evidence for the target
-    "min_recall": "rows of {label}",
-    "min_precision": "alerts",
-    "max_alerts": "rows",
-}
-UNITS = {  # (unit, rule) → name of the counted units, and a text about the row drawn from each unit
-    ("group", "min_recall"): ("groups with {label}", "one row of {label} drawn from each group"),
-    ("group", "min_precision"): ("groups with an alert", "one row drawn from each group"),
-    ("group", "max_alerts"): ("groups", "one row drawn from each group"),
-    ("sequence", "min_recall"): ("different sequences of {label}", "each counted once"),
-    ("sequence", "min_precision"): ("different sequences with an alert", "each counted once"),
-    ("sequence", "max_alerts"): ("different sequences", "each counted once"),
-}
 STATUS = {
     MET: "met",
     WITHIN_CHANCE: "below the target, which chance explains",
@@ -55,21 +42,21 @@ STATUS = {
 
 
 def guarantees(decision: Decision, metrics: SplitMetrics, split: str) -> str | None:
-    """Return one sentence for each target of a decision, or `None` if the decision has no targets.
+    """Return one sentence with a clause for each target of a decision, or `None` if the decision has no targets.
 
-    Each sentence gives the target, the evidence for the target, and the value that the model achieves on a split.
+    Each clause gives the target, the evidence for the target, and the value that the model achieves on a split.
     """
-    sentences, results = [], {(entry.rule, entry.label): entry for entry in metrics.targets or ()}
+    clauses, results = [], {(entry.rule, entry.label): entry for entry in metrics.targets or ()}
     for guarantee in decision.targets:
         target = TARGETS[guarantee.rule].format(label=guarantee.label, target=guarantee.target)
         if guarantee.rule == "cost":
-            sentences.append(f"Its threshold has {target}, on {guarantee.rows:,} validation rows.")
+            clauses.append(f"Its threshold has {target}, on {guarantee.rows:,} validation rows")
             continue
         evidence = _evidence(guarantee, joint=len(decision.targets) > 1)
         opening = "Guarantee" if guarantee.backed else "Guarantee NOT backed"
         achieved = _achieved(results.get((guarantee.rule, guarantee.label)))
-        sentences.append(f"{opening}: {target} ({evidence}); on {split} {achieved}.")
-    return " ".join(sentences) or None
+        clauses.append(f"{opening}: {target} ({evidence}), on {split} {achieved}")
+    return f"{'; '.join(clauses)}." if clauses else None
 
 
 def _evidence(guarantee: Guarantee, joint: bool) -> str:
@@ -77,25 +64,21 @@ def _evidence(guarantee: Guarantee, joint: bool) -> str:
 
     `joint`: True if the decision has several targets.
     """
-    rows, drawn = COUNTED[guarantee.rule], None
-    if guarantee.unit is not None:
-        rows, drawn = UNITS[guarantee.unit, guarantee.rule]
-    rows = rows.format(label=guarantee.label)
     if guarantee.conflict:
         return "it cannot hold together with the others"
     if guarantee.provisional:
         return "its threshold is set on rows that also chose the model"
     if guarantee.backed:
         together = ", together with the others" if joint else ""
-        of_each = "" if drawn is None else f", {drawn.format(label=guarantee.label)}"
-        return f"{guarantee.confidence:.0%} sure{together}, on {guarantee.rows:,} new {rows} or more{of_each}"
-    hint = ""
-    if guarantee.needed:
-        enough = guarantee.needed <= guarantee.rows
-        hint = (
-            "; the model does not separate well enough" if enough else f"; about {guarantee.needed:,} would be enough"
-        )
-    return f"{guarantee.rows:,} held-out {rows} are too few{hint}"
+        of_each = ", one row of each" if guarantee.unit is not None else ""
+        new = f"{guarantee.rows:,} new {guarantee.counted} or more{of_each}"
+        return f"{guarantee.confidence:.0%} sure{together}, on {new}"
+    few = f"{guarantee.rows:,} held-out {guarantee.counted} are too few"
+    if not guarantee.needed:
+        return few
+    if guarantee.needed <= guarantee.rows:
+        return f"{few}; the model does not separate well enough"
+    return f"{few}; about {guarantee.needed:,} would be enough"
 
 
 def _achieved(result: TargetResult | None) -> str:
@@ -113,52 +96,41 @@ def _achieved(result: TargetResult | None) -> str:
 
 IGNORES_ORDER = "a model that ignores the order"
 MAX_LABEL_CHARACTERS = 40
-NEXT = "Next: "
 
 
 class Verdict(NamedTuple):
     """Sentences of a verdict. A sentence that does not apply is `None`.
 
-    `use`: advice to use the model or not, with reasons. `result`: the main scores of the model. `caution`: a warning if
-    the evaluated rows were also used to select the model. `comparison`: comparison of the model with the order-blind
-    baseline. `guarantee`: the evidence for the targets of the decision. `training`: the rows that trained the model, if
-    it was refitted. `next_step`: the advised next action. `counts`: sentence with the number of evaluated rows. Score
-    tables are printed below this sentence.
+    `use`: advice to use the model or not, with reasons. `result`: the main scores of the model. `comparison`:
+    comparison of the model with the order-blind baseline. `guarantee`: the evidence for the targets of the decision.
+    `training`: the rows that trained the model, if it was refitted. `next_step`: the advised next action.
     """
 
     use: str
     result: str
-    caution: str | None
     comparison: str | None
     guarantee: str | None
     training: str | None
     next_step: str | None
-    counts: str
 
     @property
-    def sentences(self) -> list[str]:
-        """All sentences of the verdict in order, except `counts`."""
-        return [sentence for sentence in self[:-1] if sentence is not None]
+    def headline(self) -> list[str]:
+        """The sentences that the terminal prints, at most three. A guarantee is more urgent than the comparison."""
+        return [sentence for sentence in (self.use, self.result, self.guarantee or self.comparison) if sentence]
 
     @property
     def answers(self) -> dict[str, str]:
         """Dict question → sentence that answers the question.
 
-        The sentences `use`, `result` and `counts` are not included.
+        The sentences `use` and `result` are not included.
         """
         answers = {
             "Does it beat the baseline?": self.comparison,
             "Does the guarantee hold?": self.guarantee,
-            "Are the scores independent?": self.caution,
             "Which rows trained it?": self.training,
-            "What to do next?": None if self.next_step is None else capitalized(self.next_step.removeprefix(NEXT)),
+            "What to do next?": None if self.next_step is None else capitalized(self.next_step),
         }
         return {question: answer for question, answer in answers.items() if answer is not None}
-
-    @property
-    def text(self) -> str:
-        """The verdict as one paragraph."""
-        return " ".join(self.sentences)
 
 
 def verdict_of(result: RunResult) -> Verdict:
@@ -168,12 +140,10 @@ def verdict_of(result: RunResult) -> Verdict:
     return Verdict(
         use=_use(result.not_yet, result.baseline is None and result.no_baseline is not None),
         result=of_model,
-        caution=dependence(metrics, split),
         comparison=comparison_result(result.baseline, result.no_baseline),
         guarantee=guarantees(decision, metrics, split),
         training=None if result.refit is None else refit_sentence(result, result.refit),
-        next_step=None if result.next_step is None else NEXT + result.next_step,
-        counts=row_counts(metrics, split),
+        next_step=result.next_step,
     )
 
 
@@ -203,18 +173,8 @@ def capitalized(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def dependence(metrics: SplitMetrics, split: str) -> str | None:
-    """Return a warning if the rows of a split were also used to select the model, else `None`."""
-    if not metrics.used_for:
-        return None
-    return (
-        f"These {split} rows also chose the {' and the '.join(metrics.used_for)}, so the scores are better than new "
-        "data will give; hold out a test (data.test=FILE or data.split.test=0.2) for an independent result."
-    )
-
-
 def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> str:
-    """Return the result for a positive label: threshold, recall and precision.
+    """Return the result for a positive label in one sentence: recall, precision and threshold.
 
     Recall and precision are written as counts, such as "86 of 100".
     """
@@ -222,23 +182,22 @@ def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> st
     assert positive is not None
     label = shortened(positive.label, MAX_LABEL_CHARACTERS)
     if not positive.rows:
-        return f"{split} has no row of {label} among {metrics.rows:,}; its recall is unknown."
-    threshold = decision.threshold_of(list(metrics.support_by_class).index(positive.label))
-    flags = f"Flags a sequence as {label} from a probability of {probability_text(threshold)}."
+        return f"{split} has no row of {label} among {metrics.rows:,}, so its recall is unknown."
+    threshold = probability_text(decision.threshold_of(list(metrics.support_by_class).index(positive.label)))
     intervals = None if metrics.intervals is None else metrics.intervals.positive
     of_rows, hits = out_of(positive.recall or 0.0, None if intervals is None else intervals.recall, positive.rows)
     recall = f"Of {of_rows} sequences labelled {label} it finds {hits}"
-    doubt = _doubt(metrics, intervals)
     if not positive.alerts:
-        return f"{flags} {recall}: it never predicts {label}.{doubt}"
+        return f"{recall}, as it never predicts {label} at the threshold {threshold}{_doubt(metrics, intervals)}."
     of_alerts, right = out_of(
         positive.precision or 0.0, None if intervals is None else intervals.precision, positive.alerts
     )
-    return f"{flags} {recall}; of {of_alerts} alerts, {right} are right.{doubt}"
+    alerts = f"of {of_alerts} alerts {right} are right, at the threshold {threshold}"
+    return f"{recall}; {alerts}{_doubt(metrics, intervals)}."
 
 
 def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
-    """Return a sentence if there are too few rows to show that the AUROC is better than chance.
+    """Return a clause if there are too few rows to show that the AUROC is better than chance.
 
     Return "" if there are enough rows, or if an alarm already reports that the ranking is no better than chance.
     """
@@ -246,12 +205,11 @@ def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
         return ""
     if any(alarm.kind == CHANCE for alarm in metrics.alarms):
         return ""
-    limits = interval_text(intervals.auroc)
-    return f" These rows are too few to show that it is better than chance: its AUROC is {limits}."
+    return f"; these rows are too few to show that it is better than chance (AUROC {interval_text(intervals.auroc)})"
 
 
 def class_result(metrics: SplitMetrics) -> str:
-    """Return the result for several classes: accuracy, macro recall, and the lowest recall of a class.
+    """Return the result for several classes in one sentence: accuracy, macro recall, and the lowest recall of a class.
 
     Accuracy and the lowest recall are written as counts, such as "86 of 100".
     """
@@ -260,26 +218,35 @@ def class_result(metrics: SplitMetrics) -> str:
     intervals = metrics.intervals
     of_rows, right = out_of(metrics.accuracy, None if intervals is None else intervals.accuracy, metrics.rows)
     result = (
-        f"Of {of_rows} sequences it classifies {right} correctly. Its macro recall over {len(recalls)} classes is "
+        f"Of {of_rows} sequences it classifies {right} correctly; its macro recall over {len(recalls)} classes is "
         f"{metrics.recall:.3f}"
     )
     if recalls[worst] == 1:
-        return f"{result}: it finds all sequences of each class."
+        return f"{result}, as it finds all sequences of each class."
     of_worst = None if intervals is None else intervals.recall_by_class[worst]
     of_class, hits = out_of(recalls[worst], of_worst, metrics.support_by_class[worst])
-    return f"{result}; it is weakest on {shortened(worst, MAX_LABEL_CHARACTERS)}: of {of_class} it finds {hits}."
+    return f"{result}, and it is weakest on {shortened(worst, MAX_LABEL_CHARACTERS)}: of {of_class} it finds {hits}."
 
 
 def row_counts(metrics: SplitMetrics, split: str) -> str:
-    """Return a sentence with the number of evaluated rows, groups, positive rows and alerts."""
+    """Return the number of evaluated rows, positive rows and alerts, and of their groups, in one or two sentences."""
     rows = f"The {split} split has {metrics.rows:,} sequences"
-    if metrics.groups is not None and metrics.groups.unit == "group":
-        rows += f" in {metrics.groups.count:,} groups"
-    positive = metrics.positive
-    if positive is None:
-        return f"{rows} of {sum(count > 0 for count in metrics.support_by_class.values())} classes."
-    label = shortened(positive.label, MAX_LABEL_CHARACTERS)
-    return f"{rows}: {positive.rows:,} are labelled {label}, and {positive.alerts:,} are alerts."
+    if metrics.positive is None:
+        of_labels = f" of {sum(count > 0 for count in metrics.support_by_class.values())} classes."
+    else:
+        label = shortened(metrics.positive.label, MAX_LABEL_CHARACTERS)
+        of_labels = f": {metrics.positive.rows:,} are labelled {label}, and {metrics.positive.alerts:,} are alerts."
+    of_groups = "" if metrics.groups is None else f" {group_sentence(metrics.groups)}"
+    return rows + of_labels + of_groups
+
+
+def group_sentence(groups: GroupScores) -> str:
+    """Return a sentence with the number of groups and a remark if the groups are too few for useful intervals."""
+    if groups.unit == "sequence":
+        return f"Equal sequences count as one: {groups.count:,} are different."
+    few = "; so few that the intervals say little" if groups.are_few else ""
+    equal = "" if groups.effective > 0.9 * groups.count else f", as many as {groups.effective:,.1f} of equal size"
+    return f"The rows come in {groups.count:,} groups (data.group){equal}{few}."
 
 
 def out_of(share: float, interval: Interval = None, rows: int | None = None) -> tuple[str, str]:
@@ -317,7 +284,7 @@ def _count(share: float, scale: int) -> str:
 
 
 def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None) -> str | None:
-    """Return sentences that compare the model with the order-blind baseline.
+    """Return a sentence that compares the model with the order-blind baseline by the deciding metric.
 
     If no baseline was evaluated, return the reason `no_baseline` as a sentence, or `None` if there is no reason.
     """
@@ -335,59 +302,14 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
         )
     limits = interval_text((first.low, first.high))
     if first.is_better:
-        verdict = f"It beats {other} by {first.difference:.3f} {metric} ({limits})."
-    elif first.is_worse:
+        return f"It beats {other} by {first.difference:.3f} {metric} ({limits})."
+    if first.is_worse:
         limits = interval_text((-first.high, -first.low))
-        verdict = f"It is worse than {other}, by {-first.difference:.3f} {metric} ({limits})."
-    else:
-        verdict = f"It is not shown to beat {other}: its {metric} differs by {SIGNED(first.difference)} ({limits})."
+        return f"It is worse than {other}, by {-first.difference:.3f} {metric} ({limits})."
+    unclear = f"It is not shown to beat {other}: its {metric} differs by {SIGNED(first.difference)} ({limits})"
     if first.is_too_easy and not any(entry.is_better for entry in others):
-        verdict += (
-            f" Note: the simpler model does as well; {baseline.split} is too small or too easy to tell them apart."
-        )
-    return " ".join([verdict, *_other_comparisons(first, others, baseline), *_candidates(baseline)])
-
-
-def _candidates(baseline: BaselineMetrics) -> list[str]:
-    """Return a sentence with the scores of all order-blind models that were tried."""
-    if len(baseline.candidates) < 2:
-        return []
-    chosen, *others = sorted(baseline.candidates, key=lambda entry: entry.model != baseline.model)
-    metric = metric_title(baseline.comparison[0].metric)
-    rest = " and ".join(f"{entry.model} ({entry.validation:.3f}, {entry.last:.3f})" for entry in others)
-    return [
-        f"Of the models that ignore it, validation chose {chosen.model} ({metric} {chosen.validation:.3f} there, "
-        f"{chosen.last:.3f} on {baseline.split}) over {rest}."
-    ]
-
-
-def _other_comparisons(
-    first: MetricComparison, others: Sequence[MetricComparison], baseline: BaselineMetrics
-) -> list[str]:
-    """Return sentences about further comparisons of the model with the baseline.
-
-    The sentences report recall at equal numbers of alerts, and each metric that contradicts the deciding metric
-    `first`.
-    """
-    sentences = []
-    for entry in others:
-        if first.metric == "average_precision" and entry.metric == "accuracy":
-            continue  # thresholds trade accuracy for recall, and the two models have different thresholds
-        label = entry.label or (None if baseline.positive is None else baseline.positive.label)
-        if entry.metric == EQUAL_ALERTS and label is not None:
-            label = shortened(label, MAX_LABEL_CHARACTERS)
-            sentences.append(
-                f"With as many alerts, that model finds {percent(entry.baseline)} of the sequences labelled {label}, "
-                f"this one {percent(entry.model)}."
-            )
-        elif (entry.is_worse and not first.is_worse) or (entry.is_better and not first.is_better):
-            direction = "lower" if entry.is_worse else "higher"
-            low, high = sorted((abs(entry.low), abs(entry.high)))
-            sentences.append(
-                f"But its {metric_title(entry.metric)} is {direction}, by {abs(entry.difference):.3f} "
-                f"({interval_text((low, high))})."
-            )
-    return sentences
+        return f"{unclear}, as {baseline.split} is too small or too easy to tell them apart."
+    return f"{unclear}."
 
 
 # Sentences about adaptive models, which decide how many tokens they read.

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,14 +18,14 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.evaluation.alarms import WEAK_THRESHOLD
+from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms
 from seqclf.evaluation.calibration import fit_temperature, softmax
 from seqclf.evaluation.choose_decision import choose_decision, uses_holdout
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.design_effect import group_codes
-from seqclf.evaluation.diagnosis import Fit
 from seqclf.evaluation.ladder import SHUFFLED, Contender, most_probable
+from seqclf.evaluation.next_step import FinishedTraining, next_step
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarms, diagnose_run, next_step
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import (
     Evaluation,
@@ -98,19 +98,6 @@ def evaluate_and_export(
     compared = compare_with_simpler(
         *(config, dataset, evaluation, metrics[evaluation.split], between), with_baseline=no_baseline is None
     )
-    training = Training(
-        settings=plain,
-        epochs=len(history),
-        best_epoch=best_epoch(history, task.trained_steps if refit is None else refit.chosen_step),
-        steps=history[-1]["step"] if history else None,
-        ranks=batches.planned_ranks,
-        fit=Fit.of(metrics),
-        splits=metrics,
-        leaks=dataset.leaks,
-        **_field_facts(dataset),
-        bundle=None if bundle is None else str(bundle),
-        predictions=str(run / PREDICTIONS),
-    )
     result = RunResult(
         splits=metrics,
         decision=evaluation.decision,
@@ -127,9 +114,15 @@ def evaluate_and_export(
         refit=refit,
         padding_error=padding_error,
     )
-    result = _with_baseline_alarms(result, training)
-    step = next_step(result.metrics, result.split, result.decision, result.baseline, training)
-    result = replace(result, next_step=step)
+    result = _with_baseline_alarms(result)
+    training = FinishedTraining(
+        settings=plain,
+        epochs=len(history),
+        best_epoch=best_epoch(history, result.chosen_step),
+        steps=history[-1]["step"] if history else 0,
+        bundle=None if bundle is None else str(bundle),
+    )
+    result = replace(result, next_step=next_step(result, training))
     write_output(run / "metrics.json", json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n")
     if prints_verdict:
         show_verdict(result)
@@ -310,26 +303,13 @@ def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
     return None
 
 
-class _FieldFacts(TypedDict):
-    has_numbers: bool
-    signal_length: float
-
-
-def _field_facts(dataset: Dataset) -> _FieldFacts:
-    """Return the facts about the fields (see `diagnosis.Facts`)."""
-    kinds = {field.kind for field in dataset.schema.fields}
-    length = float(dataset.splits["train"].sequences.lengths.mean())
-    return {"has_numbers": "number" in kinds, "signal_length": length if kinds == {"number"} else 0.0}
-
-
-def _with_baseline_alarms(result: RunResult, training: Training) -> RunResult:
+def _with_baseline_alarms(result: RunResult) -> RunResult:
     """Return the result, with alarms on the last split if the model does not beat the baseline."""
     baseline, judged = result.baseline, result.metrics
     if baseline is None:
         return result
-    diagnosis = diagnose_run(judged, result.decision, baseline, training)
     sampled = Sampled.of(baseline.rows, judged.groups)
-    alarms = baseline_alarms(baseline.comparison, result.decision, sampled, diagnosis)
+    alarms = baseline_alarms(baseline.comparison, result.decision, sampled)
     # The threshold is what people run, so its alarms come first.
     alarms = sorted([*judged.alarms, *alarms], key=lambda alarm: alarm.kind != WEAK_THRESHOLD)
     judged = replace(judged, alarms=alarms)

@@ -57,7 +57,7 @@ def split_sources(data: Mapping[str, Any]) -> dict[str, str]:
 def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) -> list[Mistake]:
     """Return the worst mistakes on the last split. If there is a bundle, add the contributions of the tokens."""
     explain = None if bundle is None else BriefExplainer(Classifier(bundle, device="cpu"))
-    split, outputs = dataset.splits[evaluation.split], evaluation.last
+    split, predicted = dataset.splits[evaluation.split], evaluation.predicted
 
     def described(row: int) -> DescribedRow:
         start, stop = split.sequences.offsets[row : row + 2]
@@ -66,17 +66,10 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) 
         described_row = describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
         if explain is None:
             return described_row
-        contributions = explain(tokens, int(evaluation.predicted[row]), described_row.table.positions)
+        contributions = explain(tokens, int(predicted[row]), described_row.table.positions)
         return described_row._replace(contributions=contributions)
 
-    return worst_mistakes(
-        outputs.labels,
-        evaluation.predicted,
-        evaluation.probabilities,
-        outputs.lengths,
-        dataset.classes,
-        described,
-    )
+    return worst_mistakes(evaluation, dataset.classes, described)
 
 
 def best_epoch(history: Sequence[Mapping[str, Any]], trained_steps: int | None) -> int | None:

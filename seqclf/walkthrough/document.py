@@ -21,7 +21,6 @@ from seqclf.documents.blocks import (
     Table,
     Text,
     bar,
-    picture,
 )
 from seqclf.documents.formatting import NO_VALUE, printable, probability_text, score, shortened
 from seqclf.models.parity_grid import TOLERANCE
@@ -195,7 +194,7 @@ def _(content: PaddedBatch, names: Sequence[str]) -> Iterator[Block]:
     if count > MAX_COLUMNS_AT_A_GLANCE:
         first, last = int(content.active[0]), int(content.active[-1])
         words = f"Active batch size from position 1 ({first} rows) to {count:,} ({last})"
-        yield Picture(None, _active_curve(content.active), words, caption=words)
+        yield Picture(_active_curve(content.active), words, caption=words)
     computed, cells = int(content.lengths.sum()), count * rows_of_batch
     packed = (
         ": with packed sequences a layer computes these, with padding all of them. Batches of rows of similar length "
@@ -312,8 +311,8 @@ def _training(walkthrough: Walkthrough) -> Section:
         f"recall the mean over the classes of the share of their rows that are found.{shown} Validation is in colour, "
         "training in grey."
     )
-    figure = picture(
-        lambda width_in: learning_curves(history, METRICS, best, width_in),
+    figure = Picture(
+        learning_curves(history, METRICS, best),
         "Loss, accuracy and macro recall of training and validation by epoch, numbers in the table",
     )
     strong = next((index for index, row in enumerate(history) if row["epoch"] == best), None)

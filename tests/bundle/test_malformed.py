@@ -87,7 +87,7 @@ def decision_report(classifier):
     outputs = SplitOutputs(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
     metrics = evaluate_split(outputs, classes, classifier.manifest["positive"], decision, with_intervals=False)
     result = RunResult(splits={"test": metrics}, decision=decision)
-    return [*verdict_of(result).sentences, *map(decision.threshold_of, range(len(classes)))]
+    return [*verdict_of(result).headline, *map(decision.threshold_of, range(len(classes)))]
 
 
 @SAMPLED

@@ -1,4 +1,4 @@
-"""The worst groups of a split, and what the report, the card and the terminal say of groups."""
+"""The worst groups of a split, and what the report and the card say of groups."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,8 +8,8 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.group_scores import group_scores
 from seqclf.evaluation.results import SplitMetrics, SplitOutputs, evaluate_split
-from seqclf.report.score_table import BETWEEN, BETWEEN_GROUPS, between_note, group_rows, group_sentence
-from seqclf.report.verdict import row_counts
+from seqclf.report.score_table import BETWEEN, BETWEEN_GROUPS, between_note
+from seqclf.report.verdict import group_sentence, row_counts
 
 ROWS = 240
 NAMES = np.repeat([f"p{number}" for number in range(12)], 20)
@@ -37,8 +37,6 @@ def test_the_worst_group_comes_first(positive):
     assert (groups.unit, groups.count, groups.effective) == ("group", 12, pytest.approx(12))
     assert (groups.worst[0].group, groups.worst[0].rows, groups.worst[0].hits) == ("p3", 20, 10)
     assert groups.worst[0].positive_hits == (None if positive is None else 5) and groups.worst[1].hits == 20
-    headings, rows = group_rows(groups, positive)
-    assert len(headings) == len(rows[0]) == (3 if positive is None else 5) and rows[0][:2] == ["p3", "0.5000"]
     assert "12 groups" in row_counts(metrics, "test") and between_note(metrics) == BETWEEN_GROUPS
 
 

@@ -9,17 +9,17 @@ from support.grouped_rows import equal_alert_errors
 
 from seqclf.evaluation import intervals
 from seqclf.evaluation.alarms import WEAK_THRESHOLD
+from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms
 from seqclf.evaluation.comparison import EQUAL_ALERTS, RowPredictions, compare_models
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.diagnosis import Cause, Diagnosis
 from seqclf.evaluation.metrics import ClassificationMetrics
-from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarms, next_step
+from seqclf.evaluation.next_step import FinishedTraining, next_step
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split, unproven_labels
 from seqclf.evaluation.run_result import RANDOM_ALERTS, REASONS, RunResult
 from seqclf.runs.evaluate import _with_baseline_alarms
 
 CLASSES = ["no", "fraud"]
-ARGMAX, CAUSE = Decision(), Diagnosis(Cause.UNDERFITTING, "", ("optimizer.lr=1e-3",))
+SETTINGS = {"data": {"split": {"by": "random"}}, "trainer": {"max_epochs": 30}, "monitor": None}
 TARGET = Guarantee(rule="min_recall", label="fraud", target=0.73, confidence=0.95, backed=True, rows=16, needed=None)
 
 
@@ -47,8 +47,8 @@ def judged(labels, model, baseline, margin, rule="min_recall", with_baseline=Tru
     result = RunResult(
         splits={"test": metrics}, decision=decision, baseline=order_blind if with_baseline else None, no_baseline="none"
     )
-    result = _with_baseline_alarms(result, Training())
-    return result, next_step(result.metrics, "test", decision, result.baseline)
+    result = _with_baseline_alarms(result)
+    return result, next_step(result, FinishedTraining(settings=SETTINGS, epochs=30))
 
 
 def test_a_better_ranking_with_a_worthless_threshold_is_not_to_be_used():
@@ -60,7 +60,7 @@ def test_a_better_ranking_with_a_worthless_threshold_is_not_to_be_used():
     assert ranking.is_better and positive.precision < 0.25, (positive, recall)
     assert not recall.is_better and positive.alerts > 80
     assert result.metrics.alarms[0].kind == WEAK_THRESHOLD and result.not_yet[0] == REASONS[WEAK_THRESHOLD]
-    assert "decision.min_recall" in step and not step.startswith("use it")
+    assert step.startswith("try another target")
 
 
 @pytest.mark.parametrize("rule", ["min_recall", "min_precision", "max_alerts", "cost", "threshold"])
@@ -106,10 +106,10 @@ def test_each_label_of_several_classes_is_compared_at_its_threshold():
         assert of_label.model == pytest.approx((models[0].predicted == code)[labels == code].mean())
         highest = np.argsort(-baseline[:, code])[: (models[0].predicted == code).sum()]
         assert of_label.baseline == pytest.approx((labels[highest] == code).sum() / (labels == code).sum())
-    judged_at = baseline_alarms([entries[0], replace(at_threshold["a"], low=-0.1)], ARGMAX, Sampled(600), CAUSE)
+    judged_at = baseline_alarms([entries[0], replace(at_threshold["a"], low=-0.1)], Decision(), Sampled(600))
     assert judged_at == [], "argmax is judged by its ranking alone"
     decision = Decision(rule="min_recall", offsets=(0.0, 0.0, 0.0))
-    (alarm,) = baseline_alarms([entries[0], replace(at_threshold["a"], low=-0.1)], decision, Sampled(600), CAUSE)
+    (alarm,) = baseline_alarms([entries[0], replace(at_threshold["a"], low=-0.1)], decision, Sampled(600))
     assert alarm.kind == WEAK_THRESHOLD
 
 

@@ -43,7 +43,7 @@ def test_a_good_model_is_to_be_used():
 def test_every_alarm_speaks_against_it(kind):
     metrics = replace(GOOD, alarms=[Alarm(kind, "something is wrong", "mend it")])
     found = verdict(metrics)
-    assert found.use.startswith("Use it: not yet, because ") and found.sentences[0] == found.use
+    assert found.use.startswith("Use it: not yet, because ") and found.headline[0] == found.use
 
 
 @pytest.mark.parametrize(

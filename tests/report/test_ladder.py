@@ -1,4 +1,4 @@
-"""The terminal, the report and the model card show the ladder with its figures."""
+"""The report and the model card show the ladder with its figures."""
 
 import re
 from dataclasses import replace
@@ -9,14 +9,13 @@ import pytest
 from seqclf.documents.blocks import Document, Section, Table, Text
 from seqclf.documents.html import render_document
 from seqclf.documents.markdown import render_markdown
-from seqclf.documents.terminal import console
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.ladder import gain_sentence, ladder_blocks
-from seqclf.report.score_table import show_verdict, verdict_blocks
+from seqclf.report.score_table import verdict_blocks
 
 LABELS = np.arange(60) % 3
 OUTPUTS = SplitOutputs(np.eye(3)[LABELS] * 3.0, LABELS, LABELS + 3, LABELS < 0)
@@ -50,21 +49,14 @@ LADDER = (
 RESULT = RunResult(splits={"test": METRICS}, decision=Decision(), ladder=LADDER)
 
 
-def printed(result, width=200):
-    with pytest.MonkeyPatch.context() as patch, console.capture() as captured:
-        patch.setattr(console, "_width", width)
-        show_verdict(result)
-    return captured.get()
-
-
 def shown(result):
     """Dict reader → text that it gets."""
     document = Document("a run", "", [Section("Verdict", verdict_blocks(result))])
     page = re.sub(r"<[^>]+>", " ", render_document(document))
-    return {"page": page, "card": render_markdown(document), "terminal": printed(result)}
+    return {"page": page, "card": render_markdown(document)}
 
 
-@pytest.mark.parametrize("reader", ["page", "card", "terminal"])
+@pytest.mark.parametrize("reader", ["page", "card"])
 def test_every_reader_sees_the_figures_of_each_rung(reader):
     text = shown(RESULT)[reader]
     for entry in LADDER:
@@ -72,11 +64,6 @@ def test_every_reader_sees_the_figures_of_each_rung(reader):
         assert all(f"{value:.4f}" in text for value in (entry.value, entry.accuracy, entry.recall, entry.loss))
     for figures in ("+0.022", "-0.012 to +0.057", "+0.411", "+0.346 to +0.477"):
         assert figures in text
-
-
-def test_a_narrow_terminal_keeps_the_gains():
-    lines = [line for line in printed(RESULT, width=80).splitlines() if line.startswith("shuffled tokens")]
-    assert len(lines) == 1 and len(lines[0]) <= 80 and "-0.012 to +0.057" in lines[0]
 
 
 def test_fewer_than_two_rungs_are_not_shown():

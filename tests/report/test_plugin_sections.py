@@ -102,11 +102,9 @@ def test_the_built_in_sections_stand_in_their_order():
         "epochs",
         "confusion",
         "classes",
-        "groups",
         "lengths",
         "calibration",
         "mistakes",
-        "data",
     ]
     assert sorted(positions, key=positions.get) == [*order, "provenance"]
     assert len(set(positions.values())) == len(positions)

@@ -12,7 +12,7 @@ from seqclf.documents.blocks import Picture, Section, Table, Text
 from seqclf.documents.formatting import number, percent, shortened
 from seqclf.evaluation.calibration import calibration_error_by_chance
 from seqclf.evaluation.intervals import interval_text
-from seqclf.report.figures import CURVE_IN, reliability
+from seqclf.report.figures import reliability
 from seqclf.report.reliability import ReliabilityBin, reliability_bins
 from seqclf.report.report import Report
 from seqclf.report.score_table import score_columns
@@ -48,7 +48,7 @@ class CalibrationSection(ReportSection):
             [
                 Text(_explanation(report.positive), soft=True),
                 Text(f"{_errors(report)} {off}"),
-                Picture(None, reliability(bins, CURVE_IN), description),
+                Picture(reliability(bins), description),
                 _table(bins, event, report.split),
             ],
         )

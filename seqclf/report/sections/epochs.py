@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
-from seqclf.documents.blocks import Section, Table, Text, picture
+from seqclf.documents.blocks import Picture, Section, Table, Text
 from seqclf.documents.formatting import score, shortened
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.smoothed_choice import window_length
@@ -33,8 +32,8 @@ class EpochsSection(ReportSection):
         monitor = report.config["monitor"]
         # Remove duplicates, because loss or recall may be the monitored metric.
         curves = list(dict.fromkeys(["loss", "recall", monitor or "recall"]))
-        figure = picture(
-            lambda width_in: learning_curves(report.history, curves, report.best_epoch, width_in),
+        figure = Picture(
+            learning_curves(report.history, curves, report.best_epoch),
             f"{', '.join(map(metric_title, curves))} of training and validation by epoch, numbers in the table below",
         )
         metrics = list(dict.fromkeys(["loss", "accuracy", *curves]))
@@ -44,8 +43,7 @@ class EpochsSection(ReportSection):
             f"{_reason(report, monitor)}. Epochs count from 1 here, and from 0 in metrics.csv and in the names of "
             "checkpoints."
         )
-        notable = _notable_epochs(report, metrics) if table.is_folded else None
-        return Section("Epochs", [Text(text, soft=True), figure, notable, table])
+        return Section("Epochs", [Text(text, soft=True), figure, table])
 
 
 def _choice(report: Report) -> str:
@@ -55,10 +53,7 @@ def _choice(report: Report) -> str:
 
 def _reason(report: Report, monitor: str | None) -> str:
     """Return why an epoch was chosen: it is the last, or the best by the monitored metric."""
-    if monitor is None:
-        return "last"
-    tie = "; of epochs that are equal in it, the one with the lowest loss" if _has_tie(report, monitor) else ""
-    return f"best by {metric_title(monitor)} on validation{_mean(report)}{tie}"
+    return "last" if monitor is None else f"best by {metric_title(monitor)} on validation{_mean(report)}"
 
 
 def _mean(report: Report) -> str:
@@ -66,18 +61,6 @@ def _mean(report: Report) -> str:
     trainer = (report.config or {}).get("trainer", {})
     window = window_length(trainer.get("max_epochs"), trainer.get("check_val_every_n_epoch"))
     return f", in the mean of {window} validations up to it" if window > 1 else ""
-
-
-def _has_tie(report: Report, monitor: str) -> bool:
-    """Return True if another epoch has the same value of the monitored metric as the exported epoch."""
-    scores = {row["epoch"]: row.get(f"validation/{monitor}") for row in report.history}
-    best = scores.get(report.best_epoch)
-    return best is not None and list(scores.values()).count(best) > 1
-
-
-def _columns(metrics: Sequence[str]) -> dict[str, str]:
-    numbers = dict.fromkeys(map(metric_title, metrics), "number")
-    return {"epoch": "number", **numbers, "observation": "text"}
 
 
 def _row(report: Report, row: Mapping[str, Any], metrics: Sequence[str]) -> list[object]:
@@ -89,22 +72,12 @@ def _row(report: Report, row: Mapping[str, Any], metrics: Sequence[str]) -> list
     return [row["epoch"] + 1, *scores, observation]
 
 
-def _notable_epochs(report: Report, metrics: Sequence[str]) -> Table:
-    """Return a table of the first and the last validated epoch, and the exported one."""
-    validated = [row["epoch"] for row in report.history if "validation/loss" in row] or [report.best_epoch]
-    notable = {validated[0], report.best_epoch, validated[-1]}
-    shown = [row for row in report.history if row["epoch"] in notable]
-    return _table(report, shown, metrics, "Scores on validation after the first, best and last epoch")
-
-
 def _epoch_table(report: Report, metrics: Sequence[str]) -> Table:
     # An epoch between two validations has no scores of validation, and an observation only if the model changed.
     shown = [row for row in report.history if "validation/loss" in row or row.get("observation")]
-    table = _table(report, shown, metrics, "Scores of each validation")
-    return replace(table, folded=f"Every validation ({len(shown):,})", longest=MAX_OPEN_ROWS)
-
-
-def _table(report: Report, shown: Sequence[Mapping[str, Any]], metrics: Sequence[str], caption: str) -> Table:
     rows = [_row(report, row, metrics) for row in shown]
     best = next((index for index, row in enumerate(shown) if row["epoch"] == report.best_epoch), None)
-    return Table(_columns(metrics), rows, strong=best, caption=caption)
+    title = f"Every validation ({len(shown):,})"
+    caption = "Scores of each validation"
+    columns = {"epoch": "number", **dict.fromkeys(map(metric_title, metrics), "number"), "observation": "text"}
+    return Table(columns, rows, strong=best, folded=title, caption=caption, longest=MAX_OPEN_ROWS)

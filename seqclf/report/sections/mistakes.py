@@ -15,16 +15,14 @@ from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 from seqclf.system.run_folder import PREDICTIONS
 
-SHORT_TEXT = 600  # characters of a text that are visible without a click
-LONG_TEXT = 8000  # characters of a text that a click reveals
-LONG_LINE = 2000  # characters of the tokens in one line
-MAX_TOKEN_CHARACTERS = 120  # characters of one token in a line of tokens
-MAX_COLUMNS = 30
+MAX_TEXT = 2000  # characters of an original text
+MAX_LINE = 600  # characters of a line of tokens
+MAX_TOKEN = 120  # characters of one token in a line
+LINE_COLUMNS = 3  # tokens of more columns are shown as a table instead of a line
+MAX_COLUMNS = 30  # columns of a table
 NUMERIC = re.compile(r"[-+≤≥]?\d")  # start of a number or a duration
-CONTRIBUTION = "contribution"  # heading of the column of contributions
 NOT_READ = "not read"  # text instead of a contribution, for a token that the model did not read
 BLANK = "␣"  # symbol for a blank token, which character tokenizers produce
-LINE_COLUMNS = 3  # maximum number of columns of a token table that can be shown in one line
 
 
 class LineToken(NamedTuple):
@@ -41,25 +39,11 @@ class LineToken(NamedTuple):
     value: str = ""
 
 
-class ShownText(NamedTuple):
-    """An original text of a row.
-
-    `short`: the text, shortened to `SHORT_TEXT` characters. `whole`: the text, shortened to `LONG_TEXT` characters, or
-    `None` if `short` has the complete text. `length`: number of characters of the complete text.
-    """
-
-    field: str
-    short: str
-    whole: str | None
-    length: int
-
-
 class ShownMistake(NamedTuple):
     """A misclassified row as text, for the template of the page.
 
-    `line`: the tokens of the row in one line, or `None` if the page shows only the table of tokens. `separator`: text
-    between two tokens of the line. `is_explained`: True if the line shows contributions. `are_numbers`: True if the
-    line shows the number of each token instead of its text. The table shows the fields of each token in this case.
+    `texts`: dict text field → original text. `line`: the tokens of the row in one line, or `None` if a table shows
+    them. `separator`: text between two tokens of the line. `table`: table of the tokens, or `None` if there is a line.
     """
 
     id: str
@@ -67,13 +51,10 @@ class ShownMistake(NamedTuple):
     predicted: str
     probability: str
     tokens: str
-    texts: list[ShownText]
+    texts: dict[str, str]
     line: list[LineToken] | None
     separator: str
-    is_explained: bool
-    are_numbers: bool
     table: Table | None
-    note: str
 
 
 class MistakesSection(ReportSection):
@@ -83,74 +64,48 @@ class MistakesSection(ReportSection):
 
     def build(self, report: Report) -> Section:
         """Return the misclassified rows. The row whose true label has the lowest probability comes first."""
-        mistakes = list(map(_shown, report.mistakes))
-        explained = sum(mistake.is_explained for mistake in mistakes)
-        unread = any(None in (mistake.contributions or ()) for mistake in report.mistakes)
         context = {
             "split": report.split,
-            "mistakes": mistakes,
-            "explained": explained,
-            "unread": unread,
+            "mistakes": list(map(_shown, report.mistakes)),
+            "explained": sum(mistake.contributions is not None for mistake in report.mistakes),
+            "unread": any(None in (mistake.contributions or ()) for mistake in report.mistakes),
             "all_rows": PREDICTIONS if report.bundle is None else None,  # only a training run has this file
         }
         return Section("Worst errors", [Template("run/mistakes.html", context)])
 
 
 def _shown(mistake: Mistake) -> ShownMistake:
-    texts = [_shown_text(name, text) for name, text in mistake.texts.items()]
-    is_explained = mistake.contributions is not None
     fits_line = len(mistake.table.columns) <= LINE_COLUMNS
-    # A text is easier to read than a table of its tokens, so the table appears only if it adds contributions.
-    table = None if texts and not is_explained else _token_table(mistake.table, mistake.contributions)
-    line = None
-    if texts and not is_explained:
-        line = [LineToken(head_and_tail_text(printable(mistake.tokens), LONG_LINE))]
-    elif fits_line or is_explained:
-        line = _token_line(mistake.table, mistake.contributions, fits_line)
     return ShownMistake(
         id=printable(mistake.id),
         label=shortened(mistake.label, 60),
         predicted=shortened(mistake.predicted, 60),
         probability=percent(mistake.probability),
         tokens=number(mistake.length),
-        texts=texts,
-        line=line,
-        separator=" " if texts or not fits_line else " | ",
-        is_explained=is_explained,
-        are_numbers=not fits_line,
-        table=table,
-        note=_note(mistake.table),
+        texts={
+            name: head_and_tail_text(printable(text, keep="\n\t"), MAX_TEXT) for name, text in mistake.texts.items()
+        },
+        line=_token_line(mistake.table, mistake.contributions) if fits_line else None,
+        separator=" " if mistake.texts else " | ",
+        table=None if fits_line else _token_table(mistake.table, mistake.contributions),
     )
 
 
-def _shown_text(field: str, text: str) -> ShownText:
-    text = printable(text, keep="\n\t")
-    short, whole = head_and_tail_text(text, SHORT_TEXT), head_and_tail_text(text, LONG_TEXT)
-    return ShownText(field, short, None if short == text else whole, len(text))
+def _token_line(table: TokenTable, contributions: Sequence[float | None] | None) -> list[LineToken]:
+    """Return the first and last tokens of a row as one line of at most `MAX_LINE` characters.
 
-
-def _token_line(table: TokenTable, contributions: Sequence[float | None] | None, with_texts: bool) -> list[LineToken]:
-    """Return the first and last tokens of a row as one line of at most `SHORT_TEXT` characters.
-
-    The line has at least one token from each end of the row. `with_texts`: True to show the text of each token, False
-    to show its number, counted from 1.
+    The line has at least one token from each end of the row. It leaves out the phrases of a tree, which repeat words.
     """
-    tokens = [str(position + 1) for position in table.positions]
-    if with_texts:
-        tokens = [
-            shortened(" ".join(texts), MAX_TOKEN_CHARACTERS) for texts in zip(*table.columns.values(), strict=True)
-        ]
-    shown = [index for index, position in enumerate(table.positions) if position not in table.phrases]
-    most = len(shown)
-    while most > 2 and len(" | ".join(tokens[index] for index in _ends(shown, most))) > SHORT_TEXT:
+    tokens = [shortened(" ".join(texts), MAX_TOKEN) for texts in zip(*table.columns.values(), strict=True)]
+    words = [index for index, position in enumerate(table.positions) if position not in table.phrases]
+    most = len(words)
+    while most > 2 and len(" | ".join(tokens[index] for index in _ends(words, most))) > MAX_LINE:
         most -= 2
-    # The word with the largest contribution gets the strongest shade. Phrases are ignored, because they are not in the
-    # line and often contribute far more.
-    largest = max((abs(contributions[index] or 0.0) for index in shown), default=0.0) if contributions else 0.0
+    largest = max((abs(contributions[index] or 0.0) for index in words), default=0.0) if contributions else 0.0
     phrases = sorted(table.phrases)
     line: list[LineToken] = []
-    done = 0  # number of tokens of the row that the line covers so far
-    for index in _ends(shown, most):
+    done = 0  # number of words of the row that the line covers so far
+    for index in _ends(words, most):
         place = table.positions[index] - bisect(phrases, table.positions[index])
         line += [_gap(place - done)] * (place > done)
         line.append(_line_token(tokens[index], contributions, index, largest))
@@ -182,33 +137,19 @@ def _contribution(value: float | None) -> str:
 
 
 def _token_table(table: TokenTable, contributions: Sequence[float | None] | None) -> Table:
-    """Return a table with one row for each token and one column for each field.
-
-    Tokens are numbered from 1. A line such as "… 20 more" replaces the tokens that are omitted.
-    """
+    """Return a table with one row for each token, numbered from 1, and one column for each field."""
     columns = dict(list(table.columns.items())[:MAX_COLUMNS])
-    kinds = {shortened(name, 30): "number" if _is_numeric(texts) else "text" for name, texts in columns.items()}
-    rows: list[list[object]] = []
-    before = -1
-    for index, position in enumerate(table.positions):
-        if position > before + 1:
-            rows.append([f"… {position - before - 1:,} more"])
-        value = [] if contributions is None else [_contribution(contributions[index])]
-        rows.append([position + 1, *value, *(shortened(texts[index], 40) for texts in columns.values())])
-        before = position
-    count = len(table.positions)
-    caption = f"{count:,} tokens" if count == table.length else f"First and last tokens, {count:,} of {table.length:,}"
-    headings = {"token": "number", **({} if contributions is None else {CONTRIBUTION: "number"})}
+    kinds = {
+        shortened(name, 30): "number" if all(map(NUMERIC.match, filter(None, texts))) else "text"
+        for name, texts in columns.items()
+    }
+    values = [[] if contributions is None else [_contribution(contributions[i])] for i in range(len(table.positions))]
+    rows: list[list[object]] = [
+        [position + 1, *values[index], *(shortened(texts[index], 40) for texts in columns.values())]
+        for index, position in enumerate(table.positions)
+    ]
+    caption = f"{len(rows):,} of {table.length:,} tokens"
+    if more := list(table.columns)[MAX_COLUMNS:]:
+        caption += f"; more columns: {listed(more)}"
+    headings = {"token": "number"} | ({} if contributions is None else {"contribution": "number"})
     return Table({**headings, **kinds}, rows, caption=caption)
-
-
-def _is_numeric(texts: list[str]) -> bool:
-    return all(NUMERIC.match(text) for text in texts if text)
-
-
-def _note(table: TokenTable) -> str:
-    """Return a note that lists the columns omitted from the token table, and the empty columns."""
-    more = list(table.columns)[MAX_COLUMNS:]
-    notes = [f"more columns: {listed(more)}"] * bool(more)
-    notes += [f"without a value in these tokens: {listed(table.empty)}"] * bool(table.empty)
-    return "; ".join(notes)

@@ -12,7 +12,7 @@ from seqclf.documents.formatting import number, probability_text, shortened
 from seqclf.documents.formatting import score as score_text
 from seqclf.evaluation.metrics import PositiveMetrics, confusion_matrix, confusion_metrics, metric_title
 from seqclf.evaluation.results import threshold_labels
-from seqclf.report.figures import CURVE_IN, MARGIN, precision_recall, roc
+from seqclf.report.figures import MARGIN, precision_recall
 from seqclf.report.report import Report
 from seqclf.report.score_table import score_columns, target_blocks
 from seqclf.report.section import ReportSection
@@ -31,14 +31,12 @@ class OperatingPoint(NamedTuple):
     """Metrics of the positive label at one threshold. An alert is a row that is predicted as positive.
 
     `precision`: precision, or `None` if no row is an alert. `alerts`: fraction of all rows that are alerts.
-    `false_alarms`: fraction of the rows with another label that are alerts.
     """
 
     threshold: float
     recall: float
     precision: float | None
     alerts: float
-    false_alarms: float
 
 
 class ThresholdSection(ReportSection):
@@ -67,7 +65,9 @@ class ThresholdSection(ReportSection):
             "last": len(points) - 1,
             "current": current,
             "point": points[current],
-            "curves": _curves(is_positive, score, points[current], positive),
+            "drawing": precision_recall(is_positive, score),
+            "caption": _caption(positive, float(is_positive.mean())),
+            "dot": None if points[current].precision is None else _dot(points[current]),
             "state": _script_state(points),
         }
         return Section("Threshold", [*blocks, Template("run/threshold.html", context, script="run/threshold.js")])
@@ -110,49 +110,21 @@ def operating_points(is_positive: np.ndarray, score: np.ndarray, threshold: floa
         is_alert = score >= value
         alerts, hits = int(is_alert.sum()), int((is_alert & is_positive).sum())
         recall = hits / max(1, int(is_positive.sum()))
-        false_alarms = (alerts - hits) / max(1, int((~is_positive).sum()))
         precision = hits / alerts if alerts else None
-        points.append(OperatingPoint(value, recall, precision, alerts / len(score), false_alarms))
+        points.append(OperatingPoint(value, recall, precision, alerts / len(score)))
     return points, int(np.searchsorted(thresholds, threshold))
 
 
-def _curves(
-    is_positive: np.ndarray, score: np.ndarray, point: OperatingPoint, metrics: PositiveMetrics
-) -> list[dict[str, Any]]:
-    """Return a dict for the precision-recall curve and a dict for the ROC curve.
-
-    Each dict has a drawing, a caption, and the position of a dot that marks the operating point `point`. `threshold.js`
-    finds a curve by the name in the dict. At a threshold without alerts, precision is undefined, so the
-    precision-recall curve has no dot.
-    """
-    share = score_text(float(is_positive.mean()))
-    average_precision = f"Average precision {score_text(metrics.average_precision)}; alerts at random have {share}."
-    area = f"AUROC {score_text(metrics.auroc)}; alerts at random have 0.5."
-    return [
-        {
-            "name": "precision-recall",
-            "title": "Precision and recall",
-            "drawing": precision_recall(is_positive, score, CURVE_IN),
-            "caption": average_precision,
-            "dot": None if point.precision is None else _dot(point.recall, point.precision),
-        },
-        {
-            "name": "roc",
-            "title": "ROC: recall and false alarms",
-            "drawing": roc(is_positive, score, CURVE_IN),
-            "caption": area,
-            "dot": _dot(point.false_alarms, point.recall),
-        },
-    ]
+def _caption(metrics: PositiveMetrics, share: float) -> str:
+    """Return the areas below the precision-recall curve and the ROC curve. `share`: fraction of positive rows."""
+    average_precision = f"Average precision {score_text(metrics.average_precision)} (alerts at random: {share:.4f})"
+    return f"{average_precision}, AUROC {score_text(metrics.auroc)} (alerts at random: 0.5)."
 
 
-def _dot(x: float, y: float) -> dict[str, str]:
-    """Return the position of a point in a figure as CSS lengths from the left and from the top.
-
-    `x`, `y`: coordinates of the point on axes from 0 to 1.
-    """
-    left = BOX["left"] + x * BOX["width"]
-    up = BOX["bottom"] + y * BOX["height"]
+def _dot(point: OperatingPoint) -> dict[str, str]:
+    """Return the position of a point on the curve as CSS lengths from the left and from the top."""
+    left = BOX["left"] + point.recall * BOX["width"]
+    up = BOX["bottom"] + (point.precision or 0.0) * BOX["height"]
     return {"left": f"{100 * left:.2f}%", "top": f"{100 * (1 - up):.2f}%"}
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from seqclf.documents.blocks import Section, Table, Text, picture
+from seqclf.documents.blocks import Section, Table, Text
 from seqclf.documents.formatting import percent, score
 from seqclf.evaluation.tokens_curve import TOLERATED_LOSS, TOLERATED_SHARE, TokensCurve
-from seqclf.report.figures import tokens_curves
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 from seqclf.report.verdict import halting_sentence
@@ -17,29 +16,25 @@ BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # limits on the fractio
 
 
 class TokensReadSection(ReportSection):
-    """Curve and table of macro recall against the fraction of tokens read. The operating point is marked."""
+    """Table of macro recall against the fraction of tokens read. The operating point is marked."""
 
     position: ClassVar[float] = 25
 
     def build(self, report: Report) -> Section | None:
-        """Return a curve and a table of macro recall, or `None` if the network always reads whole sequences."""
+        """Return a table of macro recall, or `None` if the network always reads whole sequences."""
         curve = report.result.halting
         if curve is None:
             return None
-        figure = picture(
-            lambda width_in: tokens_curves(curve, width_in),
-            "macro recall by share of tokens read, numbers in the table below",
-        )
         *_, last = curve.splits
-        other = f" The curve of {last} has the same thresholds, and chose nothing." if len(curve.splits) > 1 else ""
+        other = f" The scores of {last} have the same thresholds, and chose nothing." if len(curve.splits) > 1 else ""
         text = (
-            "It decides for each sequence when to stop. The dot is the point that the bundle uses: the fewest tokens "
+            "It decides for each sequence when to stop. The bold row is the point of the bundle: the fewest tokens "
             f"at which macro recall of validation is at most {100 * TOLERATED_LOSS:g} points lower than when "
             f"everything is read, and {1 - TOLERATED_SHARE:.0%} of what reading removes from the log loss is kept. "
-            f"Another budget is set in predict, and its threshold comes from the curve of validation.{other}"
+            f"Another budget is set in predict, and its threshold comes from validation.{other}"
         )
         sentence = Text(f"The model {halting_sentence(curve, report.split)}.")
-        return Section("Tokens read", [sentence, Text(text, soft=True), figure, _table(curve)])
+        return Section("Tokens read", [sentence, Text(text, soft=True), _table(curve)])
 
 
 def _budget(tokens: float) -> float:

@@ -1,0 +1,92 @@
+"""The next step after a training: one sentence that follows from the result of the run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from seqclf.evaluation.baseline_alarms import rounded_up
+from seqclf.evaluation.decision import Guarantee
+from seqclf.evaluation.run_result import RunResult
+
+MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto (conf/trainer/default.yaml)
+ADVISED_EPOCHS = 30  # smallest number of epochs that is advised after a training that was too short
+LAST_EPOCHS = 0.9  # a best epoch in the last tenth of the training may mean that the training ended too early
+MAX_SHORT_STEPS = 3000  # optimizer steps; the falling learning rate makes the last epochs of a longer training the best
+MIN_ERROR = 0.1  # a model with a smaller error (1 - macro recall) on its training rows is not trained for longer
+RANDOM_SPLITS = ("random", "distinct")  # values of data.split.by that divide the rows of a group
+PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # a path that needs no quotes in a shell or in Hydra
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedTraining:
+    """Facts about a training that its result does not hold.
+
+    `settings`: config of the run as plain values. `epochs`: number of trained epochs. `best_epoch`: number of the
+    exported epoch, counted from 0. `steps`: number of optimizer steps of all epochs. `bundle`: path of the exported
+    model, None without an export.
+    """
+
+    settings: Mapping[str, Any]
+    epochs: int
+    best_epoch: int | None = None
+    steps: int = 0
+    bundle: str | None = None
+
+
+def next_step(result: RunResult, training: FinishedTraining) -> str:
+    """Return one sentence that recommends the most useful next step, the most urgent problem first."""
+    split, metrics, baseline = result.split, result.metrics, result.baseline
+    if shared := _rows_of_shared_groups(result, training.settings["data"]):
+        return f"train again with data.split.by=group: {shared:,} rows of {split} are of a group that train has too."
+    if _is_too_short(result, training):
+        epochs = max(ADVISED_EPOCHS, 2 * training.epochs)
+        return f"train again with trainer.max_epochs={epochs}: {training.epochs} were too few to learn its rows."
+    if baseline is not None and baseline.comparison and baseline.comparison[0].is_worse:
+        return "use the simpler model if it is enough, or train another network and compare both by validation scores."
+    if metrics.alarms:
+        return f"try {metrics.alarms[0].remedy}."
+    for guarantee in result.decision.targets:
+        if guarantee.rule != "cost" and not guarantee.backed:
+            return _step_to_back(guarantee)
+    if metrics.used_for:
+        return "train again with data.split.test=0.2, so that rows which chose nothing about the model judge it."
+    if result.not_yet:
+        return f"settle this first: {result.not_yet[0]}."
+    bundle = training.bundle if training.bundle and PLAIN_PATH.fullmatch(training.bundle) else "BUNDLE"
+    return f"use it with seqclf predict bundle={bundle} input=new.parquet output=scores.parquet"
+
+
+def _rows_of_shared_groups(result: RunResult, data: Mapping[str, Any]) -> int:
+    """Return the number of rows of the last split whose group an earlier split has too, if a random cut divided it."""
+    leaks, is_cut = result.leaks, not data.get(result.split) and data["split"]["by"] in RANDOM_SPLITS
+    return 0 if leaks is None or leaks.dropped or not is_cut else (leaks.groups_seen_before or {}).get(result.split, 0)
+
+
+def _is_too_short(result: RunResult, training: FinishedTraining) -> bool:
+    """Return True if the limit of epochs ended a training whose model makes most of its errors on training rows too.
+
+    The limit has to be low, or one of the last epochs has to be the best. Without `monitor` the last epoch is exported,
+    be it the best or not.
+    """
+    settings, splits = training.settings, result.splits
+    limit = settings["trainer"]["max_epochs"] or 0
+    if training.epochs != limit or not {"train", "validation"} <= splits.keys():
+        return False
+    error, gap = 1 - splits["train"].recall, splits["train"].recall - splits["validation"].recall
+    is_last_best = bool(settings["monitor"]) and (training.best_epoch or 0) + 1 > LAST_EPOCHS * limit
+    was_improving = is_last_best and training.steps <= MAX_SHORT_STEPS
+    return error > max(MIN_ERROR, gap) and (limit < MIN_EPOCHS or was_improving)
+
+
+def _step_to_back(guarantee: Guarantee) -> str:
+    """Return the step that would back a guarantee."""
+    target = f"decision.{guarantee.rule}={guarantee.target:g}"
+    if guarantee.provisional:
+        return "train again with decision.provisional=false decision.holdout=0.5, so that held-out rows back it."
+    if guarantee.conflict or not guarantee.needed or guarantee.needed <= guarantee.rows:
+        return f"set an easier target than {target}: the model does not separate the classes well enough."
+    needed = f"about {rounded_up(guarantee.needed):,} held-out {guarantee.counted} instead of {guarantee.rows:,}"
+    return f"get {needed}, which would back {target} (decision.holdout is the fraction of validation that is held out)."

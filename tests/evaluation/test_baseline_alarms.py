@@ -1,0 +1,86 @@
+"""Alarms of a model that is not shown to beat the baseline, and the rows that would show the difference."""
+
+import numpy as np
+import pytest
+
+from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms, rows_to_tell
+from seqclf.evaluation.comparison import MetricComparison, mean_difference_limits
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.group_scores import GroupScores
+
+
+def compared(difference, half_width, baseline_score=0.5):
+    return MetricComparison(
+        metric="average_precision",
+        model=baseline_score + difference,
+        baseline=baseline_score,
+        difference=difference,
+        low=difference - half_width,
+        high=difference + half_width,
+    )
+
+
+def alarms(*entries, groups=None):
+    return baseline_alarms(entries, Decision(), Sampled.of(200, groups))
+
+
+def test_a_difference_that_more_rows_would_show_asks_for_these_rows():
+    """Four times the rows make the interval half as wide, which shows the difference in half of the samples only."""
+    (alarm,) = alarms(compared(0.05, 0.1))
+    assert alarm.kind == "not_better_than_baseline" and alarm.text.startswith("not shown to be better than a model")
+    assert alarm.text.endswith(
+        "; about 1,700 rows instead of 200 would show a difference of this size with a probability of 80%"
+    )
+    assert alarm.remedy.endswith("compared by validation scores")
+
+
+def test_groups_are_asked_for_where_rows_come_in_groups():
+    (alarm,) = alarms(compared(0.05, 0.1), groups=GroupScores(unit="group", count=12, effective=12.0))
+    assert "about 99 groups instead of 12" in alarm.text
+
+
+def test_a_worse_model_and_one_that_is_not_shown_to_be_better_are_worded_differently():
+    (worse,), (unclear,) = alarms(compared(-0.2, 0.05)), alarms(compared(-0.01, 0.05))
+    assert worse.text.startswith("worse than a model that ignores the order: average precision 0.300 against 0.500")
+    assert worse.remedy.startswith("the simpler model") and "instead of" not in worse.text
+    assert unclear.text.startswith("not shown to be better than") and "instead of" not in unclear.text
+    assert alarms(compared(0.2, 0.05)) == [] and alarms() == []
+
+
+def test_two_nearly_perfect_models_raise_no_alarm():
+    for model in (1.0, 0.99, 0.97):
+        assert alarms(compared(model - 1.0, 0.04, baseline_score=1.0)) == []
+    assert alarms(compared(-0.03, 0.01, baseline_score=1.0))[0].text.startswith("worse than")
+
+
+def test_rows_that_could_not_show_a_perfect_model_are_too_few():
+    (alarm,) = alarms(compared(0.0, 0.6, baseline_score=0.6))
+    assert alarm.remedy == "more rows to judge it by: 200 would not show that a perfect model is better"
+
+
+def power_of_advice(rows, wins, losses, repeats):
+    """How often the advised rows show that the model is better, where it wins and loses these shares of the rows."""
+
+    def comparison(counts):
+        differences = np.repeat([1, -1, 0], counts)
+        low, high = mean_difference_limits(differences, np.random.default_rng(0))
+        mean = float(differences.mean())
+        return MetricComparison(metric="accuracy", model=0.5 + mean, baseline=0.5, difference=mean, low=low, high=high)
+
+    shares = np.array([wins, losses, 1 - wins - losses])
+    needed = rows_to_tell(comparison(np.rint(rows * shares).astype(int)), rows)
+    generator = np.random.default_rng(0)
+    return sum(comparison(generator.multinomial(needed, shares)).is_better for _ in range(repeats)) / repeats
+
+
+def test_the_advised_rows_show_the_difference_in_four_of_five_samples():
+    """Rows that make the interval as wide as the difference show it in 0.49 of the samples."""
+    assert 0.75 <= power_of_advice(200, 0.13, 0.08, 200) <= 0.88
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("rows", "wins", "losses"), [(100, 0.2, 0.15), (200, 0.1, 0.07), (500, 0.05, 0.03), (1000, 0.3, 0.28)]
+)
+def test_advised_rows_show_differences_of_any_size(rows, wins, losses):
+    assert 0.76 <= power_of_advice(rows, wins, losses, 600) <= 0.9
