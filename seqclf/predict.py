@@ -233,7 +233,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
         share_read=round(counts.tokens_read / max(1, counts.tokens), 4) if classifier.may_halt else None,
         provider=engine.pool.provider if engine else classifier.provider,
         no_cuda=classifier.no_cuda,
-        actors=engine.pool.most_ready if engine else None,
+        actors=engine.pool.ready if engine else None,
     )
 
 
@@ -254,7 +254,7 @@ def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) 
         rows_per_s=round(counts.rows / seconds, 1),
         provider=engine.pool.provider if engine else classifier.provider,
         no_cuda=classifier.no_cuda,
-        actors=engine.pool.most_ready if engine else None,
+        actors=engine.pool.ready if engine else None,
     )
 
 

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 import seqclf
 from seqclf.errors import InputError, first_line
 from seqclf.system import signals
@@ -59,23 +57,14 @@ def connected(address: str | None, *, cpus: int, object_store_mb: int) -> Iterat
         }
     else:
         _require_cluster(address, where)
-    earlier = _children()
     try:
         with _quiet():
             _connect(ray, settings, where)
             yield ray, where
     finally:
-        started = _children() - earlier
         ray.shutdown()
         if folder is not None:
-            for process in started:  # if a signal interrupts the start of Ray, some Ray processes keep running
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _children() -> set[psutil.Process]:
-    return set(psutil.Process().children(recursive=True))
 
 
 def _connect(ray: Any, settings: dict[str, Any], where: str) -> None:
@@ -127,19 +116,6 @@ def _short_folder() -> str:
     """Create a folder with a short path for the temporary files of Ray."""
     parent = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= MAX_FOLDER else "/tmp")
-
-
-def head_address(ray: Any) -> tuple[str, int]:
-    """Return the host and port of the Ray cluster's head node."""
-    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
-    return host, int(port)
-
-
-def node_address(ray: Any) -> tuple[str, int]:
-    """Return the host and port of the Ray process on this machine."""
-    here = ray.get_runtime_context().get_node_id()
-    node = next(node for node in ray.nodes() if node["NodeID"] == here)
-    return node["NodeManagerAddress"], int(node["NodeManagerPort"])
 
 
 def answers(address: tuple[str, int]) -> bool:

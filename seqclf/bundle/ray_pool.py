@@ -4,226 +4,123 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from seqclf.bundle import explanation, model
 from seqclf.bundle.predictions import Result
-from seqclf.bundle.ray_cluster import answers, connected, head_address, node_address
+from seqclf.bundle.ray_cluster import connected
 from seqclf.bundle.ray_worker import WindowWorker, bundle_files
 from seqclf.bundle.session import thread_count
 from seqclf.bundle.windows import Window, source_windows
 from seqclf.data.reading.sources import Source
-from seqclf.errors import InputError, first_line
+from seqclf.errors import InputError
 from seqclf.system import progress, signals
 from seqclf.system.version import __version__
 
 WINDOWS_PER_ACTOR = 2  # one window to predict now, and one window to predict next
-MAX_ATTEMPTS = 4  # number of attempts to predict a window
-MAX_STARTS = 3  # number of failed starts in a row after which an actor is not started again
+MAX_RESTARTS = 3  # number of times that Ray starts a dead actor again, and repeats the window that it had
 PATIENCE_S = 90.0  # seconds to wait until at least one actor is ready
-HEAD_PATIENCE_S = 20.0  # seconds to wait for an answer of the head node; Ray would end the process after 60 s
-CHECK_S = 2.0  # seconds between two checks that Ray is still running
-START_AGAIN = "start Ray and the command again"  # remedy in the error for a Ray that has ended
 POLL_S = 1.0  # maximum seconds to wait for a result at a time, so that a signal can end the command
 
 
-@dataclass(eq=False)
-class Task:
-    """A window to predict or explain. `columns`: reference to the window's columns in Ray's object store."""
+class Task(NamedTuple):
+    """A window that an actor predicts or explains. `first_row`: its first row. `rows`: number of its rows."""
 
+    actor: Any
     first_row: int
     rows: int
-    columns: Any
-    failures: int = 0
-    results: list[Result] | None = None
-
-
-@dataclass(eq=False)
-class Slot:
-    """A place for one actor in the pool. If the actor dies, another actor takes its place.
-
-    `starting`: Ray reference to the result of `WindowWorker.started`, or None after the result has arrived. `sent`:
-    dict Ray reference to a result → window, for the windows that the actor has not finished. The dict has the order in
-    which the windows were sent.
-    """
-
-    actor: Any = None
-    starting: Any = None
-    failed_starts: int = 0
-    sent: dict[Any, Task] = field(default_factory=dict)
-
-    @property
-    def ready(self) -> bool:
-        return self.actor is not None and self.starting is None
 
 
 class ActorPool:
     """A pool of actors that predict windows. Each actor has at most `WINDOWS_PER_ACTOR` windows at a time.
 
-    Ray's object store holds at most `WINDOWS_PER_ACTOR` windows per actor. `ray`: the module `ray`, connected to a
-    cluster. `create`: function that starts an actor and returns the actor's handle. `where`: config key that error
-    texts begin with. `most_ready`: largest number of actors that were ready at the same time. `provider`: execution
-    provider that ONNX Runtime uses in the actors.
+    Ray starts a dead actor again, and repeats its windows. Ray's object store holds at most `WINDOWS_PER_ACTOR` windows
+    per actor. `ray`: the module `ray`, connected to a cluster. `where`: config key that error texts begin with.
+    `ready`: number of actors that have started. `provider`: execution provider that ONNX Runtime uses in the actors.
     """
 
-    def __init__(self, ray: Any, create: Callable[[], Any], actors: int, where: str):
-        self.ray, self.create, self.where = ray, create, where
-        self.head, self.node = head_address(ray), node_address(ray)
-        self.most_ready, self.provider = 0, ""
-        self.waiting: deque[Task] = deque()  # tasks that were not sent yet, in the order of the windows
-        self.looked = self.checked = time.monotonic()
-        self.alone_s = 0.0  # seconds without a ready actor; time to read the source is left out
-        self.head_lost: float | None = None  # time of the first check that the head node did not answer
-        self.reason = ""  # error text of the actor that ended last
-        self.slots = [Slot() for _ in range(actors)]
-        for slot in self.slots:
-            self._start(slot)
+    def __init__(self, ray: Any, actors: Sequence[Any], where: str):
+        self.ray, self.where = ray, where
+        self.limit = WINDOWS_PER_ACTOR * len(actors)
+        self.starting = {actor.started.remote(): actor for actor in actors}
+        self.begun = time.monotonic()
+        self.ready, self.provider = 0, ""
+        self.free: deque[Any] = deque()  # actors that may take a window, once for each window that they may take
+        self.running: dict[Any, Task] = {}  # Ray reference to a result → task
 
     def results(self, windows: Iterable[Window], title: str, unit: str) -> Iterator[Result]:
         """Predict windows with the actors. Yield the results in the order of the windows.
 
         Raises:
-            InputError: an actor raised an InputError, a window failed `MAX_ATTEMPTS` times, no actor was ready for
-                `PATIENCE_S` seconds, or Ray has ended on this machine or on the head node.
+            InputError: an actor raised an exception or died more than `MAX_RESTARTS` times, or no actor was ready for
+                `PATIENCE_S` seconds.
         """
-        source, unfinished, read, total = iter(windows), deque[Task](), 0, None
+        source, order = iter(windows), deque[Any]()  # `order`: references to results, in the order of the windows
+        results: dict[Any, list[Result]] = {}  # the results that have arrived, and are not yielded yet
+        is_read, read = False, 0
         with progress.stage(title, unit=unit) as current:
-            while True:
+            while order or not is_read:
                 signals.raise_lost()  # a signal handler's exception is lost if a callback of Ray was running
-                if total is None and len(unfinished) < WINDOWS_PER_ACTOR * len(self.slots):
+                while self.free and len(order) < self.limit and not is_read:
                     window = next(source, None)
                     if window is None:
-                        current.total = total = read
-                    else:
-                        read += window.columns.num_rows
-                        task = Task(window.first_row, window.columns.num_rows, self.ray.put(window.columns))
-                        unfinished.append(task)
-                        self.waiting.append(task)
-                elif not unfinished:
-                    return
-                self._send()
-                reading = total is None and len(unfinished) < WINDOWS_PER_ACTOR * len(self.slots)
-                self._receive(0 if reading or (unfinished and unfinished[0].results is not None) else POLL_S)
-                while unfinished and unfinished[0].results is not None:
-                    task = unfinished.popleft()
-                    current.advance(task.rows)
-                    yield from task.results or []
+                        is_read, current.total = True, read
+                        break
+                    read += window.columns.num_rows
+                    order.append(self._send(window))
+                if self.starting or self.running:
+                    results |= self._receive()
+                while order and order[0] in results:
+                    arrived = results.pop(order.popleft())
+                    current.advance(sum(result.counts.rows for result in arrived))
+                    yield from arrived
 
-    def _start(self, slot: Slot) -> None:
-        slot.actor = self.create()
-        slot.starting = slot.actor.started.remote()
+    def _send(self, window: Window) -> Any:
+        actor = self.free.popleft()
+        reference = actor.run.remote(self.ray.put(window.columns), window.first_row)
+        self.running[reference] = Task(actor, window.first_row, window.columns.num_rows)
+        return reference
 
-    def _send(self) -> None:
-        """Send the waiting windows to actors. The actor with the fewest windows gets the next window."""
-        while self.waiting:
-            free = [slot for slot in self.slots if slot.ready and len(slot.sent) < WINDOWS_PER_ACTOR]
-            if not free:
-                return
-            slot, task = min(free, key=lambda slot: len(slot.sent)), self.waiting.popleft()
-            slot.sent[slot.actor.run.remote(task.columns, task.first_row)] = task
+    def _receive(self) -> dict[Any, list[Result]]:
+        """Wait for an answer of an actor. Return the results that have arrived, as a dict reference → results."""
+        arrived, _ = self.ray.wait([*self.running, *self.starting], timeout=POLL_S)
+        results = {}
+        for reference in arrived:
+            if reference in self.starting:
+                self._greet(self.starting.pop(reference), reference)
+            else:
+                task = self.running.pop(reference)
+                rows = f"rows {task.first_row:,} to {task.first_row + task.rows - 1:,} failed"
+                remedy = "try fewer ray.actors, which leaves each more memory; engine=local shows an error of the code"
+                results[reference] = self._answer(reference, rows, remedy)
+                self.free.append(task.actor)
+        if not self.ready and time.monotonic() - self.begun > PATIENCE_S:
+            problem = f"no actor could start for {PATIENCE_S:.0f} s"
+            raise InputError(self.where, problem, "free CPUs of the cluster, add nodes, or set fewer threads")
+        return results
 
-    def _receive(self, timeout_s: float) -> None:
-        """Process the answers of the actors. Wait up to `timeout_s` seconds for the first answer."""
-        owners = {reference: slot for slot in self.slots for reference in slot.sent}
-        owners |= {slot.starting: slot for slot in self.slots if slot.starting is not None}
-        if owners:
-            arrived, _ = self.ray.wait(list(owners), timeout=timeout_s)
-            for reference in arrived:
-                self._take(owners[reference], reference)
-        self._require_actors()
-        self._require_ray()
+    def _greet(self, actor: Any, reference: Any) -> None:
+        """Take a started actor into use. Raises InputError if it has another version of seqclf."""
+        remedy = f"install seqclf {__version__} and its packages on every node"
+        version, self.provider = self._answer(reference, "an actor cannot start", remedy)
+        if version != __version__:
+            raise InputError(self.where, f"a node has seqclf {version}, this one {__version__}", remedy)
+        self.ready += 1
+        self.free.extend([actor] * WINDOWS_PER_ACTOR)
 
-    def _take(self, slot: Slot, reference: Any) -> None:
-        """Store the answer of an actor. If the actor failed, replace the actor or retry its window."""
-        errors = self.ray.exceptions
+    def _answer(self, reference: Any, problem: str, remedy: str) -> Any:
+        """Return the answer of an actor. Raises its InputError, or an InputError for any other exception."""
         try:
-            answer = self.ray.get(reference)
-        except errors.RayError as error:
+            return self.ray.get(reference)
+        except self.ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None)  # the exception that was raised in the actor, if any
             if isinstance(cause, InputError):
                 raise cause from None
-            if isinstance(error, errors.RayActorError) or reference == slot.starting:
-                self._replace(slot, last_line(error))
-            else:  # code in the actor raised an exception, or the node with the result was lost
-                self._retry(slot.sent.pop(reference), first_line(cause or error))
-        else:
-            if reference == slot.starting:
-                self._greet(slot, *answer)
-            else:
-                slot.sent.pop(reference).results = answer
-
-    def _greet(self, slot: Slot, version: str, provider: str) -> None:
-        """Mark an actor as ready. Raises InputError if the actor has another version of seqclf."""
-        if version != __version__:
-            raise InputError(
-                self.where, f"a node has seqclf {version}, this one {__version__}", "install one version on every node"
-            )
-        slot.starting, slot.failed_starts, self.provider = None, 0, provider
-        self.most_ready = max(self.most_ready, sum(other.ready for other in self.slots))
-
-    def _retry(self, task: Task, reason: str) -> None:
-        """Put a failed window at the front of the queue.
-
-        Raises InputError if the window has failed `MAX_ATTEMPTS` times.
-        """
-        task.failures += 1
-        if task.failures == MAX_ATTEMPTS:
-            rows = f"rows {task.first_row:,} to {task.first_row + task.rows - 1:,}"
-            raise InputError(
-                self.where,
-                f"{rows} failed {MAX_ATTEMPTS} times ({reason})",
-                "try fewer ray.actors, which leaves each more memory; engine=local shows an error of the code",
-            )
-        self.waiting.appendleft(task)
-
-    def _replace(self, slot: Slot, reason: str) -> None:
-        """Replace a dead actor by a new actor, and put the windows of the dead actor back into the queue."""
-        lost, slot.sent, self.reason = list(slot.sent.values()), {}, reason
-        slot.failed_starts += slot.starting is not None
-        self.waiting.extendleft(reversed(lost[1:]))
-        if lost:
-            self._retry(lost[0], reason)  # the first window was being predicted, so only this window has failed
-        slot.actor = slot.starting = None
-        if slot.failed_starts < MAX_STARTS:
-            self._start(slot)
-
-    def _require_actors(self) -> None:
-        """Raise InputError if no actor can start, or if there was no ready actor for `PATIENCE_S` seconds."""
-        now = time.monotonic()
-        self.alone_s += min(now - self.looked, 2 * POLL_S)
-        self.looked = now
-        if any(slot.ready for slot in self.slots):
-            self.alone_s = 0.0
-        elif all(slot.actor is None for slot in self.slots):
-            remedy = f"install seqclf {__version__} and its packages on every node"
-            raise InputError(self.where, f"no actor can start ({self.reason})", remedy)
-        elif self.alone_s > PATIENCE_S:
-            ended = f"; the last one ended: {self.reason}" if self.reason else ""
-            raise InputError(
-                self.where,
-                f"no actor could start for {PATIENCE_S:.0f} s{ended}",
-                "free CPUs of the cluster, add nodes, or set fewer threads",
-            )
-
-    def _require_ray(self) -> None:
-        """Raise InputError if Ray has ended on this machine, or if the head node does not answer any more."""
-        now = time.monotonic()
-        if now - self.checked < CHECK_S:
-            return
-        self.checked = now
-        if not answers(self.node):
-            raise InputError(self.where, "Ray on this machine has ended", START_AGAIN)
-        if answers(self.head):
-            self.head_lost = None
-            return
-        self.head_lost = self.head_lost or now
-        if now - self.head_lost > HEAD_PATIENCE_S:
-            host, port = self.head
-            raise InputError(self.where, f"the head node at {host}:{port} no longer answers", START_AGAIN)
+            raise InputError(self.where, f"{problem} ({last_line(cause or error)})", remedy) from None
 
 
 def last_line(error: BaseException) -> str:
@@ -291,10 +188,11 @@ def ray_engine(
     cpus = max(thread_count(None), (actors or 1) * threads)
     with connected(address, cpus=cpus, object_store_mb=object_store_mb) as (ray, where):
         device = "cuda" if cuda else "cpu"
-        actor = ray.remote(worker).options(num_cpus=threads, num_gpus=int(cuda), max_restarts=0)
+        options = {"num_cpus": threads, "num_gpus": int(cuda)}
+        actor = ray.remote(worker).options(**options, max_restarts=MAX_RESTARTS, max_task_retries=MAX_RESTARTS)
         arguments = ray.put(files), str(classifier.folder), {**settings, "threads": threads, "device": device}, by_field
         count = actors or _fitting(ray.cluster_resources(), threads, cuda)
-        yield RayEngine(classifier, ActorPool(ray, lambda: actor.remote(*arguments), count, where), by_field)
+        yield RayEngine(classifier, ActorPool(ray, [actor.remote(*arguments) for _ in range(count)], where), by_field)
 
 
 def _fitting(resources: Mapping[str, float], threads: int, cuda: bool) -> int:
