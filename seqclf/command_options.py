@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from seqclf.batching.options import BatchingOptions
 from seqclf.config.options import CommandOptions, Count, FullText, Options, Text
 from seqclf.config.targets import read_trust
 from seqclf.data.options import DataOptions
@@ -78,7 +77,6 @@ class DescribeConfig(CommandOptions):
     """
 
     data: DataOptions
-    batching: BatchingOptions
     decision: DecisionOptions
     output: Text | None
     baseline: bool

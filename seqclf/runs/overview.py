@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rich.table import Table
 
 from seqclf.config.override_text import argument
@@ -11,24 +9,24 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.formatting import label_text
 from seqclf.documents.terminal import MAX_CLASSES, console
 
-MAX_COLUMNS = 4
+MAX_COLUMNS, MAX_FIELDS = 4, 12  # shown columns of a field, and fields
 
 
-def show_dataset(dataset: Dataset, advice: Iterable[str] = ()) -> None:
+def show_dataset(dataset: Dataset) -> None:
     """Print fields, classes and row counts of a dataset.
 
-    The output includes rejected, truncated and dropped rows, and unknown tokens. `advice`: lines about the fields.
+    The output includes rejected, truncated and dropped rows, and unknown tokens.
     """
     made = "from the cache" if dataset.reused else "prepared"
     console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
-    for encoder in dataset.encoders.values():
+    for encoder in list(dataset.encoders.values())[:MAX_FIELDS]:
         field = encoder.field
         many = len(field.columns) > MAX_COLUMNS
         columns = f"{len(field.columns)} columns" if many else f"column '{field.column}'"
         line = f"  field {field.name}: {field.kind}, {columns}, {encoder.describe()}"
         console.print(line.rstrip(", "), soft_wrap=True)
-    for line in advice:
-        console.print(f"  {line}", soft_wrap=True, markup=False)
+    if len(dataset.encoders) > MAX_FIELDS:
+        console.print(f"  and {len(dataset.encoders) - MAX_FIELDS} more fields")
     if dataset.schema.ignored:
         console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")
     shown = ", ".join(map(label_text, dataset.classes[:MAX_CLASSES]))

@@ -15,7 +15,7 @@ from seqclf.documents.terminal import console, show_note, show_warnings
 from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
-from seqclf.survey.survey import field_advice, ignored_advice, survey_dataset
+from seqclf.survey.survey import ignored_advice, quantity_advice, survey_dataset
 from seqclf.system import progress, signals
 from seqclf.system.run_folder import RESULTS, claim_run_folder, is_first_rank
 from seqclf.training.loggers.early_import import import_early
@@ -126,11 +126,12 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
             check_order_of_fields(encoders)
 
     dataset = prepare(config.data, check_encoders)
-    advice = field_advice(dataset.encoders, config.data.fields) + ignored_advice(dataset.schema, config.data)
-    show_dataset(dataset, advice)
+    show_dataset(dataset)
     data_warnings = []
     if is_first_rank():  # only the first rank reports warnings
-        data_warnings = survey_dataset(dataset, config.data, config.batching, baseline=False).warnings
+        data_warnings = survey_dataset(dataset, config.data, baseline=False).warnings
+        data_warnings += quantity_advice(dataset.encoders, config.data.fields)
+        data_warnings += ignored_advice(dataset.schema, config.data)
         show_warnings(data_warnings)
     with progress.stage("loading Lightning"):  # Lightning is imported only after the data has passed all checks
         from seqclf.runs import fit as pipeline

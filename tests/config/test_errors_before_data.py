@@ -264,7 +264,7 @@ CASES = [
     ("search", ["debug=shapes"], "debug=shapes", "remove it, or use seqclf train"),
     ("search", ["trainer.fast_dev_run=true"], "trainer.fast_dev_run", "set trainer.max_epochs=1 instead"),
     ("train", ["logger=none", "+logger.tags=[a]"], "logger.tags", "no such key"),
-    ("describe", ["batching.max_tokens=0"], "batching.max_tokens=0", "must be at least 1, or auto"),
+    ("describe", ["output=survey.html"], "output=survey.html", "end it in .json"),
     ("walkthrough", ["rows=0"], "rows=0", "must be at least 1"),
     ("walkthrough", ["rows=51"], "rows=51", "must be at most 50"),
     ("walkthrough", ["sequence=abc", "input=x.csv"], "input=x.csv and sequence=abc", "remove one of them"),

@@ -91,5 +91,5 @@ def test_installed_package_trains_and_predicts_in_an_empty_folder(shell, install
     rows = installed / "seqclf/data/builtin/spoken_arabic_digits_test.parquet"
     assert run("predict", "bundle=run/bundle", f"input={rows}", "output=scores.parquet").exit_code == 0
     assert pq.read_metadata(tmp_path / "scores.parquet").num_rows == pq.read_metadata(rows).num_rows == 1100
-    assert run("describe", "output=describe.html").exit_code == 0
-    assert (tmp_path / "describe.html").is_file()
+    assert run("describe", "output=describe.json").exit_code == 0
+    assert (tmp_path / "describe.json").is_file()

@@ -1,17 +1,10 @@
 """The terminal shows what is wrong with a dataset, each problem once, and a table of scores that fits."""
 
-import shlex
-
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 from rich.cells import cell_len
 from support.table_files import write
 
-from seqclf.batching.options import BatchingOptions
-from seqclf.config.documentation import CONF
-from seqclf.config.options import parse_options
 from seqclf.data.prepare import prepare
 from seqclf.documents.terminal import console, show_table, show_warnings
 from seqclf.evaluation.decision import Decision
@@ -20,7 +13,7 @@ from seqclf.evaluation.run_result import RunResult
 from seqclf.report.score_table import short_score_table
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.report import split_sources
-from seqclf.survey.survey import field_advice, survey_dataset
+from seqclf.survey.survey import survey_dataset
 
 
 @pytest.fixture
@@ -35,14 +28,12 @@ def leaking(options, tmp_path):
 @pytest.fixture
 def printed():
     """`printed(options)`: what `train` prints of a dataset."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        batching = parse_options(BatchingOptions, OmegaConf.to_container(compose("train").batching))
 
     def lines(options):
         dataset = prepare(options)
         with console.capture() as captured:
-            show_dataset(dataset, field_advice(dataset.encoders, options.fields))
-            show_warnings(survey_dataset(dataset, options, batching, baseline=False).warnings)
+            show_dataset(dataset)
+            show_warnings(survey_dataset(dataset, options, baseline=False).warnings)
         return captured.get().splitlines()
 
     return lines
@@ -67,35 +58,6 @@ def test_a_guessed_positive_label_is_said_once_with_the_keys_that_set_it(options
     lines = printed(options(train=path, label="y", fields={"x": "category"}, positive=positive))
     guess = "  p is a guess, the rarer label in train: confirm it by data.positive=p, or set 'data.positive=the rest'"
     assert [line for line in lines if "guess" in line] == ([guess] if positive is None else [])
-
-
-def events(**columns):
-    """Event columns of 40 sequences of five events with labels p and q."""
-    keys = [index // 5 for index in range(200)]
-    return {"key": keys, "y": ["pq"[key % 2] for key in keys], **columns}
-
-
-def test_whole_numbers_that_may_be_quantities_are_said_with_an_override_that_makes_them_numbers(
-    options, tmp_path, printed
-):
-    ages = [None if index == 7 else 18 + index * 7 % 60 for index in range(200)]
-    codes = [index % 20 for index in range(200)]  # few values
-    shops = [index % 50 * 1000 for index in range(200)]  # many values far apart
-    path = write(tmp_path / "t.parquet", events(age=ages, code=codes, shop=shops))
-    settings = {"train": path, "label": "y", "group_by": "key"}
-    (line,) = [line for line in printed(options(**settings)) if "quantities" in line]
-    (override,) = shlex.split(line.partition(" set ")[2])
-    assert "18 to 77" in line
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        fields = OmegaConf.to_container(compose("train", ["data=files", override]).data.fields)
-    assert {name: spec if isinstance(spec, str) else spec["kind"] for name, spec in fields.items()} == {
-        "age": "number",
-        "code": "category",
-        "shop": "category",
-    }
-    named = options(**settings, fields=fields)
-    assert [prepare(named).encoders[name].field.kind for name in fields] == ["number", "category", "category"]
-    assert not [line for line in printed(named) if "quantities" in line]
 
 
 def test_spaces_of_labels_are_shown(options, tmp_path, printed):

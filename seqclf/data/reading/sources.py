@@ -175,7 +175,7 @@ def readable_files(source: Source) -> list[Path]:
     if not paths:
         if SQL.match(source.path):
             remedy = 'give files, and the SELECT over their rows as data.query="SELECT … FROM input"'
-            raise InputError(source.key, "is SQL, not a file", remedy)
+            raise InputError(f"{source.key}={source.path}", "is SQL, not a file", remedy)
         problem = "an empty folder" if class_folder(source) else "no such file"
         remedy = similar_file(source.path) or f"check the path (it is read from {Path.cwd()})"
         raise InputError(f"{source.key}={source.path}", problem, remedy)

@@ -68,7 +68,7 @@ def test_a_query_in_parentheses_is_the_same_query(text):
 
 @pytest.mark.parametrize("text", ["SELECT 1", "from 't.parquet'", "q.sql", "WITH x AS (SELECT 1) FROM x"])
 def test_sql_in_place_of_a_file_is_one_line(here, text):
-    with pytest.raises(InputError, match=r"data\.train: is SQL, not a file; give files, and the SELECT over their"):
+    with pytest.raises(InputError, match=r"data\.train=.*: is SQL, not a file; give files, and the SELECT over their"):
         count_rows(Source(text, "data.train"))
 
 

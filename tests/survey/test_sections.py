@@ -1,0 +1,124 @@
+"""The terminal shows problems, guarantees and the baseline of a dataset, with any labels."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    recall_score,
+    roc_auc_score,
+)
+
+from seqclf.documents.terminal import console, show_section
+from seqclf.survey.class_counts import ClassCounts
+from seqclf.survey.document import MAX_LABELS, majority_scores, survey_sections
+from seqclf.survey.guarantees import GuaranteeSurvey, LabelEvidence
+
+GUARANTEES = GuaranteeSurvey(
+    confidence=0.95,
+    holdout=0.5,
+    unit="group",
+    needed={0.8: 20, 0.9: 40},
+    labels=[
+        LabelEvidence(label=label, held_out=count, backed={0.8: count >= 20, 0.9: count >= 40})
+        for label, count in (("bad", 25), ("good", 60))
+    ],
+)
+
+
+@pytest.fixture
+def printed_lines(monkeypatch):
+    """`printed_lines(survey)`: the lines that are printed, without colours."""
+
+    def lines(survey, width=120):
+        monkeypatch.setattr(console, "_width", width)
+        with console.capture() as captured:
+            for section in survey_sections(survey):
+                show_section(section)
+        return captured.get().splitlines()
+
+    return lines
+
+
+def test_of_two_classes_the_evidence_for_the_positive_one_is_shown(printed_lines, surveyed):
+    survey = replace(surveyed, guarantees=GUARANTEES)
+    lines = printed_lines(survey)
+    start = next(row for row, line in enumerate(lines) if "decision.min_recall" in line)
+    assert "20 for 0.8, 40 for 0.9" in lines[start]
+    assert lines[start + 1].split() == ["class", "held-out", "groups", "for", "0.8", "for", "0.9"]
+    assert lines[start + 2].split() == ["bad", "25", "enough", "15", "too", "few"]
+    assert not lines[start + 3].startswith("good")
+    stored = survey.to_dict()["guarantees"]["labels"]
+    assert [(entry["label"], entry["held_out"]) for entry in stored] == [("bad", 25), ("good", 60)]
+    assert "guarantees" not in surveyed.to_dict() and len(lines) <= 40
+
+
+def test_of_many_classes_those_with_the_fewest_held_out_rows_are_shown(printed_lines, surveyed):
+    labels = [f"c{row}" for row in range(300)]
+    evidence = [LabelEvidence(label=label, held_out=row, backed={0.8: row >= 20}) for row, label in enumerate(labels)]
+    guarantees = replace(GUARANTEES, unit="row", needed={0.8: 20}, labels=evidence)
+    lines = printed_lines(replace(surveyed, positive=None, guarantees=guarantees))
+    start = next(row for row, line in enumerate(lines) if "decision.min_recall" in line)
+    assert [line.split()[0] for line in lines[start + 2 : start + 2 + MAX_LABELS]] == labels[:MAX_LABELS]
+    assert len(lines) <= 40
+
+
+def test_the_baseline_is_shown_beside_the_majority_class(printed_lines, surveyed):
+    lines = printed_lines(surveyed)
+    columns = [list(majority_scores(surveyed).values())]
+    for metrics in (by_split["test"] for by_split in surveyed.baseline.models.values()):
+        positive = metrics.positive
+        macro = [metrics.accuracy, metrics.recall, metrics.f1]
+        columns.append([*macro, positive.recall, positive.average_precision, positive.auroc])
+    titles = ["accuracy", "macro recall", "macro F1", "recall of bad", "average precision", "AUROC"]
+    for title, *scores in zip(titles, *columns, strict=True):
+        cells = next(line.split() for line in lines if line.startswith(f"{title} "))
+        assert cells[len(title.split()) :] == [f"{value:.4f}" for value in scores]
+    for name, recall in surveyed.single_field_recall.items():
+        assert [name, f"{recall:.4f}"] in [line.split() for line in lines]
+
+
+def test_every_problem_is_shown_once_those_of_leaks_included(printed_lines, surveyed):
+    assert surveyed.leaks.warnings() and set(surveyed.leaks.warnings()) < set(surveyed.warnings)
+    lines = printed_lines(surveyed)
+    assert all(lines.count(line) == 1 for line in surveyed.warnings)
+    assert "Nothing stood out." in printed_lines(replace(surveyed, warnings=[]))
+
+
+def test_labels_are_not_read_as_markup(printed_lines, surveyed):
+    evidence = [replace(GUARANTEES.labels[0], label="[bold]a[/] :smile:")]
+    guarantees = replace(GUARANTEES, labels=evidence)
+    text = "\n".join(printed_lines(replace(surveyed, positive=None, guarantees=guarantees, warnings=["[/nothing] x"])))
+    assert "[bold]a[/] :smile: " in text and "[/nothing] x" in text
+
+
+@pytest.mark.parametrize("positive", [None, "a", "b"])
+@pytest.mark.parametrize("rows", [(9, 5), (0, 5), (4, 0)])
+def test_majority_scores_are_those_of_scikit_learn(surveyed, positive, rows):
+    classes = [
+        ClassCounts(label, {"train": train, "validation": 1, "test": count}, 0.5)
+        for label, train, count in zip("ab", (29, 9), rows, strict=True)
+    ]
+    scores = majority_scores(replace(surveyed, positive=positive, classes=classes))
+    labels = np.repeat([0, 1], rows)
+    predictions = np.zeros(len(labels), int)  # class a has the most training rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns of classes that do not occur
+        expected = {
+            "accuracy": accuracy_score(labels, predictions),
+            "recall": balanced_accuracy_score(labels, predictions),
+            "f1": f1_score(labels, predictions, average="macro", zero_division=0),
+        }
+    if positive is not None:
+        is_positive, alerts = labels == "ab".index(positive), predictions == "ab".index(positive)
+        both_classes = 0 < is_positive.sum() < len(labels)
+        constant = np.full(len(labels), 0.5)
+        expected["positive_recall"] = recall_score(is_positive, alerts) if is_positive.any() else None
+        expected["average_precision"] = average_precision_score(is_positive, constant) if both_classes else None
+        expected["auroc"] = roc_auc_score(is_positive, constant) if both_classes else None
+    assert scores == pytest.approx(expected)
