@@ -35,7 +35,6 @@ class ExportResult(JsonResult):
 def main(config: ExportConfig) -> ExportResult:
     """Export the model of a checkpoint, and check that the exported model gives the same logits as PyTorch."""
     from seqclf.documents.terminal import console
-    from seqclf.models.network import as_network
     from seqclf.runs.export import write_bundle
     from seqclf.training.module import load_task
 
@@ -49,7 +48,7 @@ def main(config: ExportConfig) -> ExportResult:
     written = metrics if is_scored else {}
     if not written and (warning := _lost_decision(run, metrics)):
         console.print(warning, style="yellow", soft_wrap=True)
-    if "halting" not in written and as_network(task.model).halts:
+    if "halting" not in written and task.model.halts:
         console.print(
             f"the bundle reads every sequence to its end: {run / 'metrics.json'}, which has the curve of tokens read, "
             "is missing or of another checkpoint; export the checkpoint that was scored, inside of its run folder",

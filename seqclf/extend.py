@@ -1,7 +1,8 @@
 """Public names for authors of extensions. Import these names from `seqclf.extend`, because other modules may be moved.
 
 - Networks: `SequenceNetwork` is the base class. `Head` is the base class of the heads of `model=auto`. The base class
-  for the encoder of a network is `SequenceEncoder`. A recurrent cell derives from `RecurrentCell`, and the encoder
+  for the encoder of a network is `SequenceEncoder`. `MaskedLSTM` and `MaskedGRU` are layers of an encoder that ignore
+  padding and that can be exported. A recurrent cell derives from `RecurrentCell`, and the encoder
   `CellEncoder` runs it over sequences. A cell, and an encoder of a model that reads chunks, has a `State` for each
   recurrent state. `sort_nodes` sorts the nodes of trees. Arguments with the types `Count`, `NonNegative`, `Positive`
   and `Share` are checked before training, and so is the class of a part, by the mark `TargetOf`. `build` makes the
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
     from seqclf.models.cell_encoder import CellEncoder as CellEncoder
     from seqclf.models.encoder import SequenceEncoder as SequenceEncoder
     from seqclf.models.heads.head import Head as Head
+    from seqclf.models.masked_recurrent import MaskedGRU as MaskedGRU
+    from seqclf.models.masked_recurrent import MaskedLSTM as MaskedLSTM
     from seqclf.models.network import SequenceNetwork as SequenceNetwork
     from seqclf.models.recurrent_cell import RecurrentCell as RecurrentCell
     from seqclf.models.running_state import State as State
@@ -120,6 +123,7 @@ _NAMES = {
     "models.cell_encoder": "CellEncoder",
     "models.encoder": "SequenceEncoder",
     "models.heads.head": "Head",
+    "models.masked_recurrent": "MaskedGRU MaskedLSTM",
     "models.network": "SequenceNetwork",
     "models.recurrent_cell": "RecurrentCell",
     "models.running_state": "State",

@@ -18,6 +18,8 @@ TRAINING = {
     "CellEncoder",
     "FiniteCheck",
     "Head",
+    "MaskedGRU",
+    "MaskedLSTM",
     "RecurrentCell",
     "RowLoss",
     "SequenceEncoder",

@@ -1,4 +1,4 @@
-"""Examples of docs/extending.md that no other test runs: packed tokens, a part, a network, the plain loss, a metric."""
+"""Examples of docs/extending.md that no other test runs: a recurrent layer, a part, a network, a loss, a metric."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,8 @@ from support.plugin_package import documented_example, install_package
 
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.parity_grid import TOLERANCE
-from seqclf.training.custom_network_checks import check_exportable, padding_error
+from seqclf.training.custom_network_checks import check_exportable
+from seqclf.training.padding_probe import padding_error
 
 FIELDS = [{"name": "values", "kind": "number", "width": 1}, {"name": "a.b", "kind": "category", "size": 5}]
 
@@ -42,10 +43,10 @@ def test_the_network_takes_fields_of_any_name_and_ignores_padding():
     torch.testing.assert_close(alone[0], logits[1])
 
 
-def test_the_encoder_of_packed_tokens_is_exported_and_skips_padding(monkeypatch, tmp_path):
+def test_the_encoder_with_a_recurrent_layer_is_exported_and_skips_padding(monkeypatch, tmp_path):
     code = documented_example("An encoder", number=2)
-    install_package(monkeypatch, tmp_path, "packedpackage", {"encoders.py": code}, {})
-    target = "packedpackage.encoders.PackedLSTM"
+    install_package(monkeypatch, tmp_path, "stackedpackage", {"encoders.py": code}, {})
+    target = "stackedpackage.encoders.StackedLSTM"
     plain = {"embedding_size": 6, "pooling": "last", "token_dropout": 0.0, "number_noise": 0.0}
     network = SequenceClassifier(
         FIELDS, 3, encoder={"_target_": target}, dropout=0.0, variational=False, hidden_size=4, layers=2, **plain

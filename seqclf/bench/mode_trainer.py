@@ -18,7 +18,6 @@ from seqclf.config.targets import Config, arguments_of, locate
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.models.encoder import reads_trees
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.network import as_network
 from seqclf.training.check_targets import resolve_for_data
 
 # Modes: ways to compute the same batches. The modes differ in padding, in layout and in compilation.
@@ -97,8 +96,8 @@ class ModeTrainer:
         self.model = build_classifier(model, workload.fields, len(workload.classes)).to(contender.device)
         # What does not change in training is computed before it, and not timed.
         rows = SplitRows(workload.split, workload.name, np.ones(len(workload.classes)), contender.device)
-        as_network(self.model).fit_to(rows)
-        self.frozen_outputs = as_network(self.model).frozen_outputs(rows)
+        self.model.fit_to(rows)
+        self.frozen_outputs = self.model.frozen_outputs(rows)
         # Copy the weights, because state_dict() returns references to the weights, and training changes the weights in
         # place.
         self.initial_state = copy.deepcopy(self.model.state_dict())
@@ -133,7 +132,7 @@ class ModeTrainer:
     def loss(self, rows: np.ndarray) -> Tensor:
         """Return the training loss of a batch."""
         with self._autocast():
-            return as_network(self.model).training_loss(*self.collate(rows), nn.functional.cross_entropy).total
+            return self.model.training_loss(*self.collate(rows), nn.functional.cross_entropy).total
 
     def step(self, rows: np.ndarray) -> float:
         """Run one optimizer step on the batch `rows`, and return the elapsed seconds.

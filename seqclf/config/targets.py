@@ -268,8 +268,8 @@ def build(config: Mapping[str, Any], kind: type, key: str = "", /, **extra: Any)
     Counter({'pears': 3, 'apples': 2})
     """
     arguments = {key: value for key, value in config.items() if key != "_target_"}
-    constructor = locate_subclass(config["_target_"], kind)
     target = config["_target_"]
+    constructor = locate_subclass(target, kind, key or "_target_")
     return _call(constructor, f"{key}={target}" if key else target, {**arguments, **extra})
 
 
@@ -277,7 +277,9 @@ def locate_subclass(target: Any, kind: type, key: str = "_target_") -> type:
     """Import the class at a dotted path. Raises InputError if the class is not a subclass of `kind`."""
     located = locate(target, key)
     if not (isinstance(located, type) and issubclass(located, kind)):
-        raise InputError(f"{key}={target}", f"is not a {kind.__name__}")
+        is_ours = not is_foreign(kind.__module__)
+        remedy = f"derive it from seqclf.extend.{kind.__name__}" if is_ours else None
+        raise InputError(f"{key}={target}", f"is not a {kind.__name__}", remedy)
     return located
 
 

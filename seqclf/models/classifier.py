@@ -14,7 +14,7 @@ from seqclf.config.options import Count, NonNegative
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.embedding import FieldEmbedding, TokenDropout
-from seqclf.models.encoder import SequenceEncoder, as_encoder, build_encoder, check_structure
+from seqclf.models.encoder import SequenceEncoder, build_encoder, check_structure
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import DropoutShare, PoolingNames
 from seqclf.models.pooling import Pooling
@@ -73,11 +73,10 @@ class SequenceClassifier(SequenceNetwork):
             encoder_arguments,
             {"dropout": dropout, "variational": variational, "field_specs": fields},
         )
-        reader = as_encoder(self.encoder)
-        self.check_encoder(reader)
-        self.structure = tuple(reader.structure)  # names of the fields that the encoder gets as encoded
+        self.check_encoder(self.encoder)
+        self.structure = tuple(self.encoder.structure)  # names of the fields that the encoder gets as encoded
         check_structure(self.structure, fields, f"model.encoder._target_={encoder['_target_']}")
-        self.pooling = Pooling(pooling, reader.size, reader.backward_size)
+        self.pooling = Pooling(pooling, self.encoder.size, self.encoder.backward_size)
         # The pooled vector is normalized, because the pooling `max` results in larger values for longer sequences.
         self.norm = nn.LayerNorm(self.pooling.size)
         self.embedding_dropout = TokenDropout(dropout, variational)
@@ -115,5 +114,5 @@ class SequenceClassifier(SequenceNetwork):
 
     def step_form(self) -> ChunkStep | None:
         """Return the streaming form of this classifier, or `None` if the encoder cannot read a sequence in chunks."""
-        encoder = as_encoder(self.encoder).step_form()
+        encoder = self.encoder.step_form()
         return None if encoder is None else ChunkStep(self, encoder)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from seqclf.config.targets import arguments_of, build, check_arguments, locate, locate_subclass
 from seqclf.data.field_spec import PARENTS, FieldSpec
 from seqclf.errors import InputError
-from seqclf.models.interface import completed
 
 
 class SequenceEncoder(nn.Module):
@@ -25,10 +24,6 @@ class SequenceEncoder(nn.Module):
 
     The outputs may have a shorter time axis than the tokens (T' < T). The outputs for a sequence must depend only on
     the tokens of the sequence. Padding may have any value, in the tokens and in the outputs, and may be NaN.
-
-    An encoder need not be a subclass of `SequenceEncoder`. Any `nn.Module` with an attribute `size` and a method
-    `forward` with the same arguments and results can be an encoder. The other attributes and methods of this class are
-    optional.
 
     >>> import torch
     >>> class EverySecond(SequenceEncoder):
@@ -59,8 +54,7 @@ class SequenceEncoder(nn.Module):
 
         Each returned length is at least 1 and at most T'. `tokens`: (B, T, `input_size`) float. `lengths`: (B,) int64.
         `host_lengths`: the lengths as a NumPy array, for packed sequences. During the export to ONNX, `host_lengths` is
-        `None`. If the encoder fails because of `None`, the export is repeated with a stand-in for the array, which has
-        arithmetic, `max` and `min` (see `seqclf.models.onnx.host_lengths`).
+        `None`.
         """
         raise NotImplementedError
 
@@ -90,11 +84,6 @@ class SequenceEncoder(nn.Module):
         If the method returns `None`, the command shows only the outputs of the encoder.
         """
         return None
-
-
-def as_encoder(module: Any) -> SequenceEncoder:
-    """Return `module` with the defaults of `SequenceEncoder` for all methods that `module` does not define."""
-    return completed(module, SequenceEncoder)
 
 
 def reads_trees(model: Mapping[str, Any]) -> bool:
@@ -135,7 +124,7 @@ def build_encoder(
     """
     if "_target_" not in encoder:
         raise InputError("model.encoder", "names no class", "set model.encoder._target_")
-    located = locate_subclass(encoder["_target_"], nn.Module, "model.encoder._target_")
+    located = locate_subclass(encoder["_target_"], SequenceEncoder, "model.encoder._target_")
     settings = {name: value for name, value in encoder.items() if name != "_target_"}
     parameters = set(arguments_of(located).names)
     taken = {name: value for name, value in optional.items() if name in parameters and name not in settings}
@@ -145,7 +134,7 @@ def build_encoder(
     check_arguments("model.encoder", located, [*settings, *(parameters - provided)], provided)
     check_arguments("model", located, [*arguments, *settings], provided)
     extra = {name: value for name, value in {**taken, **arguments}.items() if name not in settings}
-    built = build(encoder, nn.Module, "model.encoder._target_", input_size=input_size, **extra)
+    built = build(encoder, SequenceEncoder, "model.encoder._target_", input_size=input_size, **extra)
     if not isinstance(getattr(built, "size", None), int):
         raise InputError(
             f"model.encoder._target_={encoder['_target_']}",

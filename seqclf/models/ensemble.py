@@ -14,7 +14,7 @@ from seqclf.batching.split_rows import SplitRows
 from seqclf.config.targets import build
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
-from seqclf.models.network import SequenceNetwork, as_network
+from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.training_loss import Loss, TrainingLoss
 
@@ -28,56 +28,57 @@ class Ensemble(SequenceNetwork):
     Reference: Lakshminarayanan et al. 2017.
     """
 
-    def __init__(self, members: Iterable[nn.Module]):
+    def __init__(self, members: Iterable[SequenceNetwork]):
         super().__init__()
-        self.members = nn.ModuleList(members)
-        self.shortening = as_network(self.members[0]).shortening
+        networks = list(members)
+        self.members: Any = nn.ModuleList(networks)
+        self.shortening = networks[0].shortening
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
         """Initialize the embedding of the field `name` in every member with pretrained `vectors` (size, D)."""
         for member in self.members:
-            as_network(member).load_vectors(name, vectors)
+            member.load_vectors(name, vectors)
 
     def fit_to(self, rows: SplitRows) -> None:
         """Fit the first member to the rows. The others take its buffers, because all members have one front end."""
         first, *others = self.members
-        if getattr(type(first), "fit_to", SequenceNetwork.fit_to) is SequenceNetwork.fit_to:
+        if type(first).fit_to is SequenceNetwork.fit_to:
             return  # buffers of a network that is not fitted are its own
-        as_network(first).fit_to(rows)
+        first.fit_to(rows)
         for member in others:
             for name, buffer in member.named_buffers():
                 buffer.copy_(first.get_buffer(name))
 
     def frozen_outputs(self, rows: SplitRows) -> Any:
         """Return the outputs of the first member. Members have the same frozen parts."""
-        return as_network(self.members[0]).frozen_outputs(rows)
+        return self.members[0].frozen_outputs(rows)
 
     def fit_to_validation(self, rows: SplitRows) -> str | None:
-        texts = [as_network(member).fit_to_validation(rows) for member in self.members]
+        texts = [member.fit_to_validation(rows) for member in self.members]
         return "; ".join(text for text in texts if text is not None) or None
 
     def forget_validation(self) -> None:
         for member in self.members:
-            as_network(member).forget_validation()
+            member.forget_validation()
 
     def take_from(self, other: Any) -> None:
         for member, source in zip(self.members, other.members, strict=True):
-            as_network(member).take_from(source)
+            member.take_from(source)
 
-    def independent_parts(self) -> list[nn.Module]:
+    def independent_parts(self) -> list[SequenceNetwork]:
         return list(self.members)
 
     def parts(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
     ) -> dict[str, Tensor]:
         """Return the votes of the members' parts of the same name."""
-        of_members = [as_network(member).parts(fields, lengths, host_lengths) for member in self.members]
+        of_members = [member.parts(fields, lengths, host_lengths) for member in self.members]
         return {name: vote(torch.stack([parts[name] for parts in of_members])) for name in of_members[0]}
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         if self.training:
             return torch.stack([member(fields, lengths, host_lengths) for member in self.members])
-        together = as_network(self.members[0]).forward_together(list(self.members), fields, lengths, host_lengths)
+        together = self.members[0].forward_together(list(self.members), fields, lengths, host_lengths)
         return vote(torch.stack(together))
 
     def training_loss(
@@ -89,8 +90,7 @@ class Ensemble(SequenceNetwork):
         loss: Loss,
     ) -> TrainingLoss:
         """Return the sum of the members' losses, so that each member trains independently. The logits are the vote."""
-        members = map(as_network, self.members)
-        parts = [member.training_loss(fields, lengths, host_lengths, labels, loss) for member in members]
+        parts = [member.training_loss(fields, lengths, host_lengths, labels, loss) for member in self.members]
         logits = vote(torch.stack([part.logits.detach() for part in parts]))
         return TrainingLoss(logits, loss(logits, labels), torch.stack([part.total for part in parts]).sum())
 
@@ -100,7 +100,7 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
     design = {key: value for key, value in model.items() if key not in RUN_SETTINGS}
     # Members differ only in their random initial weights.
     networks = [
-        build(design, nn.Module, "model._target_", fields=fields, num_classes=num_classes)
+        build(design, SequenceNetwork, "model._target_", fields=fields, num_classes=num_classes)
         for _ in range(model["members"])
     ]
     if any(map(nn.parameter.is_lazy, networks[0].parameters())):
@@ -108,7 +108,7 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
         raise InputError(
             f"model._target_={target}", "has lazy modules, which a checkpoint cannot hold", "give their sizes"
         )
-    check_members(as_network(networks[0]), len(networks))
+    check_members(networks[0], len(networks))
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.errors import InputError
-from seqclf.models.interface import completed
 from seqclf.models.training_loss import Loss, TrainingLoss
 
 
@@ -22,9 +21,6 @@ class SequenceNetwork(nn.Module):
     The constructor gets `fields` (the field specs of the inputs), `num_classes`, and the arguments in the network's
     config as keyword arguments. The logits of a sequence must depend only on the tokens of the sequence. A subclass
     must define `forward`, and may define the other methods.
-
-    A network need not be a subclass of `SequenceNetwork`. Any `nn.Module` with a method `forward` with the same
-    arguments and results can be a network. The other attributes and methods of this class are optional.
 
     >>> class Mean(SequenceNetwork):
     ...     def __init__(self, fields, num_classes):
@@ -52,8 +48,7 @@ class SequenceNetwork(nn.Module):
 
         `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64. `host_lengths`: the lengths as a NumPy
         array. Packed sequences need the lengths on the CPU, and copying `lengths` from the GPU would wait for the GPU.
-        During the export to ONNX, `host_lengths` is `None`. If the network fails because of `None`, the export is
-        repeated with a stand-in for the array (see `SequenceEncoder.forward`).
+        During the export to ONNX, `host_lengths` is `None`.
         """
         raise NotImplementedError
 
@@ -112,7 +107,7 @@ class SequenceNetwork(nn.Module):
         problem = f"{network} has no method load_vectors(name, vectors)"
         raise InputError(f"data.fields.{name}.vectors", problem, "add one, or remove vectors")
 
-    def independent_parts(self) -> list[nn.Module]:
+    def independent_parts(self) -> list[SequenceNetwork]:
         """Return the networks that are trained independently: the members of an ensemble, or only this network."""
         return [self]
 
@@ -152,8 +147,3 @@ class SequenceNetwork(nn.Module):
     def walkthrough_stages(self, recorded: Any, batch: Any) -> Iterable[Any]:
         """Return the stages (`Stage`) that the command `seqclf walkthrough` shows between the inputs and the logits."""
         return ()
-
-
-def as_network(module: Any) -> SequenceNetwork:
-    """Return `module` with the defaults of `SequenceNetwork` for all methods that `module` does not define."""
-    return completed(module, SequenceNetwork)

@@ -177,7 +177,7 @@ class OnnxRecurrent(nn.Module):
         if recurrent.backward_layers:
             directions.append(recurrent.backward_layers)
         layers: Iterable[Any] = zip(*directions, strict=True)
-        self.layers = nn.ModuleList(OnnxLayer.of_modules(modules) for modules in layers)
+        self.layers = nn.ModuleList(OnnxLayer(modules) for modules in layers)
         self.first_residual, self.scales = recurrent.first_residual, recurrent.scales
 
     def forward(self, tokens: Tensor, lengths: Tensor, host_lengths: Any) -> tuple[Tensor, Tensor, Any]:

@@ -37,7 +37,6 @@ from seqclf.evaluation.results import (
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.target_table import target_rows
 from seqclf.evaluation.tokens_curve import TokensCurve
-from seqclf.models.network import as_network
 from seqclf.report.page import write_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
@@ -165,7 +164,7 @@ def evaluate_and_export(
 
 def set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:
     """Set the halting threshold of a network by its validation curve. Returns None for a network that never halts."""
-    if not as_network(task.model).halts:
+    if not task.model.halts:
         return None
     curves = {}
     for split in dataset.splits:

@@ -23,7 +23,6 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.tokens_curve import TokensCurve
-from seqclf.models.network import as_network
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid
 from seqclf.report.model_card import model_card
@@ -165,7 +164,7 @@ def _parity_cell(
         fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
         arguments = fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]
         with torch.inference_mode():
-            margin = float(as_network(model).halting_margin(*arguments).min())
+            margin = float(model.halting_margin(*arguments).min())
             logits = model(*arguments).numpy()
         if math.isnan(margin):  # the comparison with the exported model reports NaN
             return inputs, logits
@@ -178,7 +177,7 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
     dataset, model = task.hparams["dataset"], task.hparams["model"]
     inputs = {field["name"]: input_axes(field) for field in dataset["fields"]}
     halting = {}
-    if as_network(task.model).halts:
+    if task.model.halts:
         # Without the metrics of its run, the bundle reads every sequence to the end and has no curve for a budget.
         halting["halting"] = run_metrics.get("halting", {"threshold": None, "splits": {}})
     padding_error = run_metrics.get("padding_error")

@@ -27,7 +27,6 @@ from seqclf.evaluation.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.models.network import as_network
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
 from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
@@ -134,7 +133,7 @@ def train(
     batches = SequenceDataModule(splits, config.batching, seed=config.seed)
     task = make_task(config.model_dump(), dataset)
     config = config.model_copy(update={"model": task.hparams["model"]})  # with what a network takes from the data
-    config = resolve_length(config, batches, as_network(task.model).shortening)
+    config = resolve_length(config, batches, task.model.shortening)
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
@@ -194,11 +193,11 @@ def train(
             if checkpoint == resumed:
                 checkpoint = hooks.last_path  # a file of another run stays as it is
         # Load the checkpoint from its file, so that the evaluated and exported model is the model that others load.
-        trained, history = task, hooks.record.history
+        history = hooks.record.history
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
         if _validates_all_rows(plain["trainer"]):
-            as_network(task.model).forget_validation()  # in training, the network had not read these rows
-            check_reloaded(task, trained, batches, hooks.record.validation_losses)
+            task.model.forget_validation()  # in training, the network had not read these rows
+            check_reloaded(task, batches, hooks.record.validation_losses)
         weighs = fit_to_validation(task, dataset.splits["validation"], Path(checkpoint))
         shuffled = shuffled_contender(config, dataset, run, _trusted_packages(plain)) if config.order_ablation else None
         earlier, record = None, None

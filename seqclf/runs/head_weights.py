@@ -10,7 +10,6 @@ import torch
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
-from seqclf.models.network import as_network
 from seqclf.training.callbacks import write_checkpoint
 from seqclf.training.losses import class_weights_of
 from seqclf.training.module import SequenceTask
@@ -19,7 +18,7 @@ from seqclf.training.module import SequenceTask
 def set_by_validation(task: SequenceTask, validation: Split) -> str | None:
     """Let the network of a trained task read the validation rows. Returns a text about what they set, or None."""
     rows = SplitRows(validation, "", class_weights_of(task.loss, len(task.classes)), task.device)
-    return as_network(task.model).fit_to_validation(rows) if len(rows) else None
+    return task.model.fit_to_validation(rows) if len(rows) else None
 
 
 def fit_to_validation(task: SequenceTask, validation: Split, checkpoint: Path) -> bool:

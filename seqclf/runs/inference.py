@@ -10,7 +10,6 @@ import torch
 from seqclf.batching.datamodule import Batch
 from seqclf.errors import InputError
 from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint
-from seqclf.models.network import as_network
 from seqclf.system import progress
 from seqclf.training.module import SequenceTask
 
@@ -52,7 +51,7 @@ def predict_parts(task: SequenceTask, batches: Iterable[Batch]) -> dict[str, np.
     found: dict[str, list[np.ndarray]] = {}
     for batch in batches:
         fields = {name: values.to(task.device) for name, values in batch.fields.items()}
-        parts = as_network(task.model).parts(fields, batch.lengths.to(task.device), batch.host_lengths)
+        parts = task.model.parts(fields, batch.lengths.to(task.device), batch.host_lengths)
         if not parts:
             return {}
         ids.append(batch.ids)

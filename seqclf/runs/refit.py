@@ -28,7 +28,6 @@ from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.refit import Refit
-from seqclf.models.network import as_network
 from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import launching_ranks
 from seqclf.runs.trainer import make_task, make_trainer
@@ -60,9 +59,10 @@ def check_refit(config: TrainConfig, splits: Collection[str], task: SequenceTask
         ),
         ("trains a second model in one process", "set trainer.devices=1"): trainer.world_size > 1,
         ("has no schedule of a changing network", "remove structure"): bool(config.structure),
-        ("an adaptive model chooses its halting threshold by validation rows", "choose another model"): as_network(
-            task.model
-        ).halts,
+        (
+            "an adaptive model chooses its halting threshold by validation rows",
+            "choose another model",
+        ): task.model.halts,
         ("repeats a number of steps, not a time", "set trainer.max_epochs instead of trainer.max_time"): bool(
             config.trainer.get("max_time")
         ),
@@ -103,7 +103,7 @@ def refit_model(
         task = _new_task(config, dataset, rows)
         plan = _plan(batches, rows, trainer, chosen.step)
         _train(task, config, plan, folder)
-        as_network(task.model).take_from(load_task(chosen.checkpoint, trust=set(trust)).model)
+        task.model.take_from(load_task(chosen.checkpoint, trust=set(trust)).model)
         _save(task, plan, chosen.checkpoint, run / "checkpoints" / "best.ckpt")
         task = load_task(run / "checkpoints" / "best.ckpt", trust=set(trust)).to(trainer.strategy.root_device)
     finally:

@@ -13,7 +13,6 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line
-from seqclf.models.network import as_network
 from seqclf.runs.ranks import torchrun_ranks
 from seqclf.training.callbacks import AtomicCheckpointIO
 from seqclf.training.module import SequenceTask
@@ -33,7 +32,7 @@ def make_task(config: Config, dataset: Dataset) -> SequenceTask:
         config["seed"],
     )
     for name, vectors in dataset.vectors().items():
-        as_network(task.model).load_vectors(name, vectors)
+        task.model.load_vectors(name, vectors)
     task.make_optimizer(steps=1)  # raises InputError for impossible settings before any file is written
     return task
 

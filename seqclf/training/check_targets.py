@@ -35,7 +35,7 @@ from seqclf.config.targets import (
 )
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.encoder import as_encoder
+from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.ensemble import check_members
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import RUN_SETTINGS
@@ -119,7 +119,7 @@ def resolve_model(settings: Mapping[str, Any], written: Collection[str] | None =
     types. `written`: keys that the user wrote, None for all keys. An argument that no class takes is dropped if the
     user did not write it.
     """
-    network = locate_subclass(settings["_target_"], nn.Module, "model._target_")
+    network = locate_subclass(settings["_target_"], SequenceNetwork, "model._target_")
     taken = arguments_of(network)
     for name in OF_MODEL:
         if not taken.accepts(name):
@@ -137,8 +137,7 @@ def resolve_model(settings: Mapping[str, Any], written: Collection[str] | None =
         settings = _resolve("model", settings, taken, written, ignored=NOT_OF_MODEL)
         settings |= _missing(network, {*settings, *OF_MODEL})
     check_values("model", network, settings)
-    if issubclass(network, SequenceNetwork):
-        check_members(network, settings.get("members", 1))
+    check_members(network, settings.get("members", 1))
     return settings
 
 
@@ -161,7 +160,7 @@ def _resolve_classifier(
     """Return the settings of a classifier that passes unknown arguments on to its encoder."""
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
         raise InputError("model.encoder._target_", "missing", "name the class of the encoder, or set model=lstm")
-    located = locate_subclass(settings["encoder"]["_target_"], nn.Module, "model.encoder._target_")
+    located = locate_subclass(settings["encoder"]["_target_"], SequenceEncoder, "model.encoder._target_")
     of_encoder = arguments_of(located)
     for name in OF_ENCODER:
         if not of_encoder.accepts(name):
@@ -250,7 +249,7 @@ def _check_encoder(network: type[SequenceClassifier], settings: Config, taken: A
     """
     arguments = {name: value for name, value in settings.items() if name == "_target_" or taken.accepts(name)}
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        network.check_encoder(as_encoder(build(arguments, nn.Module, input_size=1)))
+        network.check_encoder(build(arguments, SequenceEncoder, input_size=1))
 
 
 def _without_repeats(

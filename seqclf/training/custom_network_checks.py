@@ -24,26 +24,24 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import is_foreign, targets
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
-from seqclf.models.network import as_network
+from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.export import example_inputs, export_onnx
-from seqclf.models.onnx.layers import RECURRENT
 from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
-from seqclf.training.missing_weights import REMEDY as MISSING_REMEDY
-from seqclf.training.missing_weights import missing_phrase
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import OnPadding
-from seqclf.training.padding_source import find_padding_source
+from seqclf.training.padding_probe import (
+    MAX_LOGIT_ERROR,
+    explain_padding_error,
+    finite_logits,
+    padded_batch,
+    padding_error,
+    run_network,
+)
 
 # Checks of a third-party network before training: its logits, its export to ONNX, and whether it ignores padding.
 
 REMEDY = "give the module that differs an onnx_form (see docs/extending.md), or set export=false"
 SEED = 0
-NOT_FINITE = (
-    "give one for each length from 1: keep an output, as by (lengths + 1) // 2, and divide by no length less one"
-)
-# Lengths of the sequences in a test batch, and the padded width of the batch. The length of the shortest sequence is
-# added to all these numbers. One sequence has the shortest length, and every sequence is shorter than the padded width.
-MORE_TOKENS, PADDED_WIDTH = (10, 0, 4, 7), 13
 
 
 def check_logits(
@@ -62,14 +60,14 @@ def check_logits(
         ...
     seqclf.errors.InputError: model: returns a tensor (4, 2) of float32 for 4 sequences; return logits (4, 3)
     """
-    inputs = _padded_batch(fields, shortest)
-    logits = _run(network, inputs, key)
+    inputs = padded_batch(fields, shortest)
+    logits = run_network(network, inputs, key)
     shape = (len(inputs["lengths"]), num_classes)
     if not isinstance(logits, torch.Tensor) or logits.shape != shape or not logits.is_floating_point():
         raise InputError(key, f"returns {describe_value(logits)} for {shape[0]} sequences", f"return logits {shape}")
 
 
-def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str, shortest: int = 1) -> None:
+def check_exportable(network: SequenceNetwork, fields: Sequence[FieldSpec], key: str, shortest: int = 1) -> None:
     """Raise InputError unless `network` exports to ONNX and the exported network returns the same logits.
 
     `key`: config key at the start of the error. The logits are compared on the grid of input shapes that is also used
@@ -85,7 +83,7 @@ def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str, 
             inputs = example_inputs(fields, lengths, time, generator)
             shape = f"{len(lengths)} sequences of up to {time} tokens ({cell})"
             try:
-                expected = _finite_logits(network, inputs, key)
+                expected = finite_logits(network, inputs, key)
             except InputError as error:
                 if lengths.min() >= shortest:
                     raise
@@ -102,29 +100,6 @@ def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str, 
                 raise InputError(key, f"the exported network has other logits on {shape}", REMEDY)
 
 
-def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "model", shortest: int = 1) -> float:
-    """Return the largest change of a logit that padding and the other sequences of a batch cause.
-
-    The change is the difference between a logit of a sequence in a padded batch and the same logit of the sequence
-    alone. The change is divided by the largest logit if that logit exceeds 1. If a network ignores padding, the result
-    is 0 except for rounding errors. The padding of the test batch holds random values. `shortest`: number of tokens of
-    the shortest sequence in the test batch. `key`: config key at the start of errors. Raises InputError if the network
-    fails on the test batch, or if the logits of a sequence alone are not finite.
-
-    >>> class Mean(nn.Module):
-    ...     def forward(self, fields, lengths, host_lengths):
-    ...         return fields["x"].mean(dim=1)
-    >>> padding_error(Mean(), [{"name": "x", "kind": "number", "width": 2}]) > 0.1
-    True
-    """
-    inputs = _padded_batch(fields, shortest)
-    together = _array(_run(network, inputs, key))
-    rows = _rows_alone(inputs)
-    return max(
-        logit_error(_finite_logits(network, row, key)[0], logits) for row, logits in zip(rows, together, strict=True)
-    )
-
-
 def describe_value(value: Any) -> str:
     """Return a short description of a value that a network or a loss returned.
 
@@ -134,53 +109,6 @@ def describe_value(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return f"a {type(value).__name__}"
     return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
-
-
-def _padded_batch(fields: Sequence[FieldSpec], shortest: int) -> dict[str, np.ndarray]:
-    lengths = shortest + np.array(MORE_TOKENS)
-    return example_inputs(fields, lengths, shortest + PADDED_WIDTH, np.random.default_rng(SEED))
-
-
-def _rows_alone(inputs: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """Return the inputs of each sequence of a batch without its padding."""
-    return [
-        {
-            name: values[row : row + 1] if name == "lengths" else values[row : row + 1, :length]
-            for name, values in inputs.items()
-        }
-        for row, length in enumerate(inputs["lengths"])
-    ]
-
-
-def _finite_logits(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> np.ndarray:
-    logits = _array(_run(network, inputs, key))
-    broken = inputs["lengths"][~np.isfinite(logits).all(axis=-1)]
-    if len(broken):
-        length = f"{broken[0]} token{'s' if broken[0] > 1 else ''}"
-        raise InputError(key, f"the logits of a sequence of {length} are not finite", NOT_FINITE)
-    return logits
-
-
-def _array(logits: torch.Tensor) -> np.ndarray:
-    return logits.float().numpy()  # NumPy has no bfloat16
-
-
-def _run(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> Any:
-    """Run a network in evaluation mode, and then restore the training or evaluation mode of each module."""
-    lengths = inputs["lengths"]
-    fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
-    modes = {module: module.training for module in network.modules()}
-    try:
-        with torch.no_grad():
-            return network.eval()(fields, torch.from_numpy(lengths), lengths)
-    except InputError:
-        raise
-    except Exception as error:  # third-party code may raise any exception
-        shape = f"{len(lengths)} sequences of {', '.join(map(str, lengths))} tokens"
-        raise InputError(key, f"fails on {shape} ({type(error).__name__}: {first_line(error)})") from error
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def _open(path: Path, key: str) -> onnxruntime.InferenceSession:
@@ -199,15 +127,13 @@ MAX_LOSS_CHANGE, LOSS_ROUNDING = 0.1, 0.02  # relative change and absolute chang
 
 
 @torch.inference_mode()
-def check_reloaded(
-    task: SequenceTask, trained: SequenceTask, batches: SequenceDataModule, losses: Mapping[int, float]
-) -> None:
+def check_reloaded(task: SequenceTask, batches: SequenceDataModule, losses: Mapping[int, float]) -> None:
     """Raise InputError if the validation loss of a third-party network changes when its checkpoint is loaded.
 
-    A changed loss means that the checkpoint lacks some of the trained weights. `task`: the task that was loaded from
-    the checkpoint. `trained`: the task that was trained; the error takes the names of the missing weights from it.
-    `losses`: dict number of optimizer steps → validation loss in training. Networks of this package are not checked. A
-    checkpoint without a recorded validation loss is not checked either.
+    A changed loss means that the checkpoint lacks some of the trained weights, as PyTorch registers no module or
+    parameter of a plain list, tuple or dict. `task`: the task that was loaded from the checkpoint. `losses`: dict
+    number of optimizer steps → validation loss in training. Networks of this package are not checked. A checkpoint
+    without a recorded validation loss is not checked either.
     """
     foreign = _foreign_targets(task.hparams["model"], "model")
     recorded = losses.get(task.trained_steps)
@@ -226,12 +152,9 @@ def check_reloaded(
         raise InputError(
             foreign[0],
             f"its validation loss was {recorded:.3g} in training and is {cost / rows:.3g} once its checkpoint is "
-            f"loaded: {missing_phrase(trained.model)}",
-            f"{MISSING_REMEDY}; keep other state in buffers",
+            "loaded: the checkpoint misses weights or other state",
+            "put modules into torch.nn.ModuleList or ModuleDict, parameters into ParameterList, all else into buffers",
         )
-
-
-MAX_LOGIT_ERROR = 1e-4  # largest accepted `padding_error`; rounding errors are a hundred times smaller
 
 
 def check_foreign_network(
@@ -261,15 +184,15 @@ def check_foreign_network(
     foreign = _foreign_targets(hyper["model"], "model")
     if not foreign:
         return []
-    network = as_network(task.model).independent_parts()[0]
+    network = task.model.independent_parts()[0]
     fields = hyper["dataset"]["fields"]
     # Run `check_logits` first, so that an error in the code of the network is not reported as a failed export.
     check_logits(network, fields, len(task.classes), foreign[0], shortest)
     error = padding_error(network, fields, foreign[0], shortest)
     warning = None
-    # This error comes before a failed export, because packing, a remedy against it, changes what is exported.
+    # This error comes before a failed export, because the remedy against it changes what is exported.
     if error > MAX_LOGIT_ERROR:
-        warning = _reads_padding(network, fields, foreign[0], shortest, error)
+        warning = explain_padding_error(network, fields, foreign[0], shortest, error)
         if not np.isfinite(error):  # such a network cannot be used at all, and JSON has no infinite numbers
             raise warning
         if on_padding == "stop":
@@ -294,39 +217,6 @@ def trained_padding_error(task: SequenceTask, shortest: int = 1) -> float | None
     if not np.isfinite(error):
         raise InputError(foreign[0], "the logits of a padded batch are not finite", "train with debug=nan")
     return error if error > MAX_LOGIT_ERROR else None
-
-
-def _reads_padding(
-    network: nn.Module, fields: Sequence[FieldSpec], key: str, shortest: int, error: float
-) -> InputError:
-    """Return the error of a network that reads padding. The error names the module, if the module can be told.
-
-    Raises InputError if the network is random in evaluation mode, because then its logits always change.
-    """
-    inputs = _padded_batch(fields, shortest)
-
-    def run(batch: Mapping[str, np.ndarray]) -> np.ndarray:
-        return _array(_run(network, dict(batch), key))
-
-    if np.isfinite(error) and logit_error(run(inputs), run(inputs)) > MAX_LOGIT_ERROR:
-        raise InputError(
-            key,
-            "the logits of the same batch differ between two runs in evaluation mode",
-            "use nn.Dropout, or F.dropout with training=self.training",
-        )
-    source = find_padding_source(network, inputs, _rows_alone(inputs), run)
-    remedy = "let it read no token beyond lengths"
-    if source is not None and isinstance(source.module, nn.RNNBase):
-        remedy = (
-            f"give it the tokens packed by torch.nn.utils.rnn.pack_padded_sequence(tokens, lengths.cpu(), "
-            f"batch_first={source.module.batch_first}, enforce_sorted=False), or read them with {RECURRENT}"
-        )
-    named = "" if source is None else f"{source.title} reads padding: "
-    problem = (
-        f"{named}the logits of a sequence change by up to {error:.2g} with its padding and batch mates, so its "
-        "prediction depends on the rows that are scored with it"
-    )
-    return InputError(key, problem, remedy)
 
 
 def check_loss(loss: nn.Module, num_classes: int, key: str = "loss") -> None:

@@ -29,7 +29,7 @@ from seqclf.evaluation.metrics import EPOCH_METRICS, epoch_value
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.smoothed_choice import MAX_WINDOW, smoothed_value, window_length
 from seqclf.models.ensemble import Ensemble, build_classifier
-from seqclf.models.network import SequenceNetwork, as_network
+from seqclf.models.network import SequenceNetwork
 from seqclf.models.structure.change_network import freeze_weights
 from seqclf.system.state_validation import error_context
 from seqclf.training.check_targets import resolve_for_data, resolve_loss, resolve_model
@@ -51,7 +51,6 @@ from seqclf.training.checkpoint import (
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.gradient_clipping import clip_norm
 from seqclf.training.losses import build_loss, class_weights_of
-from seqclf.training.missing_weights import check_registered
 from seqclf.training.schedule import elapsed_share, schedule_factor
 from seqclf.training.step_memory import StepMemory
 from seqclf.training.weight_average import WeightAverage
@@ -140,8 +139,6 @@ class SequenceTask(pl.LightningModule):
         self.model = build_classifier(model, dataset["fields"], len(self.classes))
         freeze_weights(self.model, frozen)
         self.loss = build_loss(loss, self.classes, dataset["class_counts"])
-        check_registered(self.model, f"model._target_={model['_target_']}")
-        check_registered(self.loss, f"loss._target_={loss['_target_']}")
         self.train_metrics = EpochMetrics(len(self.classes))
         self.evaluation_metrics = EvaluationMetrics(
             len(self.classes),
@@ -163,7 +160,7 @@ class SequenceTask(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         self._fit_to_rows()
-        as_network(self.model).forget_validation()
+        self.model.forget_validation()
         means, self.loaded_means = self.loaded_means, {}
         if (decay := self.optimizer.get("average")) is not None:
             self.average = WeightAverage(self.model, decay, means)
@@ -212,14 +209,13 @@ class SequenceTask(pl.LightningModule):
         """
         weights = class_weights_of(self.loss, len(self.classes))
         rows = SplitRows(train, self.hparams["dataset"].get("digest", ""), weights, self.device)
-        network = as_network(self.model)
         if not self.is_fitted:
-            network.fit_to(rows)
+            self.model.fit_to(rows)
             self.is_fitted = True
             if self._trainer is not None and self.trainer.world_size > 1:  # rounding may differ between machines
                 for buffer in self.model.buffers():
                     buffer.copy_(self.trainer.strategy.broadcast(buffer))
-        self.frozen_outputs = network.frozen_outputs(rows)
+        self.frozen_outputs = self.model.frozen_outputs(rows)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return logits of shape (B, C), or (members, B, C) for an ensemble in training."""
@@ -256,7 +252,7 @@ class SequenceTask(pl.LightningModule):
         if self.frozen_outputs is not None:
             outputs = self.frozen_outputs.batch(batch.ids, next(iter(fields.values())).shape[1])
             fields = fields | {name: values.to(self.device) for name, values in outputs.items()}
-        logits, loss, total = as_network(self.model).training_loss(
+        logits, loss, total = self.model.training_loss(
             fields, batch.lengths, batch.host_lengths, batch.labels, self.loss
         )
         self.step_loss = loss.detach()
@@ -321,7 +317,7 @@ class SequenceTask(pl.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         limit = 0.0 if gradient_clip_algorithm == "value" else gradient_clip_val or 0.0  # limit of the gradient norm
-        parts = as_network(self.model).independent_parts()
+        parts = self.model.independent_parts()
         if limit and len(parts) > 1:
             # Members are clipped separately: a large gradient of one member must not shrink the steps of other members.
             for part in parts:

@@ -15,7 +15,6 @@ import torch
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule
 from seqclf.errors import InputError
-from seqclf.models.network import as_network
 from seqclf.system.memory_errors import is_out_of_memory
 
 INTERVAL_S = 0.001  # seconds between two readings of the memory of this process
@@ -68,11 +67,9 @@ class StepMemory:
         plugin = self.trainer.precision_plugin
         batch = plugin.convert_input(batch)
         with plugin.train_step_context():
-            total = (
-                as_network(self.network)
-                .training_loss(batch.fields, batch.lengths, batch.host_lengths, batch.labels, self.loss)
-                .total
-            )
+            total = self.network.training_loss(
+                batch.fields, batch.lengths, batch.host_lengths, batch.labels, self.loss
+            ).total
         total.backward()
 
     def _gpus(self) -> list[torch.device]:

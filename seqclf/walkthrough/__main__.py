@@ -120,7 +120,6 @@ def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | No
 def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> WalkthroughResult:
     from seqclf.documents.html import render_document
     from seqclf.documents.terminal import show_document, show_line
-    from seqclf.models.network import as_network
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
     from seqclf.training.module import load_task
@@ -135,7 +134,7 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
         reader = RowReader(task.hparams["dataset"])
     rows = _rows(config, reader)
     files = RunFiles.of(checkpoint, task.trained_steps, is_refitted=task.is_refitted)
-    if as_network(task.model).halts:
+    if task.model.halts:
         task.model.threshold = files.threshold  # the checkpoint was written before validation set the threshold
     inspection = inspect_rows(task, rows, files.decision)
     error = files.bundle_error(rows.sequences, inspection.logits)

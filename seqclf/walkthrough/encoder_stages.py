@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from seqclf.models.conv_recurrent import ConvRecurrent, shortened
-from seqclf.models.encoder import as_encoder
+from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.recurrent import Recurrent
 from seqclf.models.transformer import SelfAttention, Transformer, rotate
 from seqclf.models.tree_levels import sort_nodes
@@ -37,12 +37,14 @@ BACKWARD_TEXT = (
 
 
 @singledispatch
-def encoder_stages(encoder: nn.Module, recorded: Recording, batch: BatchView, outputs: Outputs) -> Iterator[Stage]:
+def encoder_stages(
+    encoder: SequenceEncoder, recorded: Recording, batch: BatchView, outputs: Outputs
+) -> Iterator[Stage]:
     """Yield the stages of an encoder.
 
     `recorded`: recorded calls of the encoder's modules. `outputs`: final outputs of the encoder.
     """
-    own = as_encoder(encoder).walkthrough_stages(recorded, batch, outputs)
+    own = encoder.walkthrough_stages(recorded, batch, outputs)
     if own is not None:
         yield from own
         return

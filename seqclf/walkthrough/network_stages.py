@@ -15,14 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.conv_recurrent import ConvRecurrent
-from seqclf.models.encoder import as_encoder
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.network import as_network
+from seqclf.models.network import SequenceNetwork
 from seqclf.models.pooling import Pooling, token_mask
 from seqclf.walkthrough.encoder_stages import encoder_stages
 from seqclf.walkthrough.recording import BatchView, Outputs, Recording, as_array, token_vectors
@@ -44,9 +42,9 @@ POOLING_TEXTS = {
 
 
 @singledispatch
-def network_stages(network: nn.Module, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
+def network_stages(network: SequenceNetwork, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
     """Yield the stages of a network between the padded batch and the logits, in order of computation."""
-    yield from as_network(network).walkthrough_stages(recorded, batch)
+    yield from network.walkthrough_stages(recorded, batch)
 
 
 @network_stages.register
@@ -110,7 +108,7 @@ def outputs_of(encoder: Any, values: np.ndarray, lengths: np.ndarray) -> Outputs
     The channels are divided into named parts, such as the forward and the backward direction.
     """
     size = values.shape[-1]
-    backward = as_encoder(encoder).backward_size
+    backward = encoder.backward_size
     # Channels of convolutions precede channels of the recurrence.
     first = size - encoder.recurrent.size if isinstance(encoder, ConvRecurrent) else 0
     middle = size - backward

@@ -6,11 +6,12 @@ import pytest
 from torch import nn
 
 import seqclf
+from seqclf.extend import SequenceEncoder
 
 from .conftest import FAST, make_frame
 
 
-class Hidden(nn.Module):
+class Hidden(SequenceEncoder):
     """An encoder whose layer no checkpoint holds."""
 
     def __init__(self, input_size, *, hidden_size):

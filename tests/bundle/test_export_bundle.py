@@ -11,6 +11,7 @@ from seqclf.bundle import parity
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.session import open_session
 from seqclf.errors import InputError
+from seqclf.extend import SequenceNetwork
 from seqclf.models.parity_grid import grid
 from seqclf.runs import export as export_bundle
 from seqclf.runs.export import write_bundle
@@ -138,7 +139,7 @@ def test_an_earlier_bundle_is_replaced(exported, tmp_path):
 
 
 def test_inputs_whose_halting_is_a_matter_of_rounding_are_drawn_a_few_times():
-    class Network(torch.nn.Module):
+    class Network(SequenceNetwork):
         draws = 0
 
         def halting_margin(self, fields, lengths, host_lengths):

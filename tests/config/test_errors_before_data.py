@@ -15,6 +15,7 @@ from torch import nn
 
 from seqclf.config.argument_types import TargetOf
 from seqclf.errors import InputError
+from seqclf.extend import SequenceEncoder, SequenceNetwork
 from seqclf.system.signals import SIGNALS
 from seqclf.training.options import require_checkpoint_file
 
@@ -23,21 +24,21 @@ WANDB = ["logger=wandb"]
 LSTM = "model=lstm"
 
 
-class Net(nn.Module):
+class Net(SequenceNetwork):
     """A network of another package."""
 
     def __init__(self, fields, num_classes, *, kernel):
         super().__init__()
 
 
-class Conv(nn.Module):
+class Conv(SequenceEncoder):
     """An encoder of another package."""
 
     def __init__(self, input_size, *, kernel, hidden_size):
         super().__init__()
 
 
-class Gated(nn.Module):
+class Gated(SequenceEncoder):
     """An encoder of another package, which says what its part is."""
 
     def __init__(self, input_size, *, gate: Annotated[Mapping[str, Any], TargetOf(nn.Linear)], hidden_size):
@@ -150,7 +151,12 @@ CASES = [
         "model._target_=seqclf.models.classifier.SequenceClasifier",
         "did you mean 'SequenceClassifier'?",
     ),
-    ("train", ["model._target_=torch.optim.SGD"], "model._target_=torch.optim.SGD", "is not a Module"),
+    (
+        "train",
+        ["model._target_=torch.optim.SGD"],
+        "model._target_=torch.optim.SGD",
+        "is not a SequenceNetwork; derive it from seqclf.extend",
+    ),
     ("train", ["+model.hiden_size=9"], "model.hiden_size", "did you mean 'hidden_size'?"),
     ("train", ["+loss.gama=1"], "loss.gama", "it takes class_weights, effective_beta, label_smoothing"),
     ("train", ["loss.class_weights=equal"], "loss.class_weights=equal", "balanced, effective or {label: weight}"),
@@ -207,7 +213,7 @@ CASES = [
         "model.encoder._target_=mypkg.Conv",
         "holds it to PYTHONPATH",
     ),
-    ("train", ["model._target_=torch.nn.Linear"], "model._target_=torch.nn.Linear", "must take the argument fields"),
+    ("train", ["model._target_=torch.nn.Linear"], "model._target_=torch.nn.Linear", "is not a SequenceNetwork"),
     ("train", [MARGIN], "loss.margin", "Margin needs it"),
     ("train", [MARGIN, "+loss.margn=1"], "loss.margn", "did you mean 'margin'?"),
     ("train", [MARGIN, "+loss.margin=1", "loss.class_weights=balanced"], "loss.class_weights", "it takes margin"),

@@ -238,9 +238,9 @@ def test_an_argument_of_a_cell_is_checked_before_any_data_is_read(train, argumen
 
 
 @pytest.mark.slow
-def test_a_plain_lstm_in_an_encoder_is_exported(train):
-    plain = ["model=lstm", "model.encoder._target_=acme.encoders.PlainLSTM", "model.layers=2"]
-    result = train("outside_plain", *plain).result
+def test_an_encoder_with_a_recurrent_layer_of_seqclf_is_exported(train):
+    stacked = ["model=lstm", "model.encoder._target_=acme.recurrent.StackedLSTM", "model.layers=2"]
+    result = train("outside_stacked", *stacked).result
     assert result["parity"] < 1e-5
 
 
@@ -258,8 +258,8 @@ def test_an_encoder_that_reads_the_padding_is_rejected_before_the_first_epoch(sh
 @pytest.fixture(scope="module")
 def reads_padding(shell, train):
     """Run folder and completed command of a training that `runtime.on_padding` allows."""
-    plain = ["model=lstm", "model.encoder._target_=acme.encoders.PlainBidirectional", "runtime.on_padding=allow"]
-    return shell.folder / "outside_plain_both", train("outside_plain_both", *plain)
+    over = ["model=lstm", "model.encoder._target_=acme.recurrent.OverPadding", "runtime.on_padding=allow"]
+    return shell.folder / "outside_over_padding", train("outside_over_padding", *over)
 
 
 def test_a_run_that_may_read_the_padding_says_so_in_its_results(start, reads_padding):
@@ -269,8 +269,8 @@ def test_a_run_that_may_read_the_padding_says_so_in_its_results(start, reads_pad
     assert json.loads((run / "metrics.json").read_text())["padding_error"] == error
     assert json.loads((run / "bundle/manifest.json").read_text())["padding_error"] == error
     assert f"{error:.2g}" in (run / "bundle/MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "encoder.lstm (LSTM)" in completed.stderr
-    assert "PlainBidirectional" in (run / "report.html").read_text(encoding="utf-8")
+    assert "encoder (OverPadding)" in completed.stderr
+    assert "OverPadding" in (run / "report.html").read_text(encoding="utf-8")
     predicted = start("predict", f"bundle={run}/bundle", "input=test.trace", f"output={run}/scores.parquet")()
     assert predicted.result["rows"] == 90 and f"{error:.2g}" in predicted.stderr
 

@@ -559,8 +559,8 @@ def test_a_mistake_in_a_cell_is_one_line_that_names_the_cell(kind, message):
     ("kind", "line"),
     [
         (Guarded, r"step of Guarded depends on the values .* torch\.where"),
-        (Looping, r"step of Looping fixes the number of sequences.*; write tensor\.shape\[0\] for len\(tensor\)"),
-        (Iterating, r"step of Iterating fixes the number of sequences.*compute all sequences at once"),
+        (Looping, r"the network fixes the number of sequences.*; write tensor\.shape\[0\] for len\(tensor\)"),
+        (Iterating, r"the network fixes the number of sequences.*compute all sequences at once"),
         (Remembering, r"step of Remembering changes something outside of the step, such as an attribute"),
         (Constant, r"step of Constant makes a tensor of a Python number.*; write 0\.5 for torch\.tensor"),
         (

@@ -10,6 +10,7 @@ import torch
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble
+from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.export import EXAMPLE_TIME, example_inputs, export_step
 from seqclf.models.options import POOLINGS
 from seqclf.models.pooling import Pooling
@@ -75,7 +76,7 @@ def test_rows_of_a_chunk_may_advance_by_different_numbers_of_tokens(net, tmp_pat
 
 def test_networks_that_need_the_whole_sequence_have_no_step(net, tmp_path):
     mean = {"_target_": "seqclf.models.conv_recurrent.ConvRecurrent", "channels": 4, "kernel": 3, "strides": [2]}
-    networks = [net(bidirectional=True), net(encoder=mean), Ensemble([net(), net()]), torch.nn.Linear(2, 2)]
+    networks = [net(bidirectional=True), net(encoder=mean), Ensemble([net(), net()]), SequenceNetwork()]
     assert [export_step(network, FIELDS, tmp_path / "step.onnx") for network in networks] == [None] * 4
     assert list(tmp_path.iterdir()) == []
 

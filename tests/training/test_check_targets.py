@@ -10,6 +10,7 @@ from torch import nn
 
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
+from seqclf.extend import SequenceEncoder, SequenceNetwork
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.options import changeable_keys
@@ -34,7 +35,7 @@ def defaults(group, option):
 MODEL = defaults("model", "lstm")
 
 
-class Net(nn.Module):
+class Net(SequenceNetwork):
     """A network that takes none of the keys of conf/model/lstm.yaml but `dropout`."""
 
     def __init__(self, fields, num_classes, *, kernel, dropout, heads=2):
@@ -42,18 +43,18 @@ class Net(nn.Module):
         self.arguments = (kernel, dropout, heads)
 
 
-class Headless(nn.Module):
+class Headless(SequenceNetwork):
     def __init__(self, fields, kernel):
         super().__init__()
 
 
-class Anything(nn.Module):
+class Anything(SequenceNetwork):
     def __init__(self, fields, num_classes, **options):
         super().__init__()
         self.options = options
 
 
-class Conv(nn.Module):
+class Conv(SequenceEncoder):
     """An encoder that takes `hidden_size` and `dropout` of the classifier around it."""
 
     def __init__(self, input_size, *, hidden_size, kernel, dropout):
@@ -257,7 +258,7 @@ class PerRow(nn.Module):
         return nn.functional.cross_entropy(logits, labels)
 
 
-class Forwarding(nn.Module):
+class Forwarding(SequenceEncoder):
     """An encoder that hands its arguments on."""
 
     def __init__(self, input_size, **options):
@@ -265,7 +266,7 @@ class Forwarding(nn.Module):
         self.size, self.options = 8, options
 
 
-class Nameless(nn.Module):
+class Nameless(SequenceEncoder):
     def __init__(self, in_features):
         super().__init__()
 
@@ -325,7 +326,7 @@ def test_a_value_that_a_callback_refuses_is_one_line(callback, message):
         build_callbacks([callback])
 
 
-class Lazy(nn.Module):
+class Lazy(SequenceNetwork):
     def __init__(self, fields, num_classes):
         super().__init__()
         self.layer = nn.LazyLinear(num_classes)

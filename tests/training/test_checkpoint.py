@@ -93,7 +93,7 @@ def test_trusted_code_that_is_not_installed_says_so(saved):
 @pytest.mark.parametrize("trust", [True, ("foreign",)])
 def test_code_of_a_trusted_package_runs_if_it_is_a_model(saved, foreign, trust):
     assert type(load_task(saved(target("model", "foreign.Net")), trust).model).__name__ == "Net"
-    with pytest.raises(InputError, match=r"foreign\.make: is not a Module"):
+    with pytest.raises(InputError, match=r"foreign\.make: is not a SequenceNetwork"):
         load_task(saved(target("model", "foreign.make")), trust)
     assert not (foreign / "called").exists()
 

@@ -8,15 +8,14 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
-from seqclf.models.onnx.layers import RECURRENT
-from seqclf.models.recurrent import Recurrent
+from seqclf.extend import MaskedLSTM, SequenceEncoder, SequenceNetwork
 from seqclf.runs.fit import _model_warnings
 from seqclf.training.custom_network_checks import check_foreign_network, trained_padding_error
 
 HERE = __name__
 
 
-class Tokenwise(nn.Module):
+class Tokenwise(SequenceEncoder):
     """An encoder that reads each token alone."""
 
     def __init__(self, input_size, *, hidden_size):
@@ -65,15 +64,15 @@ class PackedTooLong(Packed):
 
 
 class OwnRecurrent(Tokenwise):
-    """A bidirectional recurrent layer of seqclf, as the remedy says."""
+    """A recurrent layer of seqclf, as the remedy says."""
 
     def __init__(self, input_size, *, hidden_size):
         super().__init__(input_size, hidden_size=hidden_size)
-        self.recurrent = Recurrent(input_size, cell="lstm", hidden_size=hidden_size, bidirectional=True)
-        self.size = self.recurrent.size
+        self.lstm = MaskedLSTM(input_size, hidden_size, bidirectional=True)
+        self.size, self.backward_size = self.lstm.size, self.lstm.backward_size
 
     def forward(self, tokens, lengths, host_lengths):
-        return self.recurrent(tokens, lengths, host_lengths)
+        return self.lstm(tokens, lengths)[0], lengths, host_lengths
 
 
 class FinalState(Tokenwise):
@@ -135,7 +134,7 @@ class AlwaysDropping(Tokenwise):
         return nn.functional.dropout(self.linear(tokens)), lengths, host_lengths
 
 
-class MeanNetwork(nn.Module):
+class MeanNetwork(SequenceNetwork):
     """Its own code, in no layer, reads the padding."""
 
     def __init__(self, fields, num_classes):
@@ -170,7 +169,7 @@ class AtLeastThree(Tokenwise):
         return self.linear(tokens.unfold(1, 3, 1)[..., 0]), (lengths - 2).clamp(min=1), host_lengths
 
 
-class OneLogit(nn.Module):
+class OneLogit(SequenceNetwork):
     """Returns one logit, as of two classes."""
 
     def __init__(self, fields, num_classes):
@@ -252,15 +251,20 @@ def test_an_encoder_that_reads_padding_is_rejected_with_the_module(task, with_en
     assert caught.value.problem.startswith(f"{READING_PADDING[name]} reads padding: ")
     assert "runtime.on_padding=allow" in caught.value.remedy
     is_recurrent = READING_PADDING[name] in ("encoder.lstm (LSTM)", "encoder.gru (GRU)")
-    assert (RECURRENT in caught.value.remedy) == is_recurrent
-    assert ("pack_padded_sequence(tokens, lengths.cpu(), batch_first=True" in caught.value.remedy) == is_recurrent
+    assert ("MaskedLSTM or MaskedGRU, called as layer(tokens, lengths)" in caught.value.remedy) == is_recurrent
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in checked.modules())
     assert checked.training and all(torch.equal(value, weights[name]) for name, value in checked.state_dict().items())
 
 
-@pytest.mark.parametrize(("name", "export"), [("PlainForward", True), ("Packed", True), ("OwnRecurrent", True)])
+@pytest.mark.parametrize(("name", "export"), [("PlainForward", False), ("Packed", False), ("OwnRecurrent", True)])
 def test_an_encoder_whose_outputs_at_tokens_are_right_is_accepted(task, with_encoder, name, export):
     assert check_foreign_network(with_encoder(task, name), export) == []
+
+
+def test_packed_tokens_are_rejected_with_the_layer_unless_nothing_is_exported(task, with_encoder):
+    line = r"Packed: cannot be exported to ONNX: encoder\.lstm \(LSTM\) .*; use seqclf\.extend\.MaskedLSTM .*=false$"
+    with pytest.raises(InputError, match=line):
+        check_foreign_network(with_encoder(task, "Packed"), export=True)
 
 
 def test_a_network_whose_own_code_reads_padding_is_named_by_its_key_alone(task):

@@ -6,6 +6,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from seqclf.evaluation.decision import Decision
+from seqclf.extend import SequenceNetwork
 from seqclf.walkthrough import encoder_stages
 from seqclf.walkthrough.inspect_rows import inspect_rows
 from seqclf.walkthrough.stages import ClassScores, RowVectors, TokenPairs, TokenScores, TokenVectors
@@ -284,7 +285,7 @@ def test_a_threshold_decides_the_labels_shown(inspected):
     assert "k1 is predicted from a probability of 0.000123 on" in result.stages[-1].text
 
 
-class Foreign(torch.nn.Module):
+class Foreign(SequenceNetwork):
     """A network of another package, which counts tokens."""
 
     def __init__(self, classes, stages=None):

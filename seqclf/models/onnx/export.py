@@ -1,8 +1,7 @@
 """Export of a trained classifier to an ONNX file.
 
-The exported graph accepts any batch size and any number of tokens. Before the export, modules that PyTorch's exporter
-cannot convert are replaced. A module with a method `onnx_form` is replaced by the module that this method returns (see
-`SequenceEncoder`). PyTorch's recurrent modules are replaced by ONNX operators (see `use_operators`).
+The exported graph accepts any batch size and any number of tokens. Before the export, a module with a method
+`onnx_form` is replaced by the module that this method returns (see `SequenceEncoder`).
 """
 
 from __future__ import annotations
@@ -26,13 +25,10 @@ from torch.nn.utils import parametrize
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
-from seqclf.models.network import as_network
+from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.canonical import make_canonical, sort_carried_values
-from seqclf.models.onnx.host_lengths import HostLengths, host_lengths_as_tensors
-from seqclf.models.onnx.layers import FORWARDS, OPSET, is_stack, use_operators
-from seqclf.models.onnx.obstacles import WRAPPER, explain_failure, explain_fixed_axis, fails_because_of_none
-from seqclf.models.onnx.packing import REPLACEMENTS
-from seqclf.models.onnx.replaced_code import replaced_code
+from seqclf.models.onnx.layers import OPSET
+from seqclf.models.onnx.obstacles import explain_failure, fixed_axis_obstacle, recurrent_obstacle
 
 # Sizes of the example inputs. No size is 1, because the exporter treats an axis of size 1 as fixed. EXAMPLE_TIME is
 # large enough for encoders that shorten the time axis. Networks that say by how much get as many more tokens.
@@ -40,18 +36,14 @@ EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 33, 4
 
 
 class _Exported(nn.Module):
-    """A network that gets None as `host_lengths`, or a stand-in if `has_host_lengths` is True."""
+    """A network that gets None as `host_lengths`."""
 
     def __init__(self, classifier: nn.Module):
         super().__init__()
         self.classifier = classifier
-        self.has_host_lengths = False
 
     def forward(self, fields: dict[str, Tensor], lengths: Tensor) -> Tensor:
-        if not self.has_host_lengths:
-            return self.classifier(fields, lengths, None)
-        with host_lengths_as_tensors():
-            return self.classifier(fields, lengths, HostLengths(lengths))
+        return self.classifier(fields, lengths, None)
 
 
 class _ExportedStep(nn.Module):
@@ -102,7 +94,7 @@ def _random_parents(lengths: np.ndarray, time: int, generator: np.random.Generat
     return parents
 
 
-def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, key: str = "model") -> None:
+def export_onnx(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: Path, key: str = "model") -> None:
     """Export a classifier or an ensemble to the ONNX file `path`, in evaluation mode and in float32.
 
     The classifier itself is not changed.
@@ -111,25 +103,25 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
     output `logits` (batch, classes). Raises InputError if a module cannot be exported. The error message begins with
     `key` and names the module.
     """
-    time = int(EXAMPLE_TIME * as_network(classifier).shortening)
+    time = int(EXAMPLE_TIME * classifier.shortening)
     inputs = example_inputs(fields, np.array([time, time - 1]), time, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
     with _exporting():
         exported = _Exported(_exportable_copy(classifier, tensors, key)).eval()
         try:
             replace_modules(exported)
-            program = _export_with_lengths(exported, tensors)
+            program = _export(exported, tensors)
         except Exception as error:  # third-party code may raise any exception
             obstacle: InputError | None = explain_failure(exported, error)
         else:
-            obstacle = _fixed_axis(exported, tensors, program)
+            obstacle = _fixed_axis(program)
     if obstacle is not None:
         raise InputError(key, f"cannot be exported to ONNX: {obstacle.reason}", obstacle.remedy)
     _finish(program.model, exported)
     program.save(str(path), external_data=False)
 
 
-def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) -> ChunkStep | None:
+def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: Path) -> ChunkStep | None:
     """Export the streaming form of a classifier to the ONNX file `path`, and return the exported `ChunkStep`.
 
     If the classifier has no streaming form, no file is written and the result is `None`.
@@ -141,7 +133,7 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    step = as_network(_exportable_copy(classifier, tensors, "model")).step_form()
+    step = _exportable_copy(classifier, tensors, "model").step_form()
     if step is None:
         return None
     states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
@@ -233,17 +225,13 @@ def replace_modules(network: nn.Module) -> None:
                 continue
             child_path = f"{path}{name}"
             if child not in forms:
-                forms[child] = _exported_form(child, child_path.removeprefix(WRAPPER))
+                forms[child] = child.onnx_form() if hasattr(child, "onnx_form") else child  # type: ignore[operator]
+                if isinstance(forms[child], nn.RNNBase):
+                    raise recurrent_obstacle(child_path, child)
                 visit(forms[child], f"{child_path}.", originals | {child})
             setattr(module, name, forms[child])
 
     visit(network, "", frozenset())
-
-
-def _exported_form(module: nn.Module, path: str) -> nn.Module:
-    if is_stack(module):
-        use_operators(module, path)  # type: ignore[arg-type]
-    return module.onnx_form() if hasattr(module, "onnx_form") else module  # type: ignore[operator]
 
 
 def _free_axes(tensors: Mapping[str, Tensor]) -> Any:
@@ -259,20 +247,6 @@ def _arguments(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor
     return {name: values for name, values in tensors.items() if name != "lengths"}, tensors["lengths"]
 
 
-def _export_with_lengths(exported: _Exported, tensors: Mapping[str, Tensor]) -> Any:
-    """Export a network with None as `host_lengths`, and with a stand-in if it fails because of None.
-
-    None comes first, because many networks have other code for the export, as `if host_lengths is None`.
-    """
-    try:
-        return _export(exported, tensors)
-    except Exception as error:  # third-party code may raise any exception
-        if not fails_because_of_none(error):
-            raise
-    exported.has_host_lengths = True
-    return _export(exported, tensors)
-
-
 def _export(exported: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
     return torch.onnx.export(
         exported,
@@ -286,8 +260,8 @@ def _export(exported: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
     )
 
 
-def _fixed_axis(exported: nn.Module, tensors: Mapping[str, Tensor], program: Any) -> InputError | None:
-    """Return an error that names the module which made an axis constant. Return `None` if all axes are dynamic.
+def _fixed_axis(program: Any) -> InputError | None:
+    """Return an error if the network made an axis constant. Return `None` if all axes are dynamic.
 
     The exporter may make an axis constant without raising an error. The exported model would then accept only sequences
     of one length, or batches of one size.
@@ -295,14 +269,14 @@ def _fixed_axis(exported: nn.Module, tensors: Mapping[str, Tensor], program: Any
     shapes = [list(value.shape)[:2] for value in program.model.graph.inputs if value.name != "lengths"]
     for axis, name in enumerate(("sequences", "tokens")):
         if any(isinstance(shape[axis], int) for shape in shapes):
-            return explain_fixed_axis(exported, *_arguments(tensors), _free_axes(tensors), name)
+            return fixed_axis_obstacle(name)
     return None
 
 
 @contextmanager
 def _exporting() -> Iterator[None]:
     # Without gradients, because PyTorch cannot export a `scan` of a cell that multiplies a weight by a symbolic size.
-    with _quiet(), torch.no_grad(), replaced_code({**REPLACEMENTS, **FORWARDS}):
+    with _quiet(), torch.no_grad():
         yield
 
 

@@ -7,11 +7,11 @@ of the network that failed.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from seqclf.errors import InputError
 
@@ -31,22 +31,29 @@ WRITE_TENSORS = "write torch.where instead of if, tokens.shape[1] instead of int
 # Parts of PyTorch's error texts → what the code of the network does, and what to write instead
 KNOWN_FAILURES = {
     "data-dependent": ("depends on the values of tensors, as by an if or int() of a tensor", WRITE_TENSORS),
-    ".numpy() is not supported": ("calls .numpy() of a tensor", "compute with tensors, such as lengths.cpu()"),
+    ".numpy() is not supported": ("calls .numpy() of a tensor", "compute with tensors"),
+    "NoneType": ("uses host_lengths, which is None during the export", "compute with lengths, a tensor"),
 }
 EXPORT_FALSE = "or set export=false"
 # Part of PyTorch's error text for a constant inside a `Scan`. The error comes after the trace of the step.
 CONSTANT_IN_STEP = "FunctionalTensor"
 CONSTANT = "makes a tensor of a Python number, as torch.tensor(0.5) or x[:, 0] = 0.5 does"
 WRITE_NUMBERS = "write 0.5 for torch.tensor(0.5), torch.where(mask, 0.5, x) for x[:, 0] = 0.5"
+# Recurrent layers that ignore padding and that are exported
+USE_MASKED = "use seqclf.extend.MaskedLSTM or MaskedGRU, called as layer(tokens, lengths)"
 WRAPPER = "classifier."  # prefix of all module names in the exported network
 
 
-class UnsupportedUseError(TypeError):
-    """Error for a use of an argument that the export does not support. `problem`: verb phrase. `remedy`: what to do."""
+def recurrent_obstacle(path: str, module: nn.Module) -> InputError:
+    """Return the error of an `nn.LSTM`, `nn.GRU` or `nn.RNN`. `path`: path of the module in the exported network."""
+    problem = f"{describe(path, module)} fixes the number of tokens, with packed tokens too"
+    return InputError(None, problem, f"{USE_MASKED}, {EXPORT_FALSE}")
 
-    def __init__(self, problem: str, remedy: str):
-        self.problem, self.remedy = problem, f"{remedy}, {EXPORT_FALSE}"
-        super().__init__(f"{problem}; {self.remedy}")
+
+def fixed_axis_obstacle(axis: str) -> InputError:
+    """Return the error of a network that makes an axis constant. `axis`: "sequences" or "tokens"."""
+    problem, remedy = FIXED_AXES[axis]
+    return InputError(None, f"the network {problem}", f"{remedy}, {REMEDY}")
 
 
 def explain_failure(network: nn.Module, error: BaseException) -> InputError:
@@ -56,9 +63,6 @@ def explain_failure(network: nn.Module, error: BaseException) -> InputError:
         if isinstance(cause, InputError):
             return cause
     module, location = _innermost_module(network, causes)
-    for cause in causes:
-        if isinstance(cause, UnsupportedUseError):
-            return InputError(None, f"{location} {cause.problem}", cause.remedy)
     line = next((line.strip() for line in str(causes[-1]).splitlines() if line.strip()), "")
     if CONSTANT_IN_STEP in line:
         name = _step_inside(module) or f"a step of {location}"
@@ -74,15 +78,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def fails_because_of_none(error: BaseException) -> bool:
-    """Return True if an export failed because a function got None, as `torch.from_numpy(host_lengths)` does."""
-    # PyTorch also raises RuntimeError, as torch.as_tensor(None) does.
-    return any(
-        isinstance(cause, TypeError | AttributeError | RuntimeError) and "NoneType" in str(cause)
-        for cause in _causes(error)
-    )
 
 
 def _step_inside(module: nn.Module | None) -> str | None:
@@ -118,72 +113,3 @@ def describe(path: str, kind: Any) -> str:
     name = kind if isinstance(kind, str) else (kind if isinstance(kind, type) else type(kind)).__name__
     inner_path = f"{path}.".removeprefix(WRAPPER).removesuffix(".")
     return f"{inner_path or 'the network'} ({name.rpartition('.')[2]})"
-
-
-def is_constant(size: Any) -> bool:
-    """Return True if a size of a tensor is a number, and not a symbol of the exported graph."""
-    return isinstance(size, int) or bool(size.node.expr.is_number)
-
-
-class _FixedAxisFinder:
-    """Finds the module that makes a dynamic axis constant during the export.
-
-    The result is the innermost module that is running when the size of the axis becomes a constant.
-
-    `sizes`: symbolic sizes of the batch axis and the time axis of the example input, and of the axis of the lengths.
-    """
-
-    def __init__(self, network: nn.Module):
-        self.names = {module: name for name, module in network.named_modules()}
-        self.running: list[nn.Module] = []
-        self.sizes: list[Any] = []
-        self.culprit: nn.Module | None = None
-
-    def look(self) -> None:
-        if torch.compiler.is_dynamo_compiling():
-            return  # the body of a `scan` must not change this object
-        if any(map(is_constant, self.sizes)) and self.culprit is None and self.running:
-            self.culprit = self.running[-1]
-
-    def enter(self, module: nn.Module, arguments: Any) -> None:
-        self.look()
-        if not torch.compiler.is_dynamo_compiling():
-            self.running.append(module)
-
-    def leave(self, module: nn.Module, arguments: Any, result: Any) -> None:
-        self.look()
-        if not torch.compiler.is_dynamo_compiling():
-            self.running.pop()
-
-
-def explain_fixed_axis(
-    network: nn.Module, fields: Mapping[str, Tensor], lengths: Tensor, shapes: Any, axis: str
-) -> InputError:
-    """Return an error that names the module which makes an input axis constant.
-
-    The constant is the size of the axis in the example input. `axis`: name of the axis, "sequences" or "tokens".
-    """
-    finder = _FixedAxisFinder(network)
-
-    def start(module: nn.Module, arguments: Any) -> None:
-        tokens = next(iter(arguments[0].values()))
-        finder.sizes = [tokens.shape[0], tokens.shape[1], arguments[1].shape[0]]
-
-    failed = "the network"
-    hooks: list[Any] = [network.register_forward_pre_hook(start)]
-    for part in network.modules():
-        hooks += [part.register_forward_pre_hook(finder.enter), part.register_forward_hook(finder.leave)]
-    try:
-        torch.export.export(network, (dict(fields), lengths), dynamic_shapes=shapes, strict=False)
-    except InputError as error:  # the step of a cell has found the reason
-        return error
-    except Exception as error:  # the export fails because of the constant axis
-        failed = _innermost_module(network, list(_causes(error)))[1]
-    finally:
-        for hook in hooks:
-            hook.remove()
-    culprit = finder.culprit
-    name = finder.names[culprit] if culprit is not None else ""
-    location = describe(name, culprit) if name else failed
-    problem, remedy = FIXED_AXES[axis]
-    return InputError(None, f"{location} {problem}", f"{remedy}, {REMEDY}")

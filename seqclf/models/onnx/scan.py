@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from seqclf.errors import InputError
-from seqclf.models.onnx.obstacles import EXPORT_FALSE, FIXED_AXES, KNOWN_FAILURES, is_constant
+from seqclf.models.onnx.obstacles import KNOWN_FAILURES
 
 REMEDY = "write it with tensor operations, such as torch.where instead of if, or set export=false"
 
@@ -37,15 +37,10 @@ def scan_tokens(
         return [state.clone() for state in new], output.clone()
 
     read = [*inputs] if inside is None else [*inputs, inside]
-    rows = read[0].shape[0]
-    was_constant = is_constant(rows)
     try:
         last, outputs = scan(body, list(states), [values.transpose(0, 1) for values in read])
     except Exception as error:  # third-party code may raise any exception
         raise InputError(None, f"{name} {_reason(error)}", REMEDY) from error
-    if is_constant(rows) and not was_constant:
-        problem, remedy = FIXED_AXES["sequences"]
-        raise InputError(None, f"{name} {problem}", f"{remedy}, {EXPORT_FALSE}")
     return outputs.transpose(0, 1), list(last)
 
 

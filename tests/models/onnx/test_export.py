@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from seqclf.errors import InputError
+from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx.export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
 from seqclf.models.parity_grid import grid
@@ -163,7 +164,7 @@ def test_the_file_is_valid_and_holds_the_weights(attentive):
     onnx.checker.check_model(str(folder / "model.onnx"))
 
 
-class Normed(torch.nn.Module):
+class Normed(SequenceEncoder):
     """An encoder whose weight is computed from others in each forward, and kept with its gradient."""
 
     def __init__(self, input_size):

@@ -8,6 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
+from seqclf.extend import SequenceEncoder
 from seqclf.training.debugging.finite_check import FiniteCheck
 
 MARK = 777.0  # a number that only marked rows hold
@@ -126,7 +127,7 @@ def test_padding_may_hold_anything_in_tensors_of_unknown_axes(check):
                 tokens = nan_in_marked_rows(tokens, None)
             return self.inner(tokens.transpose(0, 1)).transpose(0, 1)
 
-    class FieldEncoder(nn.Module):
+    class FieldEncoder(SequenceEncoder):
         def __init__(self, inner, armed):
             super().__init__()
             self.size, self.backward_size = inner.size, inner.backward_size
@@ -148,7 +149,7 @@ def test_padding_may_hold_anything_in_tensors_of_unknown_axes(check):
 
 
 def test_packed_sequences_tell_their_rows(check):
-    class Packs(nn.Module):
+    class Packs(SequenceEncoder):
         def __init__(self, inner):
             super().__init__()
             self.size, self.backward_size, self.inner, self.spoil = inner.size, inner.backward_size, inner, Spoils()

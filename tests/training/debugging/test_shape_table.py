@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from seqclf.extend import SequenceNetwork
 from seqclf.training.debugging.shape_table import ShapeTable
 
 from ..conftest import HEADS
@@ -65,7 +66,7 @@ def test_packed_sequences_ensembles_and_repeated_modules_have_their_shapes(shape
 
 
 def test_a_network_of_another_package_has_a_table(shapes):
-    class Net(nn.Module):
+    class Net(SequenceNetwork):
         def __init__(self):
             super().__init__()
             self.layer = nn.Linear(2, 3)

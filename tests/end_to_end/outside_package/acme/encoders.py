@@ -3,8 +3,10 @@
 import torch
 from torch import nn
 
+from seqclf.extend import SequenceEncoder
 
-class Convolution(nn.Module):
+
+class Convolution(SequenceEncoder):
     """A convolution over tokens. Padding is zero, as are the tokens before the first and after the last one."""
 
     def __init__(self, input_size, *, hidden_size, kernel):
@@ -35,27 +37,3 @@ class LoopConvolution(Convolution):
             if int(length) > 0
         ]
         return torch.cat(rows), lengths, host_lengths
-
-
-class PlainLSTM(nn.Module):
-    """PyTorch's own LSTM, left to right."""
-
-    def __init__(self, input_size, *, hidden_size, layers):
-        super().__init__()
-        self.size = hidden_size
-        self.lstm = nn.LSTM(input_size, hidden_size, layers, batch_first=True)
-
-    def forward(self, tokens, lengths, host_lengths):
-        return self.lstm(tokens)[0], lengths, host_lengths
-
-
-class PlainBidirectional(nn.Module):
-    """PyTorch's own LSTM, in both directions: the backward one starts in the padding."""
-
-    def __init__(self, input_size, *, hidden_size):
-        super().__init__()
-        self.size = 2 * hidden_size
-        self.lstm = nn.LSTM(input_size, hidden_size, batch_first=True, bidirectional=True)
-
-    def forward(self, tokens, lengths, host_lengths):
-        return self.lstm(tokens)[0], lengths, host_lengths

@@ -3,8 +3,10 @@
 import torch
 from torch import nn
 
+from seqclf.extend import SequenceNetwork
 
-class Averages(nn.Module):
+
+class Averages(SequenceNetwork):
     """Averages the vectors of all tokens of all fields."""
 
     def __init__(self, fields, num_classes, *, hidden_size, depth):
