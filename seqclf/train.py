@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 def main(config: TrainConfig) -> TrainingResult:
     """Prepare the data, train a model, evaluate the model, and export a bundle."""
     from seqclf.config.hydra_command import run_folder
-    from seqclf.config.user_keys import written_keys
     from seqclf.runs.steps import run_training
 
-    return run_training(_with_group(config), run_folder(), written_keys())
+    return run_training(_with_group(config), run_folder())
 
 
 def _with_group(config: TrainConfig) -> TrainConfig:

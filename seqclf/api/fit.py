@@ -19,7 +19,6 @@ from seqclf.config.composition import Composition, compose_config
 from seqclf.config.hydra_command import check_config, user_error
 from seqclf.config.override_checks import TypedArguments
 from seqclf.config.targets import Config
-from seqclf.config.user_keys import keys_written_in
 from seqclf.data.options import DataOptions
 from seqclf.data.reading.tables import column_names, is_table, to_arrow
 from seqclf.data.storage.cache import store_table
@@ -40,14 +39,14 @@ OPTIONS = "seqclf.training.options.TrainConfig"
 class TrainingSetup:
     """The validated config of a training, and values that the train command would read from its command line.
 
-    `run_folder`: value of the config key `hydra.run.dir`. `written`: dotted keys that the user wrote (see
-    `written_keys`). `arguments`: dict path of a cached table → name of the argument that the table came from (`data`,
+    `run_folder`: value of the config key `hydra.run.dir`. `names_label`: True if the argument `label` names the label
+    column. `arguments`: dict path of a cached table → name of the argument that the table came from (`data`,
     `validation` or `test`).
     """
 
     config: TrainConfig
     run_folder: Path
-    written: set[str]
+    names_label: bool
     arguments: dict[Path, str]
 
     @contextmanager
@@ -61,7 +60,7 @@ class TrainingSetup:
     def _with_arguments(self, part: str | None) -> str | None:
         for path, argument in self.arguments.items():
             part = part and part.replace(f"data.{argument}={path}", argument).replace(str(path), argument)
-        if part and "data.label" not in self.written:
+        if part and self.names_label:
             part = part.replace(f"data.label={self.config.data.label}", f"label='{self.config.data.label}'")
         return part
 
@@ -85,7 +84,7 @@ def training_setup(sources: Mapping[str, Any], label: Any, overrides: Sequence[s
     stored = _stored(sources, config.data)
     paths = {_key(argument): str(path) for path, argument in stored}
     config = config.model_copy(update={"data": config.data.model_copy(update=paths)})
-    return TrainingSetup(config, composition.run_folder, keys_written_in(composition), dict(reversed(stored)))
+    return TrainingSetup(config, composition.run_folder, label is not None, dict(reversed(stored)))
 
 
 def _stored(sources: Mapping[str, Any], data: DataOptions) -> list[tuple[Path, str]]:
@@ -195,14 +194,14 @@ def fit(
     """
     setup = training_setup({"data": data, "validation": validation, "test": test}, label, overrides)
     run = setup.run_folder if folder is None else Path(folder).expanduser().absolute()
-    config = _one_device(setup.config, setup.written)
+    config = _one_device(setup.config)
     from seqclf.runs.ranks import shared_run_folder
     from seqclf.runs.steps import run_training
 
     with _TRAINING, setup.named_arguments(), signals.handled():
         try:
             run = shared_run_folder(run)
-            run_training(config, run, setup.written)
+            run_training(config, run)
         except (InputError, signals.Terminated):
             remove_empty_folder(run)
             raise
@@ -232,11 +231,12 @@ def load_data(
         return prepare(setup.config.data)
 
 
-def _one_device(config: TrainConfig, written: set[str]) -> TrainConfig:
+def _one_device(config: TrainConfig) -> TrainConfig:
     """Set `trainer.devices=1` in the config, unless the user has set the devices. Return the new config.
 
     With several devices, Lightning would start the user's program again for each device.
     """
-    if {"trainer.devices", "trainer.strategy", "trainer.num_nodes"} & written or config.trainer["devices"] != "auto":
+    usual = {"devices": "auto", "strategy": "auto", "num_nodes": 1}
+    if any(config.trainer.get(name, value) != value for name, value in usual.items()):
         return config
     return config.model_copy(update={"trainer": {**config.trainer, "devices": 1}})

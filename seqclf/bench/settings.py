@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,7 +10,6 @@ import torch
 from seqclf.bench.mode_trainer import MODES, Contender, unavailable_modes
 from seqclf.bench.options import BenchConfig
 from seqclf.config.targets import Config, is_foreign, locate, targets
-from seqclf.config.user_keys import written_keys
 from seqclf.documents.terminal import show_line
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
@@ -24,17 +23,16 @@ NOISE_OPTIONS = ("dropout", "token_dropout", "number_noise")
 
 def compose_contenders(config: BenchConfig) -> dict[str, Contender]:
     """Return the model of a config in the modes that it can run in, as a dict mode → contender."""
-    contender = build_contender(config, written_keys())
+    contender = build_contender(config)
     unavailable = unavailable_modes(contender.model)
     for mode in sorted(unavailable.keys() & config.modes):
         show_line(f"{mode} is left out: {unavailable[mode]}")
     return {mode: contender._replace(mode=MODES[mode]) for mode in config.modes if mode not in unavailable}
 
 
-def build_contender(config: BenchConfig, written: Collection[str]) -> Contender:
+def build_contender(config: BenchConfig) -> Contender:
     """Return the model of a config as a contender in the mode `dynamic`, and set the number of PyTorch threads.
 
-    `written`: keys that the user wrote. Each written model key must be an argument of the model (see `resolve_model`).
     Raises InputError if the benchmark cannot run the model, or cannot run on the device or in the precision of the
     config.
     """
@@ -50,7 +48,7 @@ def build_contender(config: BenchConfig, written: Collection[str]) -> Contender:
     # measured time.
     torch.set_flush_denormal(config.runtime.flush_denormal)
     return Contender(
-        model=model_without_noise(resolve_model(config.model, written)),
+        model=model_without_noise(resolve_model(config.model)),
         learning_rate=config.optimizer["lr"],
         device=device,
         precision=config.precision,

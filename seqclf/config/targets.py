@@ -108,7 +108,7 @@ def require_known(key: str, arguments: Collection[str], taken: Arguments) -> Non
     unknown = [name for name in arguments if not taken.accepts(name)]
     if unknown:
         takes = f"it takes {', '.join(taken.names)}" if taken.names else "it takes none"
-        hint = did_you_mean(unknown[0], taken.names) or takes
+        hint = did_you_mean(unknown[0], taken.names) or f"{takes}; ~{key}.{unknown[0]} removes a key of another class"
         raise InputError(f"{key}.{unknown[0]}", f"no such argument of {taken.owner}", hint)
 
 
@@ -117,34 +117,6 @@ def require_complete(key: str, arguments: Collection[str], taken: Arguments) -> 
     missing = [name for name in taken.required if name not in arguments]
     if missing:
         raise InputError(f"{key}.{missing[0]}", "missing", f"{taken.owner} needs it")
-
-
-def drop_unused(
-    key: str,
-    settings: Mapping[str, Any],
-    taken: Arguments,
-    written: Collection[str] | None,
-    ignored: Collection[str] = ("_target_",),
-) -> dict[str, Any]:
-    """Remove the settings that the class does not take, unless the user wrote them. Return the remaining settings.
-
-    If the user sets another `_target_`, the config still contains the settings of the default class, and this function
-    removes them. If the class has `**kwargs`, a setting that the user did not write is kept only if it is a named
-    argument.
-
-    `key`: dotted path of the settings in the config. `taken`: arguments of the class. `written`: dotted keys that the
-    user wrote (see `config.user_keys`), None to keep all settings. `ignored`: names of settings that are kept although
-    they are not arguments.
-
-    >>> taken = Arguments("Net", names=["kernel"], required=["kernel"], takes_any=False)
-    >>> drop_unused("model", {"kernel": 5, "cell": "lstm", "layers": 2}, taken, {"model.kernel", "model.layers"})
-    {'kernel': 5, 'layers': 2}
-    """
-    return {
-        name: value
-        for name, value in settings.items()
-        if name in ignored or name in taken.names or written is None or f"{key}.{name}" in written
-    }
 
 
 def require_finite(key: str, arguments: Mapping[str, Any]) -> None:

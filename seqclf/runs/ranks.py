@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -57,10 +57,13 @@ def torchrun_ranks() -> Ranks | None:
     return Ranks(*(int(os.environ[name.upper()]) for name in Ranks._fields))
 
 
-def join_ranks(config: TrainConfig, written: Collection[str]) -> TrainConfig:
+DEFAULTS = {"devices": "auto", "num_nodes": 1}  # as in conf/trainer
+
+
+def join_ranks(config: TrainConfig) -> TrainConfig:
     """Return the config with the trainer's number of devices, number of machines and strategy set to match torchrun.
 
-    `written`: config keys that the user has set. Raises InputError if a key that the user has set contradicts torchrun.
+    Raises InputError if a number that the user has set contradicts torchrun.
     """
     ranks = torchrun_ranks()
     if ranks is None:
@@ -71,8 +74,8 @@ def join_ranks(config: TrainConfig, written: Collection[str]) -> TrainConfig:
     joined: dict[str, Any] = {}
     for name, number in {"devices": ranks.local_world_size, "num_nodes": ranks.num_nodes}.items():
         value: Any = trainer.get(name)
-        given = _count(value) if f"trainer.{name}" in written else None
-        if given is None:
+        given = _count(value)
+        if given is None or value == DEFAULTS[name]:
             joined[name] = number
         elif given != number:
             raise InputError(

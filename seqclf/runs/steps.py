@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,21 +67,19 @@ def _requeueing_handlers() -> dict[int, Callable[[int, Any], None]]:
     return {number: handler for number, handler in handlers.items() if getattr(handler, "__name__", "") == REQUEUES}
 
 
-def run_training(
-    config: TrainConfig, run: Path, written: Collection[str], *, prints_verdict: bool = True
-) -> TrainingResult:
+def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True) -> TrainingResult:
     """Prepare the data, train a model, evaluate the model, and export it into the folder `run`.
 
-    `written`: config keys that the user has set (see `user_keys`). `prints_verdict`: True to print the scores and their
+    `prints_verdict`: True to print the scores and their
     interpretation at the end. Returns `None` on ranks other than 0. Raises InputError if the folder holds another run,
     or if the data or settings cannot be used.
     """
     with submitted_job():
-        config, run = join_ranks(config, written), shared_run_folder(run)
+        config, run = join_ranks(config), shared_run_folder(run)
         with ending_with_parent(), only_rank_zero_prints():
             found, replaces = _find_checkpoint(config, run)
             with claim_run_folder(run, found.checkpoint, replaces):
-                return _train(found, run, written, prints_verdict)
+                return _train(found, run, prints_verdict)
 
 
 def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]:
@@ -104,7 +102,7 @@ def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]
     return config.model_copy(update={"checkpoint": str(checkpoint)}), config.overwrite
 
 
-def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verdict: bool) -> TrainingResult:
+def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResult:
     # Check the arguments first, because preparing the data may take hours.
     if config.debug.ends_early and config.checkpoint is not None:
         raise InputError(
@@ -118,7 +116,7 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
         from seqclf.runs.tree_fields import Encoders, check_order_of_fields, check_tree_fields
         from seqclf.training.check_targets import resolve_targets
 
-        config = resolve_targets(config, written)
+        config = resolve_targets(config)
 
     def check_encoders(encoders: Encoders) -> None:
         check_tree_fields(config.model, encoders, dataset=config.data.name)

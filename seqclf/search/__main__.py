@@ -23,7 +23,6 @@ def main(config: SearchConfig) -> SearchResult:
 
 def _search(config: SearchConfig) -> SearchResult:
     from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
-    from seqclf.config.user_keys import written_keys
     from seqclf.documents.terminal import console
     from seqclf.search.space import known_keys
     from seqclf.search.trials import (
@@ -42,7 +41,7 @@ def _search(config: SearchConfig) -> SearchResult:
     from seqclf.training.check_targets import resolve_targets
 
     # Check the settings before the first trial, because a trial reports errors later.
-    resolved = resolve_targets(config, written_keys())
+    resolved = resolve_targets(config)
     options, folder = (
         config.search.model_copy(update={"usual": known_keys(config.search.usual, resolved)}),
         run_folder(),

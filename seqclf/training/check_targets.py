@@ -22,7 +22,6 @@ from seqclf.config.targets import (
     build,
     check_arguments,
     defaults_of,
-    drop_unused,
     is_foreign,
     locate,
     locate_part,
@@ -83,20 +82,19 @@ NOT_OF_MODEL = ("_target_", *RUN_SETTINGS)  # `members` is the number of network
 NOT_OF_OPTIMIZER = ("_target_", "schedule", "average", "weight_decay")
 
 
-def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfig:
-    """Return a config whose model, loss and optimizer blocks have only keys that their classes take.
+def resolve_targets(config: TrainConfig) -> TrainConfig:
+    """Return a config whose model, loss and optimizer blocks are checked and have all arguments of their classes.
 
-    `written`: keys that the user wrote (see `user_keys`). An unknown key that the user did not write is dropped. Raises
-    InputError for an unknown key that the user wrote, for a missing key, and for a class that cannot be imported.
+    Raises InputError for an unknown key, for a missing key, and for a class that cannot be imported.
     """
     callbacks = config.trainer.get("callbacks")
     if callbacks:
         check_callbacks(callbacks)
     check_accelerator(config.trainer.get("accelerator"))
     resolved = {
-        "model": resolve_model(config.model, written),
-        "loss": resolve_loss(config.loss, written),
-        "optimizer": resolve_optimizer(config.optimizer, written),
+        "model": resolve_model(config.model),
+        "loss": resolve_loss(config.loss),
+        "optimizer": resolve_optimizer(config.optimizer),
     }
     model = resolved["model"]
     for key, _, change in read_schedule(config.structure):
@@ -112,12 +110,11 @@ def check_accelerator(name: str | None) -> None:
         raise InputError(f"trainer.accelerator={name}", "PyTorch sees no such device", "set trainer.accelerator=cpu")
 
 
-def resolve_model(settings: Mapping[str, Any], written: Collection[str] | None = None) -> Config:
-    """Return the settings of a network and its encoder with only the arguments that their classes take.
+def resolve_model(settings: Mapping[str, Any]) -> Config:
+    """Return the settings of a network and its encoder, with default values for missing arguments.
 
-    Missing arguments of classes of this package get their default values. Values are checked against their declared
-    types. `written`: keys that the user wrote, None for all keys. An argument that no class takes is dropped if the
-    user did not write it.
+    Values are checked against their declared types. Classes of other packages get no default values. Raises InputError
+    for an argument that no class takes, and for a missing one.
     """
     network = locate_subclass(settings["_target_"], SequenceNetwork, "model._target_")
     taken = arguments_of(network)
@@ -126,16 +123,9 @@ def resolve_model(settings: Mapping[str, Any], written: Collection[str] | None =
             raise InputError(f"model._target_={settings['_target_']}", f"must take the argument {name}")
     taken = taken.without(OF_MODEL)
     if issubclass(network, SequenceClassifier) and taken.takes_any:
-        settings = _resolve_classifier(network, taken, settings, written)
+        settings = _resolve_classifier(network, taken, settings)
     else:
-        if not hasattr(network, "for_data"):  # it cannot resolve what the default network leaves to the data
-            settings = {
-                name: value
-                for name, value in settings.items()
-                if value != "auto" or written is None or f"model.{name}" in written
-            }
-        settings = _resolve("model", settings, taken, written, ignored=NOT_OF_MODEL)
-        settings |= _missing(network, {*settings, *OF_MODEL})
+        settings = _resolve("model", network, settings, taken, NOT_OF_MODEL)
     check_values("model", network, settings)
     check_members(network, settings.get("members", 1))
     return settings
@@ -154,36 +144,38 @@ def resolve_for_data(settings: Config, dataset: Mapping[str, Any]) -> tuple[Conf
     return resolve_model(resolved), text
 
 
-def _resolve_classifier(
-    network: type[SequenceClassifier], taken: Arguments, settings: Mapping[str, Any], written: Collection[str] | None
-) -> Config:
-    """Return the settings of a classifier that passes unknown arguments on to its encoder."""
+def _resolve_classifier(network: type[SequenceClassifier], taken: Arguments, settings: Mapping[str, Any]) -> Config:
+    """Return the settings of a classifier that passes the arguments of its encoder on to it.
+
+    Arguments of the encoder may be in the block `encoder` or in the block `model` itself.
+    """
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
         raise InputError("model.encoder._target_", "missing", "name the class of the encoder, or set model=lstm")
-    located = locate_subclass(settings["encoder"]["_target_"], SequenceEncoder, "model.encoder._target_")
+    block = dict(settings["encoder"])
+    located = locate_subclass(block["_target_"], SequenceEncoder, "model.encoder._target_")
     of_encoder = arguments_of(located)
     for name in OF_ENCODER:
         if not of_encoder.accepts(name):
-            target = settings["encoder"]["_target_"]
-            raise InputError(f"model.encoder._target_={target}", f"must take the argument {name}")
+            raise InputError(f"model.encoder._target_={block['_target_']}", f"must take the argument {name}")
     reads_specs = set(OFFERED_TO_ENCODER) <= set(of_encoder.names)
     of_encoder = of_encoder.without([*OF_ENCODER, *OFFERED_TO_ENCODER])
-    # Arguments of the encoder may be in the block `encoder` or in the block `model` itself.
-    block = _known("model.encoder", settings["encoder"], of_encoder, written, ignored=["_target_"])
+    require_known("model.encoder", [name for name in block if name != "_target_"], of_encoder)
     of_base = arguments_of(SequenceClassifier).without([*OF_MODEL, *network.fixed_arguments])
     of_classifier = [*taken.names, *of_base.names]
+    if repeated := [name for name in block if name in settings and name not in ("_target_", *of_classifier)]:
+        name = repeated[0]
+        raise InputError(f"model.encoder.{name}", f"repeats model.{name}", "set that one")
     either = Arguments(
         owner=f"{network.__qualname__} or {located.__qualname__}",
         names=[*dict.fromkeys([*of_classifier, *of_encoder.names])],
         required=[*dict.fromkeys([*taken.required, *of_base.required])],
         takes_any=of_encoder.takes_any,
     )
-    settings = {**_without_repeats(settings, block, of_classifier, written), "encoder": block}
+    settings = {**settings, "encoder": block}
     if is_foreign(settings["_target_"]):  # a third-party class may take any argument, and set encoder arguments itself
-        settings = drop_unused("model", settings, either, written, NOT_OF_MODEL)
         require_complete("model", settings, taken)
     else:
-        settings = _known("model", settings, either, written, NOT_OF_MODEL)
+        require_known("model", [name for name in settings if name not in NOT_OF_MODEL], either)
         settings |= _missing(located, {*settings, *block, *of_classifier, *OFFERED_TO_ENCODER})
         settings |= _missing(SequenceClassifier, {*settings, *network.fixed_arguments}) | _missing(network, settings)
         require_complete("model", settings, taken._replace(required=either.required))
@@ -193,14 +185,12 @@ def _resolve_classifier(
     check_values("model.encoder", located, block)
     of_encoder_alone = {name: value for name, value in settings.items() if name not in ("encoder", *of_classifier)}
     check_values("model", located, of_encoder_alone)
-    # A task (`written` is None) builds its network immediately, which checks the encoder as well.
-    if written is not None:
-        _check_parts("model", located, of_encoder_alone)
-        _check_parts("model.encoder", located, block)
-        # Third-party code, such as a recurrent cell in the block, may not work on the device `meta`.
-        # An encoder that reads the specs of the fields can be built only after the data is read.
-        if not reads_specs and not any(is_foreign(target) for _, target in targets(block, "model.encoder")):
-            _check_encoder(network, {**of_encoder_alone, **block}, of_encoder)
+    _check_parts("model", located, of_encoder_alone)
+    _check_parts("model.encoder", located, block)
+    # Third-party code, such as a recurrent cell in the block, may not work on the device `meta`.
+    # An encoder that reads the specs of the fields can be built only after the data is read.
+    if not reads_specs and not any(is_foreign(target) for _, target in targets(block, "model.encoder")):
+        _check_encoder(network, {**of_encoder_alone, **block}, of_encoder)
     return settings
 
 
@@ -252,42 +242,20 @@ def _check_encoder(network: type[SequenceClassifier], settings: Config, taken: A
         network.check_encoder(build(arguments, SequenceEncoder, input_size=1))
 
 
-def _without_repeats(
-    settings: Mapping[str, Any],
-    block: Mapping[str, Any],
-    of_classifier: Collection[str],
-    written: Collection[str] | None,
-) -> Config:
-    """Return `settings` without the encoder arguments that the block `encoder` also sets.
-
-    The value in the block `encoder` takes precedence. Raises InputError for a removed argument that the user wrote,
-    because that argument would have no effect.
-    """
-    repeated = [name for name in settings if name in block and name != "_target_" and name not in of_classifier]
-    for name in repeated:
-        if written is None or f"model.{name}" in written:
-            raise InputError(f"model.{name}", f"has no effect beside model.encoder.{name}", "set that")
-    return {name: value for name, value in settings.items() if name not in repeated}
-
-
-def resolve_loss(settings: Mapping[str, Any], written: Collection[str] | None = None) -> Config:
-    """Return the settings of a loss with only the arguments that its class takes (see `resolve_model`)."""
+def resolve_loss(settings: Mapping[str, Any]) -> Config:
+    """Return the settings of a loss, with default values for missing arguments (see `resolve_model`)."""
     located = locate_subclass(settings["_target_"], nn.Module, "loss._target_")
-    resolved = _resolve("loss", settings, arguments_of(located).without(OFFERED), written, ignored=["_target_"])
-    resolved |= _missing(located, resolved)
+    resolved = _resolve("loss", located, settings, arguments_of(located).without(OFFERED), ["_target_"])
     check_values("loss", located, resolved)
     return resolved
 
 
-def resolve_optimizer(settings: Mapping[str, Any], written: Collection[str]) -> Config:
-    """Return the settings of an optimizer with only the arguments that its class takes.
-
-    The optimizer is built and tried on small weights to check the values.
-    """
+def resolve_optimizer(settings: Mapping[str, Any]) -> Config:
+    """Return the settings of an optimizer. It is built and tried on small weights to check the values."""
     located = locate_subclass(settings["_target_"], torch.optim.Optimizer, "optimizer._target_")
     taken = arguments_of(located).without(["params"])
     ignored = [name for name in NOT_OF_OPTIMIZER if name != "weight_decay" or taken.accepts(name)]
-    settings = _resolve("optimizer", settings, taken, written, ignored)
+    settings = _resolve("optimizer", located, settings, taken, ignored)
     arguments = {name: value for name, value in settings.items() if name not in ignored}
     if package_of(settings["_target_"]) == "torch":  # third-party optimizers may accept infinity
         require_finite("optimizer", arguments)
@@ -316,20 +284,15 @@ def _try_optimizer(settings: Config) -> None:
 
 
 def _resolve(
-    key: str, settings: Mapping[str, Any], taken: Arguments, written: Collection[str] | None, ignored: Collection[str]
+    key: str, located: type, settings: Mapping[str, Any], taken: Arguments, ignored: Collection[str]
 ) -> Config:
-    """Return the settings that a class takes, and the `ignored` settings.
+    """Return settings with default values for missing arguments of the class `located`.
 
-    Raises InputError if a required setting is missing or a written setting is unknown.
+    `taken`: arguments that the settings may name. `ignored`: names of further settings. Raises InputError for an
+    unknown argument and for a missing one.
     """
-    settings = _known(key, settings, taken, written, ignored)
-    require_complete(key, settings, taken.without(ignored))
-    return settings
-
-
-def _known(
-    key: str, settings: Mapping[str, Any], taken: Arguments, written: Collection[str] | None, ignored: Collection[str]
-) -> Config:
-    settings = drop_unused(key, settings, taken, written, ignored)
     require_known(key, [name for name in settings if name not in ignored], taken)
-    return settings
+    defaults = _missing(located, settings)
+    resolved = {**settings, **{name: value for name, value in defaults.items() if name in taken.names}}
+    require_complete(key, resolved, taken.without(ignored))
+    return resolved

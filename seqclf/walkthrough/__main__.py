@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqclf.config.command import command
+from seqclf.config.override_text import key_of
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
 
@@ -48,25 +50,23 @@ class WalkthroughResult(JsonResult):
 @command("walkthrough", "seqclf.walkthrough.options.WalkthroughConfig")
 def main(config: WalkthroughConfig) -> WalkthroughResult | None:
     """Show some rows at every stage of a model. If no `checkpoint` is given, train the model first."""
-    from seqclf.config.hydra_command import run_folder
-    from seqclf.config.user_keys import written_keys
+    from seqclf.config.hydra_command import run_folder, typed_overrides
     from seqclf.system import signals
     from seqclf.system.run_folder import remove_empty_folder
 
-    written = written_keys()
-    _check(config, written)
+    _check(config, typed_overrides())
     page = Path(config.output) if config.output else run_folder() / PAGE
     with signals.reported_outputs(page):
         if config.checkpoint is not None:
             result = _show(config, Path(config.checkpoint), page)
             remove_empty_folder(run_folder())  # nothing is written to the run folder if `output` is outside it
             return result
-        checkpoint = _train(config, run_folder(), written)
+        checkpoint = _train(config, run_folder())
         return None if checkpoint is None else _show(config, checkpoint, page)
 
 
-def _check(config: WalkthroughConfig, written: set[str]) -> None:
-    """Reject contradictory settings before training starts."""
+def _check(config: WalkthroughConfig, overrides: Sequence[str]) -> None:
+    """Reject contradictory settings before training starts. `overrides`: the arguments of the command."""
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.data.reading.sources import Source, fetched, readable_files
 
@@ -82,11 +82,10 @@ def _check(config: WalkthroughConfig, written: set[str]) -> None:
     if config.checkpoint is None:
         _check_training(config)
         return
-    of_training = sorted(key for key in written if key.partition(".")[0] not in OF_THE_PAGE)
+    of_training = [key for key in map(key_of, overrides) if key.partition(".")[0] not in OF_THE_PAGE]
     if of_training:
-        key = max((key for key in of_training if key.startswith(of_training[0])), key=len)
         raise InputError(
-            key,
+            of_training[0],
             f"is of a training or its data, and checkpoint={config.checkpoint} is trained",
             "remove one of the two",
         )
@@ -103,7 +102,7 @@ def _check_training(config: WalkthroughConfig) -> None:
         raise InputError("trainer.fast_dev_run", "leaves no model to show", "set trainer.max_epochs=1 instead")
 
 
-def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | None:
+def _train(config: WalkthroughConfig, run: Path) -> Path | None:
     """Train a model in the same way as `seqclf train`.
 
     Return the checkpoint best.ckpt. In distributed training, only rank 0 returns a checkpoint, and all other ranks
@@ -111,7 +110,7 @@ def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | No
     """
     from seqclf.runs.steps import run_training
 
-    if run_training(config, run, written, prints_verdict=False) is None:
+    if run_training(config, run, prints_verdict=False) is None:
         return None
     folder = run / "checkpoints"
     return next(path for path in (folder / "best.ckpt", folder / "last.ckpt") if path.is_file())

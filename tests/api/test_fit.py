@@ -135,7 +135,7 @@ def test_the_run_folder_is_that_of_the_command_by_default(tmp_path, monkeypatch)
 )
 def test_one_device_trains_unless_the_user_says_otherwise(overrides, devices):
     setup = training_setup({"data": "train.csv"}, "label", overrides)
-    assert fit_module._one_device(setup.config, setup.written).trainer["devices"] == devices
+    assert fit_module._one_device(setup.config).trainer["devices"] == devices
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def training(monkeypatch):
     """`training(act)` replaces the training by a function, for what `fit` does around it."""
 
     def replace(act):
-        def run_training(config, folder, written):
+        def run_training(config, folder):
             from seqclf.runs.process_settings import process_settings
 
             folder.mkdir(parents=True)

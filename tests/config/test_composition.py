@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 from seqclf.config.composition import CONF, compose_config
 from seqclf.config.hydra_command import check_config, user_error
 from seqclf.config.override_checks import TypedArguments
-from seqclf.config.user_keys import keys_written_in
 
 OPTIONS = "seqclf.training.options.TrainConfig"
 OVERRIDES = ["model=gru", "model.hidden_size=16", "experiment=names", "path=here", "+trainer.overfit_batches=2"]
@@ -49,11 +48,6 @@ def test_threads_compose_side_by_side():
 def test_every_composition_has_a_run_folder_of_its_time():
     first, second = (compose_config("train").run_folder for _ in range(2))
     assert first != second and first.parent == second.parent and first.is_absolute()
-
-
-def test_the_keys_that_the_user_wrote_are_known():
-    written = keys_written_in(compose_config("train", ["optimizer.lr=0.1", "data=toy"]))
-    assert written == {"optimizer", "optimizer.lr", "data"}
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,11 @@ NET, CONV, GATED, MARGIN = (
     f"{part}._target_={__name__}.{name}"
     for part, name in (("model", "Net"), ("model.encoder", "Conv"), ("model.encoder", "Gated"), ("loss", "Margin"))
 )
-CELLS = "model.encoder._target_=seqclf.extend.CellEncoder"  # whose argument `cell` is a name in model=lstm
+OWN, NETWORK, LOSS = "model=own_encoder", "model=own_network", "loss=own"
+CELLS = "model.encoder._target_=seqclf.extend.CellEncoder"
 TO_CELL = "+model.encoder.cell._target_"
 TO_GATE = "+model.encoder.gate._target_"
+SIZED = [OWN, GATED, "+model.hidden_size=8"]
 
 # command, overrides, the place that the error line names, what the value must be or the remedy
 CASES = [
@@ -164,36 +166,45 @@ CASES = [
     ("train", ["optimizer._target_=torch.optim.AdamWW"], "optimizer._target_=torch.optim.AdamWW", "you mean 'AdamW'?"),
     ("train", ["+optimizer.learning_rate=1"], "optimizer.learning_rate", "it takes lr, "),
     ("train", ["optimizer.betas=[2, 3]"], "optimizer._target_=torch.optim.AdamW", "beta parameter at index 0: 2"),
-    ("train", [NET], "model.kernel", "Net needs it"),
-    ("train", [NET, "+model.kernle=5"], "model.kernle", "did you mean 'kernel'?"),
-    ("train", [NET, "+model.kernel=5", "model.layers=2"], "model.layers", "it takes kernel"),
-    ("train", [LSTM, NET, "model.encoder._target_=mypkg.Conv", "+model.kernel=5"], "model.encoder", "it takes kernel"),
-    ("train", [LSTM, CONV], "model.kernel", "Conv needs it"),
-    ("train", [LSTM, CONV, "+model.encoder.kernle=5"], "model.encoder.kernle", "did you mean 'kernel'?"),
-    ("train", [LSTM, CONV, "+model.kernle=5"], "model.kernle", "did you mean 'kernel'?"),
+    ("train", [NETWORK, NET], "model.kernel", "Net needs it"),
+    ("train", [NETWORK, NET, "+model.kernle=5"], "model.kernle", "did you mean 'kernel'?"),
+    ("train", [NETWORK, NET, "+model.kernel=5", "+model.layers=2"], "model.layers", "it takes kernel"),
+    ("train", [LSTM, NET, "+model.kernel=5"], "model.encoder", "~model.encoder removes"),
+    ("train", [OWN, CONV, "+model.hidden_size=8"], "model.kernel", "Conv needs it"),
+    ("train", [OWN, CONV, "+model.encoder.kernle=5"], "model.encoder.kernle", "did you mean 'kernel'?"),
+    ("train", [OWN, CONV, "+model.kernle=5"], "model.kernle", "did you mean 'kernel'?"),
     (
         "train",
-        [LSTM, CELLS],
+        [OWN, CELLS],
         "model.encoder.cell",
         f"names no class; write {TO_CELL}=CLASS, the dotted path of a Recurr",
     ),
-    ("train", [LSTM, CELLS, "model.cell=gru"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
-    ("train", [LSTM, CELLS, "+model.encoder.cell.keys=3"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
+    ("train", [OWN, CELLS, "+model.encoder.cell.keys=3"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
     (
         "train",
-        [LSTM, CELLS, f"{TO_CELL}=torch.nn.GRUCell"],
+        [OWN, CELLS, f"{TO_CELL}=torch.nn.GRUCell"],
         f"{TO_CELL[1:]}=torch.nn.GRUCell",
         "is not a RecurrentCell",
     ),
-    ("train", [CELLS, "model=transformer"], "model.encoder.cell", f"write {TO_CELL}=CLASS"),
+    ("train", [CELLS, "model=transformer"], "model.heads", "~model.heads removes"),
     (
         "train",
-        [LSTM, GATED],
+        SIZED,
         "model.encoder.gate",
         f"names no class; write {TO_GATE}=CLASS, the dotted path of a Linear",
     ),
-    ("train", [LSTM, GATED, f"{TO_GATE}=torch.nn.GRU"], f"{TO_GATE[1:]}=torch.nn.GRU", "is not a Linear"),
-    ("train", [LSTM, GATED, f"{TO_GATE}=torch.nn.Linear"], "model.encoder.gate.in_features", "Linear needs it"),
+    (
+        "train",
+        [OWN, GATED, "+model.hidden_size=8", f"{TO_GATE}=torch.nn.GRU"],
+        f"{TO_GATE[1:]}=torch.nn.GRU",
+        "is not a Linear",
+    ),
+    (
+        "train",
+        [OWN, GATED, "+model.hidden_size=8", f"{TO_GATE}=torch.nn.Linear"],
+        "model.encoder.gate.in_features",
+        "Linear needs it",
+    ),
     (
         "train",
         [LSTM, "model.hidden_size=???"],
@@ -214,9 +225,14 @@ CASES = [
         "holds it to PYTHONPATH",
     ),
     ("train", ["model._target_=torch.nn.Linear"], "model._target_=torch.nn.Linear", "is not a SequenceNetwork"),
-    ("train", [MARGIN], "loss.margin", "Margin needs it"),
-    ("train", [MARGIN, "+loss.margn=1"], "loss.margn", "did you mean 'margin'?"),
-    ("train", [MARGIN, "+loss.margin=1", "loss.class_weights=balanced"], "loss.class_weights", "it takes margin"),
+    ("train", [LOSS, MARGIN], "loss.margin", "Margin needs it"),
+    ("train", [LOSS, MARGIN, "+loss.margn=1"], "loss.margn", "did you mean 'margin'?"),
+    (
+        "train",
+        [LOSS, MARGIN, "+loss.margin=1", "+loss.class_weights=balanced"],
+        "loss.class_weights",
+        "it takes margin",
+    ),
     (
         "train",
         [f"+trainer.callbacks=[{{_target_: {__name__}.Every, evry: 2}}]"],
@@ -232,7 +248,7 @@ CASES = [
     ("train", ["+trainer.callbacks=[{every: 2}]"], "trainer.callbacks[0]._target_", "name the class of the callback"),
     ("train", ["+trainer.logger=true"], "trainer.logger", "one by logger=wandb, mlflow, tensorboard, csv or none"),
     ("train", ["model=transformer", "model.heads=5"], "model.heads=5", "set model.heads=4 or model.hidden_size=100"),
-    ("train", ["model=transformer", "+model.encoder.heads=32"], "model.heads=32", "or model.hidden_size=128"),
+    ("train", ["model=transformer", "+model.encoder.heads=32"], "model.encoder.heads", "repeats model.heads"),
     ("train", ["model=transformer", "model.feed_forward=swigl"], "model.feed_forward=swigl", "did you mean 'swiglu'?"),
     ("train", ["model=transformer", "model.heads=0"], "model.heads=0", "must be at least 1"),
     ("train", ["model=transformer", "model.expansion=2.5"], "model.expansion=2.5", "must be a whole number"),
@@ -281,8 +297,8 @@ CASES = [
     ("bench", ["modes=[dynamic,static,egaer]"], "modes=egaer", "must be one of dynamic, packed, static, compiled"),
     ("bench", ["modes=[dynamic]"], "modes", "must hold dynamic and static, which are compared"),
     ("bench", ["lengths=[]"], "lengths=[]", "must have an entry"),
-    ("bench", [NET], NET, "set model=lstm or another model of this package"),
-    ("bench", [CONV], CONV, "set model=lstm or another model of this package"),
+    ("bench", [NETWORK, NET], NET, "set model=lstm or another model of this package"),
+    ("bench", [OWN, CONV], CONV, "set model=lstm or another model of this package"),
     ("bench", ["lengths=[normal]"], "lengths=normal", "must be one of equal, uniform"),
     ("bench", ["precision=16-mixed", "device=cpu"], "precision=16-mixed", "set precision=bf16-mixed"),
     ("bench", ["updates=0"], "updates=0", "must be at least 1"),
@@ -350,5 +366,6 @@ def test_a_part_of_a_documented_encoder_is_checked_before_the_data(
 ):
     code = documented_example("An encoder", number=4)
     install_package(monkeypatch, tmp_path_factory.mktemp("installed"), "gatedpackage", {"encoders.py": code}, {})
-    line = error_line("train", *FILES, LSTM, "model.encoder._target_=gatedpackage.encoders.GatedTokens", *overrides)
+    own = [OWN, "model.encoder._target_=gatedpackage.encoders.GatedTokens"]
+    line = error_line("train", *FILES, *own, *overrides)
     assert line.startswith(f"error: {expected}")

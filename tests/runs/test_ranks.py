@@ -28,7 +28,7 @@ def joined(*overrides):
     composed = compose_config("train", overrides)
     typed = TypedArguments("train", overrides, "seqclf.training.options.TrainConfig")
     config = check_config(typed, composed.plain(), composed.choices)
-    trainer = join_ranks(config, {text.split("=")[0] for text in overrides}).trainer
+    trainer = join_ranks(config).trainer
     return [trainer[name] for name in ("strategy", "devices", "num_nodes")]
 
 
@@ -52,7 +52,7 @@ def test_torchrun_decides_what_the_user_leaves_open(four_ranks, overrides, expec
 
 
 @pytest.mark.parametrize(
-    "override", ["trainer.devices=1", "trainer.devices=[0,1,2]", "trainer.num_nodes=1", "debug=shapes"]
+    "override", ["trainer.devices=1", "trainer.devices=[0,1,2]", "trainer.num_nodes=3", "debug=shapes"]
 )
 def test_a_setting_that_contradicts_torchrun_is_refused(four_ranks, override):
     with pytest.raises(InputError) as raised:
