@@ -25,7 +25,6 @@ import torch
 from memory_growth import fit_growth
 
 import seqclf
-from seqclf.models.options import POOLINGS
 from seqclf.system.environment import resident_mb
 
 PER_MODEL = 10
@@ -44,13 +43,9 @@ def random_change(drawn: random.Random, model: dict[str, Any], frozen: bool) -> 
     wider = {"hidden_size": drawn.choice([2 * model["hidden_size"], model["hidden_size"] + 8])}
     changes: list[dict[str, Any]] = [
         {"layers": model["layers"] + 1} if model["layers"] < 3 else {"layers": model["layers"] - 1},
-        {"pooling": drawn.choice([kind for kind in (*POOLINGS, "mean+max") if kind != model["pooling"]])},
         {"unfreeze": "embedding"} if frozen else {"freeze": "embedding"},
         {"embedding_size": model["embedding_size"] + drawn.randint(1, 8)},
     ]
-    if "cell" in model:
-        changes.append({"cell": drawn.choice([cell for cell in ("lstm", "gru", "rnn") if cell != model["cell"]])})
-        changes.append({"bidirectional": not model["bidirectional"]})
     if "heads" in model:
         wider = {"hidden_size": 2 * model["hidden_size"], "heads": 2 * model["heads"]}
     if "channels" in model:

@@ -27,7 +27,7 @@ SCHEDULE = [
     {"epoch": 1, "freeze": "embedding"},
     {"epoch": 2, "layers": 2, "hidden_size": 16},
     {"epoch": 2, "unfreeze": ["embedding"]},
-    {"epoch": 3, "pooling": "mean+max", "cell": "gru"},
+    {"epoch": 3, "layers": 1, "embedding_size": 9},
 ]
 
 
@@ -95,7 +95,7 @@ def test_each_change_is_noted_in_its_epoch(task, fit, tmp_path):
     assert first.startswith("embedding frozen; ")
     assert second.startswith("layers 1 → 2, hidden_size 8 → 16 (") and "same function: logits moved by at" in second
     assert "; embedding no longer frozen; " in second
-    assert third.startswith("cell lstm → gru, pooling max → mean+max (") and "another function" in third
+    assert third.startswith("layers 2 → 1, embedding_size 6 → 9 (") and "another function" in third
     assert second in (tmp_path / "metrics.csv").read_text()
 
 
@@ -107,7 +107,7 @@ def test_the_checkpoint_of_an_epoch_rebuilds_the_structure_of_that_epoch(task, f
     assert [name.partition(".")[0] for name in first.hparams["frozen"]] == ["embedding"] * 3
     assert not first.model.embedding.layers[0].weight.requires_grad
     assert second.model.encoder.size == 32 and len(second.model.encoder.scales) == 1
-    assert module.model.encoder.cell == "gru" and len(module.model.pooling.kinds) == 2
+    assert len(module.model.encoder.forward_layers) == 1
 
 
 def test_a_checkpoint_with_damaged_names_of_frozen_weights_is_refused(task, fit, tmp_path):
@@ -200,14 +200,6 @@ def test_impossible_changes_are_refused_before_training(task, schedule, message)
     with pytest.raises(InputError, match=re.escape(message)):
         StructureSchedule(schedule).check(module)
     assert module.hparams["frozen"] == [] and all(weight.requires_grad for weight in module.parameters())
-
-
-def test_what_a_network_refuses_is_named_by_the_change(task):
-    """Its constructor does not know the schedule."""
-    model = {"_target_": "seqclf.models.adaptive.AdaptiveClassifier", "bidirectional": False, "earliness": 0.1}
-    module = task(model=model)
-    with pytest.raises(InputError, match=r"^structure\[0\]\.bidirectional=true: cannot change in seqclf\.models\.adap"):
-        StructureSchedule([{"epoch": 2, "bidirectional": True}]).check(module)
 
 
 def test_several_devices_are_refused(task):

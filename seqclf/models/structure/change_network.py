@@ -91,18 +91,18 @@ def _hand_over(old: nn.Module, new: nn.Module, axes: Mapping[str, Axes]) -> None
 
     A weight whose axes are all unchanged is not copied: `new` gets the parameter of `old`.
     """
-    for name, initial in list(new.named_parameters()):
+    for name, _ in list(new.named_parameters()):
         if name not in axes:
             continue
         weight = old.get_parameter(name)
         if not is_kept(axes[name], weight):
-            weight = nn.Parameter(continued_weight(weight, initial, axes[name]), requires_grad=weight.requires_grad)
+            weight = nn.Parameter(continued_weight(weight, axes[name]), requires_grad=weight.requires_grad)
         owner, _, leaf = name.rpartition(".")
         setattr(new.get_submodule(owner), leaf, weight)
     buffers = dict(old.named_buffers())
     for name, values in new.named_buffers():
         if name in axes:
-            values.copy_(continued_weight(buffers[name], values, axes[name]))
+            values.copy_(continued_weight(buffers[name], axes[name]))
         elif name in buffers and buffers[name].shape == values.shape:
             values.copy_(buffers[name])
 

@@ -16,7 +16,7 @@ from seqclf.models.embedding import NumberProjection
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.heads.recurrent_head import RecurrentHead
 from seqclf.models.recurrent import Recurrent
-from seqclf.models.structure.axes import NEW, Axes, Axis, blocks, is_even, kept, offset, widened
+from seqclf.models.structure.axes import Axes, Axis, blocks, is_even, kept, offset, widened
 from seqclf.models.transformer import Transformer
 from seqclf.models.tree_lstm import BinaryCell, TreeLSTM
 
@@ -28,7 +28,7 @@ class Continued(NamedTuple):
     """Mapping of the weights and outputs of a changed module to the weights and outputs of the old module.
 
     `axes`: dict weight name → axes, for each weight that continues an old weight (see `Axis`). `outputs`: (N,) int64
-    index of the old output that each new output continues, or `NEW`. `preserves`: True if each new output always equals
+    index of the old output that each new output continues. `preserves`: True if each new output always equals
     the old output that it continues.
     """
 
@@ -49,7 +49,7 @@ def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Con
     """
     embedding = _embedding(old.embedding, new.embedding)
     encoder = _encoder(old.encoder, new.encoder, embedding.outputs)
-    pooling = _pooling(old, new, encoder.outputs)
+    pooling = _pooling(old, encoder.outputs)
     pooled = pooling.outputs
     classes = old.output.out_features
     axes: dict[str, Axes] = {
@@ -68,7 +68,7 @@ def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Con
         }
     # The pooled vector is normalized. If some units have more copies than others, the mean and variance of the pooled
     # vector change, and the logits change too.
-    preserves = encoder.preserves and pooling.preserves and is_even(pooled)
+    preserves = encoder.preserves and is_even(pooled)
     return Continued(axes, pooled, preserves)
 
 
@@ -128,15 +128,8 @@ def _encoder(old: Any, new: Any, inputs: Tensor) -> Continued:
 def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
     size, new_size = (stack.forward_layers[0].hidden_size for stack in (old, new))
     hidden = widened(size, new_size)
-    outputs = hidden
-    if new.backward_layers:
-        backward = offset(hidden, size) if old.backward_layers else torch.full_like(hidden, NEW)
-        outputs = torch.cat([hidden, backward])
-    same_directions = bool(old.backward_layers) == bool(new.backward_layers)
-    preserves = old.cell == new.cell and same_directions and len(old.forward_layers) <= len(new.forward_layers)
+    outputs = torch.cat([hidden, offset(hidden, size)]) if new.backward_layers else hidden
     axes: dict[str, Axes] = {}
-    if old.cell != new.cell:
-        return Continued(axes, outputs, preserves)
     rows = Axis(blocks(hidden, size, GATES[old.cell]))
     for direction in ("forward_layers", "backward_layers"):
         for index in range(min(len(getattr(old, direction)), len(getattr(new, direction)))):
@@ -146,7 +139,7 @@ def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
             axes |= {f"{direction}.{index}.{name}_l0": (rows,) for name in ("bias_ih", "bias_hh")}
     # Layers are added and removed at the end of the stack, so the index of the first residual layer does not change.
     axes |= {f"scales.{index}": (Axis(kept(1)),) for index in range(min(len(old.scales), len(new.scales)))}
-    return Continued(axes, outputs, preserves)
+    return Continued(axes, outputs, len(old.forward_layers) <= len(new.forward_layers))
 
 
 def _cell_encoder(old: Any, new: Any, inputs: Tensor) -> Continued:
@@ -222,23 +215,12 @@ ENCODERS: dict[type, Callable[[Any, Any, Tensor], Continued]] = {
 }
 
 
-def _pooling(old: SequenceClassifier, new: SequenceClassifier, outputs: Tensor) -> Continued:
-    """Return the mapping of the new pooled units to the old pooled units.
-
-    If one pooling kind is replaced by another, such as "mean" by "max", the units of the new kind continue the units of
-    the removed kind.
-    """
-    before, after = old.pooling.kinds, new.pooling.kinds
-    free = [kind for kind in before if kind not in after]
-    sources = [kind if kind in before else (free.pop(0) if free else None) for kind in after]
-    parts = [
-        torch.full_like(outputs, NEW) if kind is None else offset(outputs, before.index(kind) * old.encoder.size)
-        for kind in sources
-    ]
+def _pooling(old: SequenceClassifier, outputs: Tensor) -> Continued:
+    parts = [offset(outputs, index * old.encoder.size) for index in range(len(old.pooling.kinds))]
     axes: dict[str, Axes] = {}
-    if old.pooling.score is not None and new.pooling.score is not None:
+    if old.pooling.score is not None:
         axes = {"score.weight": (Axis(kept(1)), Axis(outputs, summed=True)), "score.bias": (Axis(kept(1)),)}
-    return Continued(axes, torch.cat(parts), sorted(before) == sorted(after))
+    return Continued(axes, torch.cat(parts))
 
 
 def start_as_identity(old: Any, new: Any) -> None:

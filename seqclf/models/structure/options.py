@@ -15,7 +15,7 @@ from seqclf.config.options import Count, NonNegative, Options, Texts, parse_opti
 from seqclf.config.override_text import is_plain, label_text, quoted
 from seqclf.config.targets import Config
 from seqclf.errors import InputError
-from seqclf.models.options import CellName, DropoutShare, Layout, PoolingNames
+from seqclf.models.options import DropoutShare
 
 NOT_OF_MODEL = {"epoch", "freeze", "unfreeze"}
 MAX_LAYERS = 1000  # a network with more layers takes minutes to build, and does not learn
@@ -34,12 +34,7 @@ class ModelChange(Options):
     channels: Count = LEFT_OUT
     heads: Count = LEFT_OUT
     expansion: Count = LEFT_OUT
-    cell: CellName = LEFT_OUT
-    bidirectional: bool = LEFT_OUT
-    pooling: PoolingNames = LEFT_OUT
-    layout: Layout = LEFT_OUT
     dropout: DropoutShare = LEFT_OUT
-    variational: bool = LEFT_OUT
     token_dropout: DropoutShare = LEFT_OUT
     number_noise: NonNegative = LEFT_OUT
     freeze: Texts = ()
@@ -128,8 +123,8 @@ def read_change(kind: type[Change], values: Mapping[str, Any], key: str) -> Chan
 def _written(value: Any) -> str:
     """Return a value as text that Hydra can parse.
 
-    >>> print(_written({"epoch": 3, "freeze": ["embedding"], "bidirectional": True}))
-    {epoch: 3, freeze: [embedding], bidirectional: true}
+    >>> print(_written({"epoch": 3, "freeze": ["embedding"]}))
+    {epoch: 3, freeze: [embedding]}
     """
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name}: {_written(part)}" for name, part in value.items()) + "}"
@@ -155,8 +150,8 @@ CLASSIFIERS = (
     "seqclf.models.tree_classifier.TreeClassifier",
     "seqclf.models.adaptive.AdaptiveClassifier",
 )
-OF_CLASSIFIER = ("pooling", "dropout", "variational", "token_dropout", "number_noise")
-OF_RECURRENT = ("layers", "hidden_size", "embedding_size", "cell", "bidirectional", "layout")
+OF_CLASSIFIER = ("dropout", "token_dropout", "number_noise")
+OF_RECURRENT = ("layers", "hidden_size", "embedding_size")
 # dict encoder class → keys that can change. The keys in OF_CLASSIFIER can change with any encoder.
 OF_ENCODER = {
     "seqclf.models.recurrent.Recurrent": OF_RECURRENT,
@@ -171,11 +166,9 @@ RESIDUAL = (
     "seqclf.models.conv_recurrent.ConvRecurrent",
     "seqclf.extend.CellEncoder",
 )
-# dict classifier class → keys that cannot change with any encoder
-FIXED = {"seqclf.models.adaptive.AdaptiveClassifier": ("bidirectional",)}  # an adaptive model is always unidirectional
 OF_HEADS = "seqclf.models.heads.network.HeadsClassifier"
-# Those of the recurrent head. In one direction, the frozen front end is another one.
-KEYS_OF_HEADS = ("layers", "hidden_size", "cell", "dropout", "token_dropout", "number_noise")
+# Those of the recurrent head.
+KEYS_OF_HEADS = ("layers", "hidden_size", "dropout", "token_dropout", "number_noise")
 WIDTHS = ("hidden_size", "embedding_size", "channels", "heads", "expansion")
 
 
@@ -191,7 +184,7 @@ def changeable_keys(model: Config) -> tuple[str, ...]:
         return ()
     names = (*OF_ENCODER.get(model["encoder"]["_target_"], ()), *OF_CLASSIFIER)
     present = model.keys() | model["encoder"].keys()
-    return tuple(name for name in names if name in present and name not in FIXED.get(model["_target_"], ()))
+    return tuple(name for name in names if name in present)
 
 
 def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Config:
@@ -200,7 +193,7 @@ def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Confi
     If a recurrent stack gets more layers, the added layers are residual, because a residual layer is initially the
     identity. `key`: config key of the change. Raises an InputError that begins with `key` if a value is not possible.
 
-    >>> model = {"_target_": "seqclf.models.classifier.SequenceClassifier", "layers": 1, "pooling": "max"}
+    >>> model = {"_target_": "seqclf.models.classifier.SequenceClassifier", "layers": 1}
     >>> model["encoder"] = {"_target_": "seqclf.models.recurrent.Recurrent"}
     >>> changed_config(model, {"layers": 3}, "structure[0]")["residual_layers"]
     2
@@ -232,9 +225,8 @@ def _block(model: Config, name: str, entry: str) -> Config:
     blocks = [block for block in (model.get("encoder"), model) if isinstance(block, dict) and name in block]
     if name not in known or not blocks:
         can = f"of model, it can change {', '.join(known)}; " if known else ""
-        is_fixed = name in FIXED.get(model.get("_target_", ""), ())
         encoder = model.get("encoder", model)
-        target = encoder["_target_"] if known and not is_fixed else model.get("_target_")
+        target = encoder["_target_"] if known else model.get("_target_")
         raise InputError(entry, f"cannot change in {target}", f"{can}freeze and unfreeze work for any model")
     return blocks[0]
 

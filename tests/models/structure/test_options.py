@@ -17,7 +17,7 @@ TRANSFORMER = {**COMMON, "encoder": {"_target_": ENCODERS["transformer"]}, "hidd
 @pytest.mark.parametrize(
     ("entries", "line"),
     [
-        ({"epoch": 4, "cell": "gru"}, "structure: must be a list of changes, such as [{epoch: 4, cell: gru}]"),
+        ({"epoch": 4, "freeze": "norm"}, "structure: must be a list of changes, such as [{epoch: 4, freeze: norm}]"),
         (["layers"], "structure[0]=layers: must be a mapping, such as {epoch: 3, layers: 2}"),
         ([{"epoch": 0, "layers": 2}], "structure[0].epoch=0: must be at least 1"),
         ([{"epoch": 3, "layers": 1.5}], "structure[0].layers=1.5: must be a whole number"),
@@ -29,14 +29,13 @@ TRANSFORMER = {**COMMON, "encoder": {"_target_": ENCODERS["transformer"]}, "hidd
         ),
         ([{"epoch": 3, "layers": 10**5}], "structure[0].layers=100000: must be at most 1000"),
         (
-            [{"epoch": 2, "model": {"layers": 4, "bidirectional": True}}],
-            "structure[0].model: keys of model stand in the entry itself; "
-            "write {epoch: 2, layers: 4, bidirectional: true}",
+            [{"epoch": 2, "model": {"layers": 4, "hidden_size": 9}}],
+            "structure[0].model: keys of model stand in the entry itself; write {epoch: 2, layers: 4, hidden_size: 9}",
         ),
         ([{"epoch": 2, "model": "gru"}], f"structure[0].model: no such key; write {KEYS}"),
         ([{"epoch": 3}], f"structure[0]: changes nothing; add {KEYS}"),
         ([{"epoch": 3, "freeze": []}], f"structure[0]: changes nothing; add {KEYS}"),
-        ([{"epoch": 3, "pooling": "avg"}], "structure[0].pooling=avg: must be one of last, mean, max, attention"),
+        ([{"epoch": 3, "pooling": "max"}], f"structure[0].pooling: no such key; write {KEYS}"),
     ],
 )
 def test_entries_that_are_no_changes_are_refused(entries, line):
@@ -63,8 +62,8 @@ def test_the_help_lists_every_key_of_a_change():
         ),
         (
             TRANSFORMER,
-            {"cell": "gru"},
-            "structure[0].cell=gru: cannot change in seqclf.models.transformer.Transformer",
+            {"channels": 9},
+            "structure[0].channels=9: cannot change in seqclf.models.transformer.Transformer",
         ),
         (
             TRANSFORMER,
