@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqclf.batching.plan import round_up
 from seqclf.data.ragged import Ragged
 
 
-def pad(
-    sequences: Ragged, rows: np.ndarray, edges: np.ndarray | None = None
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def pad(sequences: Ragged, rows: np.ndarray, width: int | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Pad the fields of `rows` with zeros. Return the padded fields, and the (B,) int64 lengths of `rows`.
 
     `fields[name]`: (B, T) int64, (B, T, D) float32, or (B, T, K) int64 for several ids per token. K is the largest
-    number of ids of a token in the batch. T is the longest length in the batch, rounded up to the next bucket boundary
-    in `edges`.
+    number of ids of a token in the batch. T is the longest length in the batch, or `width`.
 
     >>> words = Ragged(np.array([0, 3, 5, 6]), {"word": np.array([7, 8, 9, 4, 5, 6])})
     >>> fields, lengths = pad(words, np.array([2, 0]))
@@ -24,10 +20,7 @@ def pad(
     """
     starts = sequences.offsets[rows]
     lengths = sequences.offsets[rows + 1] - starts
-    longest = lengths.max(keepdims=True)
-    if edges is not None:
-        longest = round_up(longest, edges)
-    tokens = np.arange(longest[0])
+    tokens = np.arange(lengths.max() if width is None else width)
     inside = tokens < lengths[:, None]
     # A padding position first reads the first token of its row, because that index always exists. The value of a
     # padding position is replaced by zero below.

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sequential
 
 from seqclf.batching.collate import pad
 from seqclf.batching.options import BatchingOptions
-from seqclf.batching.plan import plan_arguments, plan_batches, round_up
+from seqclf.batching.plan import plan_arguments, plan_batches
 from seqclf.batching.resume_settings import MAX_TOKENS, PLAN_KEYS, POSITION, RANKS, check_same_batches
 from seqclf.batching.steps import Limits
 from seqclf.batching.token_budget import AUTO, search_budget, unlimited_budget
@@ -170,18 +170,16 @@ class Batch(NamedTuple):
 class BatchDataset(Dataset):
     """Dataset that returns a padded batch for an array of row indices.
 
-    `edges`: bucket boundaries. The width of a batch is rounded up to the next boundary. `mean_rows`: mean number of
-    rows of a training batch, which is the divisor in `Batch.weight`. If `mean_rows` is None, every batch has the weight
-    1.
+    `mean_rows`: mean number of rows of a training batch, which is the divisor in `Batch.weight`. If `mean_rows` is
+    None, every batch has the weight 1.
 
     For each row that is read, the operating system maps about 64 kB of the file into memory. To keep memory use
     constant, the dataset releases the memory pages of a split larger than `RESIDENT_BYTES` after every `RESIDENT_ROWS`
     rows.
     """
 
-    def __init__(self, split: Split, edges: np.ndarray | None = None, mean_rows: float | None = None):
+    def __init__(self, split: Split, mean_rows: float | None = None):
         self.split = split
-        self.edges = edges
         self.mean_rows = mean_rows
         self.large = size_in_bytes(split.sequences) > RESIDENT_BYTES
         self.rows_read = 0
@@ -193,7 +191,7 @@ class BatchDataset(Dataset):
         if self.large and self.rows_read > RESIDENT_ROWS:
             self.rows_read = 0
             release_pages(self.split.sequences)
-        fields, lengths = pad(self.split.sequences, rows, self.edges)
+        fields, lengths = pad(self.split.sequences, rows)
         tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
         labels = torch.from_numpy(self.split.labels[rows])
         weight = 1.0 if self.mean_rows is None else len(rows) / self.mean_rows
@@ -266,7 +264,7 @@ class SequenceDataModule(pl.LightningDataModule):
             ranks = {"ranks": self.planned_ranks, **self._ranks()}
             sampler = sampler_class(data.sequences.lengths, **plan, seed=self.seed, **ranks)
             self.training = TrainingLoader(
-                BatchDataset(data, plan["edges"], sampler.mean_rows if self.batching.equal_row_weights else None),
+                BatchDataset(data, sampler.mean_rows if self.batching.equal_row_weights else None),
                 sampler=sampler,
                 first_batch=_weak_call(self._first_batch, otherwise=0),
                 threaded=self._threaded(),
@@ -384,11 +382,9 @@ class SequenceDataModule(pl.LightningDataModule):
                 f"cannot measure batches planned for {self.planned_ranks} ranks on {self.trainer.world_size}",
                 "give a number, or set batching.ranks=null",
             )
-        memory, batches = self.trainer.lightning_module.step_memory(), BatchDataset(data, plan["edges"])
-        lengths = data.sequences.lengths
-        costs = lengths if plan["edges"] is None else round_up(lengths, plan["edges"])
-        limits = Limits(plan["max_tokens"], plan["max_sequences"], plan["multiple_of"], plan["overhead"])
-        found = search_budget(costs, limits, lambda rows: memory(batches[rows]), memory.free)
+        memory, batches = self.trainer.lightning_module.step_memory(), BatchDataset(data)
+        limits = Limits(plan["max_tokens"], plan["max_sequences"], plan["overhead"])
+        found = search_budget(data.sequences.lengths, limits, lambda rows: memory(batches[rows]), memory.free)
         lowest = self.trainer.strategy.reduce(torch.tensor(found.tokens, device=memory.device), reduce_op="min")
         if self.trainer.is_global_zero:
             console.print(

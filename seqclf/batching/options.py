@@ -27,11 +27,8 @@ class BatchingOptions(Options):
     max_sequences: Count | None
     pool_batches: Count
     overhead: NonNegative | None
-    multiple_of: Count
-    edges: Count | None
     balance: Share
     equal_row_weights: bool
-    largest_first: bool
     ranks: Count | None
     evaluation_factor: Count
     num_workers: ZeroOrMore

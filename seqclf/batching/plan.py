@@ -12,63 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqclf.batching.steps import Limits, deal_step, step_bounds, step_cost
+from seqclf.batching.steps import Limits, deal_step, step_bounds
 from seqclf.batching.token_budget import AUTO, unlimited_budget
 from seqclf.errors import InputError
 
 if TYPE_CHECKING:  # bundles import this module without pydantic
     from seqclf.batching.options import BatchingOptions
-
-# Bucket boundaries. Every length is rounded up to a boundary, so that batches have only a few different shapes.
-
-MAX_CANDIDATES = 512  # maximum number of different lengths; time and memory grow with the square of this number
-
-
-def bucket_edges(lengths: np.ndarray, count: int) -> np.ndarray:
-    """Choose at most `count` bucket boundaries so that rounding lengths up adds the fewest tokens.
-
-    The boundaries are ascending, and the last boundary is the longest length. The choice is optimal for up to
-    `MAX_CANDIDATES` different lengths. With more lengths, the boundaries are chosen among quantiles.
-
-    >>> bucket_edges(np.array([3, 4, 4, 9, 10]), count=2).tolist()
-    [4, 10]
-    """
-    values, counts = np.unique(lengths, return_counts=True)
-    if len(values) > MAX_CANDIDATES:
-        quantiles = np.unique(np.quantile(lengths, np.linspace(0, 1, MAX_CANDIDATES + 1), method="higher"))
-        counts = np.add.reduceat(counts, np.concatenate([[0], np.searchsorted(values, quantiles[:-1], side="right")]))
-        values = quantiles
-    if len(values) <= count:
-        return values
-    below = np.concatenate([[0], np.cumsum(counts)])
-    # cost[i, j] is the number of tokens if the lengths values[i] to values[j] are rounded up to values[j].
-    cost = (below[None, 1:] - below[:-1, None]) * values[None, :].astype(np.float64)
-    cost[np.tril_indices(len(values), -1)] = np.inf
-    # Dynamic programming over the number of edges: lowest[j] is the lowest cost of all lengths up to values[j], if
-    # there is an edge at values[j].
-    lowest = cost[0]
-    choices = []
-    for _ in range(count - 1):
-        totals = lowest[:-1, None] + cost[1:]
-        choice = totals.argmin(axis=0)
-        lower = totals[choice, np.arange(len(values))]
-        choices.append(np.where(lower < lowest, choice, -1))
-        lowest = np.minimum(lower, lowest)
-    edges = [len(values) - 1]
-    for choice in reversed(choices):
-        if choice[edges[-1]] >= 0:
-            edges.append(int(choice[edges[-1]]))
-    return values[edges[::-1]]
-
-
-def round_up(lengths: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Round each length up to the next edge. A length beyond the last edge is unchanged.
-
-    >>> round_up(np.array([1, 5, 6, 11]), np.array([5, 9])).tolist()
-    [5, 5, 9, 11]
-    """
-    indices = np.searchsorted(edges, lengths)
-    return np.where(indices < len(edges), edges[np.minimum(indices, len(edges) - 1)], lengths)
 
 
 def plan_batches(
@@ -79,12 +28,9 @@ def plan_batches(
     pool_batches: int | None,
     seed: int,
     epoch: int,
-    multiple_of: int = 1,
     overhead: float | None = None,
-    edges: np.ndarray | None = None,
     labels: np.ndarray | None = None,
     balance: float = 0.0,
-    largest_first: bool = False,
     world_size: int = 1,
     rank: int = 0,
     ranks: int | None = None,
@@ -95,15 +41,13 @@ def plan_batches(
 
     **Size.** A batch costs `count * longest` tokens, padding included: its number of rows times the length of its
     longest row. The cost is at most `max_tokens`, unless a single sequence is longer than `max_tokens`. A batch has at
-    most `max_sequences` rows. The number of rows is a multiple of `multiple_of` if the batch can hold `multiple_of`
-    rows. If `overhead` is set, a batch ends early if another batch costs less than the padding that is saved (see
-    `_cheapest`). If `edges` is set, the length of each row is first rounded up to a bucket boundary in `edges`.
+    most `max_sequences` rows. If `overhead` is set, a batch ends early if another batch costs less than the padding
+    that is saved (see `_cheapest`).
 
     **Order.** Rows are shuffled by (`seed`, `epoch`). The shuffled rows are cut into pools of about `pool_batches`
     batches per planned rank, and each pool is sorted by length. A batch therefore has rows of similar length, and the
     order of the batches is still random. `pool_batches=None` sorts all rows, longest first, without shuffling (for
-    evaluation and prediction). `largest_first` starts the first epoch with the step that has the most expensive batch.
-    If a batch does not fit into memory, the run fails in its first step.
+    evaluation and prediction).
 
     **Rows.** With `balance` 0, an epoch reads every row once. With `balance` above 0, an epoch draws N rows so that the
     fraction of each class in `labels` is proportional to (class size) ** (1 - `balance`). All rows of one class are
@@ -125,8 +69,8 @@ def plan_batches(
         raise InputError(
             f"batching.max_tokens={max_tokens}, batching.max_sequences={max_sequences}", "must be at least 1"
         )
-    costs = np.asarray(lengths) if edges is None else round_up(np.asarray(lengths), edges)
-    limits = Limits(max_tokens, max_sequences or max(1, len(costs)), multiple_of, overhead)
+    costs = np.asarray(lengths)
+    limits = Limits(max_tokens, max_sequences or max(1, len(costs)), overhead)
     planned = ranks or world_size
     generator = np.random.default_rng([seed, epoch])
     if pool_batches is None:
@@ -135,9 +79,7 @@ def plan_batches(
         order = _draw_rows(generator, len(costs), labels, balance)
         mean = max(1.0, _mean(costs, order, balance)) if len(order) else 1.0
         size = max(1, int(pool_batches * planned * min(limits.max_rows, max(1, max_tokens // mean))))
-    compares = largest_first and epoch == 0 and pool_batches is not None
     batches: list[np.ndarray] = []
-    step_costs: list[int] = []
     left = order[:0].astype(np.int64)  # rows of the previous pool that did not fill a whole step
     for start in range(0, len(order), size):
         rows = np.concatenate([left, order[start : start + size]])
@@ -145,8 +87,6 @@ def plan_batches(
         descending = costs[rows]
         bounds = step_bounds(descending, limits, planned, last=start + size >= len(order))
         for first, end in pairwise(bounds):
-            if compares:
-                step_costs.append(step_cost(descending[first:end], limits, planned))
             part = slice(first, end)
             if world_size > 1:
                 parts = first + deal_step(descending[part], limits, planned, world_size)
@@ -157,11 +97,7 @@ def plan_batches(
         left = rows[bounds[-1] :]
     if pool_batches is None:
         return batches
-    steps = generator.permutation(len(batches))
-    if compares and len(steps):
-        heaviest = np.argmax(np.array(step_costs)[steps])
-        steps = np.concatenate([steps[[heaviest]], np.delete(steps, heaviest)])
-    return [batches[step] for step in steps.tolist()]
+    return [batches[step] for step in generator.permutation(len(batches)).tolist()]
 
 
 def plan_arguments(options: BatchingOptions, lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
@@ -170,13 +106,12 @@ def plan_arguments(options: BatchingOptions, lengths: np.ndarray, labels: np.nda
     For `max_tokens=auto`, the arguments hold the largest token budget that has an effect (see `unlimited_budget`). A
     training run then lowers the token budget until a batch fits into memory.
     """
-    copied = ("max_sequences", "pool_batches", "multiple_of", "overhead", "balance", "largest_first")
-    edges = None if options.edges is None else bucket_edges(lengths, options.edges)
+    copied = ("max_sequences", "pool_batches", "overhead", "balance")
     max_tokens = options.max_tokens
     if max_tokens == AUTO:
-        max_tokens = unlimited_budget(options.max_sequences, lengths if edges is None else round_up(lengths, edges))
+        max_tokens = unlimited_budget(options.max_sequences, lengths)
     settings = {key: getattr(options, key) for key in copied}
-    return {**settings, "max_tokens": max_tokens, "edges": edges, "labels": labels}
+    return {**settings, "max_tokens": max_tokens, "labels": labels}
 
 
 def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | None, balance: float) -> np.ndarray:
@@ -215,8 +150,7 @@ def _sort_descending(lengths: np.ndarray) -> np.ndarray:
     return np.argsort(below_longest, kind="stable")
 
 
-def padding_efficiency(lengths: np.ndarray, batches: list[np.ndarray], edges: np.ndarray | None = None) -> float:
+def padding_efficiency(lengths: np.ndarray, batches: list[np.ndarray]) -> float:
     """Return the fraction of the tokens in all batches that are not padding."""
-    costs = lengths if edges is None else round_up(lengths, edges)
-    computed = sum(len(rows) * int(costs[rows].max(initial=0)) for rows in batches)
+    computed = sum(len(rows) * int(lengths[rows].max(initial=0)) for rows in batches)
     return float(sum(int(lengths[rows].sum()) for rows in batches) / computed) if computed else 1.0

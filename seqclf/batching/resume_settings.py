@@ -17,10 +17,7 @@ PLAN_KEYS = (
     "max_sequences",
     "pool_batches",
     "overhead",
-    "multiple_of",
-    "edges",
     "balance",
-    "largest_first",
 )
 RANKS = "batching.ranks"
 MAX_TOKENS = "batching.max_tokens"

@@ -6,20 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.batching.deal import deal, highest_cost, rows_of_batch
+from seqclf.batching.deal import deal, rows_of_batch
 
 
 class Limits(NamedTuple):
     """Limits of a batch.
 
     `max_tokens`: maximum number of tokens, padding included; a single row may be longer. `max_rows`: maximum number of
-    rows. `multiple_of`: the number of rows is a multiple of `multiple_of`, if the batch can hold that many rows.
-    `overhead`: fixed cost of a batch, in rows per time step; None if batches never end early to save padding.
+    rows. `overhead`: fixed cost of a batch, in rows per time step; None if batches never end early to save padding.
     """
 
     max_tokens: int
     max_rows: int
-    multiple_of: int
     overhead: float | None
 
 
@@ -57,11 +55,6 @@ def step_bounds(descending: np.ndarray, limits: Limits, ranks: int, last: bool) 
     return bounds
 
 
-def step_cost(descending: np.ndarray, limits: Limits, ranks: int) -> int:
-    """Return the cost of the most expensive batch of a step in tokens, padding included."""
-    return highest_cost(descending, deal_step(descending, limits, ranks, ranks))
-
-
 def deal_step(descending: np.ndarray, limits: Limits, ranks: int, world_size: int) -> np.ndarray:
     """Divide a step planned for `ranks` ranks among `world_size` running ranks.
 
@@ -74,7 +67,6 @@ def deal_step(descending: np.ndarray, limits: Limits, ranks: int, world_size: in
         world_size,
         max_tokens=-(-limits.max_tokens * growth // world_size),
         max_rows=-(-limits.max_rows * growth // world_size),
-        multiple_of=limits.multiple_of,
     )
 
 
@@ -92,8 +84,7 @@ def _step_end(descending: np.ndarray, tokens: np.ndarray, start: int, limits: Li
             low = middle
         else:
             high = middle - 1
-    spare = (low - start) % limits.multiple_of
-    return low - spare if low < len(descending) and low - start - spare >= ranks * limits.multiple_of else low
+    return low
 
 
 def _middle(descending: np.ndarray, tokens: np.ndarray, bounds: list[int], limits: Limits, ranks: int) -> int:
@@ -115,18 +106,18 @@ def _fits(descending: np.ndarray, limits: Limits, ranks: int) -> bool:
     end = 0
     for _ in range(ranks):
         if end < len(descending):
-            end += rows_of_batch(int(descending[end]), limits.max_tokens, limits.max_rows, limits.multiple_of)
+            end += rows_of_batch(int(descending[end]), limits.max_tokens, limits.max_rows)
     return end >= len(descending)
 
 
 def _batch_end(descending: np.ndarray, start: int, limits: Limits) -> int:
-    count = rows_of_batch(int(descending[start]), limits.max_tokens, limits.max_rows, limits.multiple_of)
+    count = rows_of_batch(int(descending[start]), limits.max_tokens, limits.max_rows)
     if limits.overhead is not None:
-        count = _cheapest(descending[start : start + count], limits.multiple_of, limits.overhead)
+        count = _cheapest(descending[start : start + count], limits.overhead)
     return min(start + count, len(descending))
 
 
-def _cheapest(descending: np.ndarray, multiple_of: int, overhead: float) -> int:
+def _cheapest(descending: np.ndarray, overhead: float) -> int:
     """Cut rows into two batches with the lowest total cost, and return the number of rows in the first batch.
 
     The second batch gets the remaining rows. The cost of a batch is longest * (count + overhead).
@@ -134,6 +125,6 @@ def _cheapest(descending: np.ndarray, multiple_of: int, overhead: float) -> int:
     longest, shortest = int(descending[0]), int(descending[-1])
     if (longest - shortest) * (len(descending) - 1) <= overhead * shortest:  # no cut of the rows lowers the cost
         return len(descending)
-    counts = np.arange(multiple_of, len(descending), multiple_of)
+    counts = np.arange(1, len(descending))
     saved = (descending[0] - descending[counts]) * (len(descending) - counts) - overhead * descending[counts]
     return int(counts[saved.argmax()]) if len(counts) and saved.max() > 0 else len(descending)

@@ -32,8 +32,8 @@ class TokenBudget(NamedTuple):
 def unlimited_budget(max_sequences: int | None, costs: np.ndarray) -> int:
     """Return the most tokens that a batch can have if only its number of rows is limited.
 
-    A token budget above the returned number would have no effect. `costs`: (N,) lengths, rounded up to the bucket
-    boundaries if there are boundaries. Raises InputError if `max_sequences` is None.
+    A token budget above the returned number would have no effect. `costs`: (N,) lengths. Raises InputError if
+    `max_sequences` is None.
     """
     if max_sequences is None:
         raise InputError(
@@ -52,7 +52,7 @@ def search_budget(costs: np.ndarray, limits: Limits, measure: Callable[[np.ndarr
     measured, never only predicted.
 
     Args:
-        costs: (N,) integers ≥ 1, lengths of all sequences in tokens, rounded up to the bucket boundaries.
+        costs: (N,) integers ≥ 1, lengths of all sequences in tokens.
         limits: limits of each batch.
         measure: function that gets the rows of a batch and returns the bytes of memory for a training step; inf if the
             step fails.
@@ -86,7 +86,7 @@ def heaviest_batches(costs: np.ndarray, limits: Limits) -> list[np.ndarray]:
     The heaviest batch has either the most tokens or the longest rows, because the memory of attention grows with the
     square of the length.
 
-    >>> limits = Limits(max_tokens=12, max_rows=4, multiple_of=1, overhead=None)
+    >>> limits = Limits(max_tokens=12, max_rows=4, overhead=None)
     >>> [rows.tolist() for rows in heaviest_batches(np.array([2, 3, 3, 3, 7]), limits)]  # 4 * 3 and 1 * 7 tokens
     [[1, 2, 3, 0], [4]]
     """
@@ -95,7 +95,7 @@ def heaviest_batches(costs: np.ndarray, limits: Limits) -> list[np.ndarray]:
     starts = np.flatnonzero(np.diff(descending, prepend=descending[0] + 1))  # position of the first row of each length
     sizes = []
     for start in starts.tolist():
-        count = rows_of_batch(int(descending[start]), limits.max_tokens, limits.max_rows, limits.multiple_of)
+        count = rows_of_batch(int(descending[start]), limits.max_tokens, limits.max_rows)
         sizes.append(min(count, len(costs) - start))
     most = int((descending[starts] * sizes).argmax())
     return [order[starts[index] : starts[index] + sizes[index]] for index in sorted({most, 0}, reverse=True)]

@@ -89,7 +89,7 @@ class ModeTrainer:
         self.contender = contender
         self.mode = mode = contender.mode
         self.workload = workload
-        self.pad_to = np.array([workload.max_length]) if mode.static else None  # pad all batches to this length
+        self.pad_to = workload.max_length if mode.static else None  # pad all batches to this length
         torch.manual_seed(contender.seed)
         model = {**contender.model, "layout": mode.layout} if has_layouts(contender.model) else contender.model
         model, _ = resolve_for_data(model, workload.description)

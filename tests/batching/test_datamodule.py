@@ -20,11 +20,8 @@ SETTINGS = {
     "max_tokens": 100,
     "max_sequences": 6,
     "pool_batches": 3,
-    "multiple_of": 1,
     "overhead": 2,
-    "edges": None,
     "balance": 0.0,
-    "largest_first": False,
     "equal_row_weights": True,
     "ranks": None,
     "evaluation_factor": 4,
@@ -212,17 +209,6 @@ def test_an_epoch_that_ends_early_leaves_no_thread(split, num_workers, monkeypat
     batches.close()
     if not num_workers:
         assert threading.active_count() == before
-
-
-def test_training_batches_are_rounded_up_to_edges_and_evaluation_batches_are_not(split):
-    module = SequenceDataModule({"train": split, "validation": split}, **{**SETTINGS, "edges": 3})
-    longest = {batch.fields["token"].shape[1] for batch in module.train_dataloader()}
-    assert len(longest) <= 3 and max(longest) == split.sequences.lengths.max()
-    for batch in module.train_dataloader():
-        padded = batch.fields["token"].shape[1]
-        assert len(batch.ids) * padded <= 100 or len(batch.ids) == 1
-        assert not batch.fields["token"][:, batch.host_lengths.max() :].any()
-    assert len({batch.fields["token"].shape[1] for batch in module.val_dataloader()}) > 3
 
 
 def test_a_signal_to_the_process_group_does_not_reach_the_loader_processes(split):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.batching.options import BatchingOptions
-from seqclf.batching.plan import bucket_edges, padding_efficiency, plan_arguments, plan_batches, round_up
+from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
 from seqclf.bench.workload import LENGTH_DISTRIBUTIONS
 from seqclf.config.documentation import CONF
 from seqclf.config.options import parse_options
@@ -194,31 +194,6 @@ def test_the_defaults_pad_little_on_log_normal_lengths(overhead, least, most):
 
 
 @thorough
-@given(LENGTHS, BUDGETS, LIMITS, POOLS, st.integers(2, 8), OVERHEADS)
-def test_batches_hold_a_multiple_of_rows_where_they_can(
-    lengths, max_tokens, max_sequences, pool_batches, multiple_of, overhead
-):
-    limits = {"max_tokens": max_tokens, "max_sequences": max_sequences, "pool_batches": pool_batches}
-    batches = plan(lengths, **limits, multiple_of=multiple_of, overhead=overhead)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
-    if pool_batches is None:  # else each pool ends in a batch of the remaining rows
-        batches = batches[:-1]
-        for rows in batches:
-            limit = min(max_tokens // lengths[rows[0]], max_sequences or len(lengths))
-            assert len(rows) % multiple_of == 0 or len(rows) == limit < multiple_of or len(rows) == 1
-
-
-@thorough
-@given(LENGTHS, BUDGETS, st.integers(1, 30), st.integers(1, 6))
-def test_batches_stay_within_their_budget_after_rounding_up(lengths, max_tokens, pool_batches, count):
-    edges = bucket_edges(lengths, count)
-    batches = plan(lengths, max_tokens=max_tokens, pool_batches=pool_batches, edges=edges)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
-    for rows in batches:
-        assert len(rows) * round_up(lengths[rows], edges).max() <= max_tokens or len(rows) == 1
-
-
-@thorough
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=200).map(np.array), st.sampled_from([0.25, 0.5, 1.0]), SEEDS)
 def test_balanced_epochs_draw_classes_by_share_and_their_rows_equally_often(labels, balance, seed):
     lengths = np.random.default_rng(0).integers(1, 30, len(labels))
@@ -241,18 +216,3 @@ def test_balanced_epochs_differ_and_stay_in_length_buckets():
     one, other = (plan(lengths, max_tokens=8192, pool_batches=20, labels=labels, balance=1.0, epoch=e) for e in (0, 1))
     assert as_lists(one) != as_lists(other)
     assert padding_efficiency(lengths, one) > 0.9
-
-
-@settings(max_examples=30, deadline=None)
-@given(LENGTHS, SEEDS, st.integers(1, 3))
-def test_the_largest_batch_comes_first_in_the_first_epoch_only(lengths, seed, world_size):
-    def steps(epoch=0, largest_first=True):
-        settings = {"seed": seed, "epoch": epoch, "largest_first": largest_first, "world_size": world_size}
-        ranks = [plan(lengths, rank=rank, **settings) for rank in range(world_size)]
-        return [as_lists(step) for step in zip(*ranks, strict=True)]
-
-    plain, first = steps(largest_first=False), steps()
-    costs = [max(len(rows) * lengths[rows].max() for rows in step if rows) for step in plain]
-    assert max(len(rows) * lengths[rows].max() for rows in first[0] if rows) == max(costs)
-    assert sorted(first) == sorted(plain)
-    assert steps(epoch=1) == steps(epoch=1, largest_first=False)

@@ -222,8 +222,8 @@ def train_values():
 
 BELOW = {
     **dict.fromkeys(["seed", "patience", "checkpoint_every", "baseline_limit", "runtime.threads"], -1),
-    **dict.fromkeys([f"batching.{name}" for name in ("max_tokens", "max_sequences", "pool_batches", "edges")], 0),
-    **dict.fromkeys([f"batching.{name}" for name in ("multiple_of", "evaluation_factor")], 0),
+    **dict.fromkeys([f"batching.{name}" for name in ("max_tokens", "max_sequences", "pool_batches")], 0),
+    "batching.evaluation_factor": 0,
     **dict.fromkeys([f"batching.{name}" for name in ("overhead", "balance", "num_workers")], -1),
     **dict.fromkeys([f"model.{name}" for name in ("embedding_size", "hidden_size", "layers", "members")], 0),
     **dict.fromkeys([f"model.{name}" for name in ("dropout", "token_dropout", "number_noise")], -0.1),

@@ -201,8 +201,6 @@ def inside_and_between(task, fit, tmp_path):
 CHANGED = [
     ({"batching": {"max_sequences": 3}}, "batching.max_sequences=9"),
     ({"batching": {"overhead": None}}, "batching.overhead=2.0"),
-    ({"batching": {"edges": 4}}, "batching.edges=null"),
-    ({"batching": {"largest_first": True}}, "batching.largest_first=false"),
     ({"accumulate_grad_batches": 2}, "trainer.accumulate_grad_batches=1"),
     ({"limit_train_batches": 1}, "trainer.limit_train_batches=1.0"),
 ]
