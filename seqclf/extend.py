@@ -10,7 +10,7 @@
   `TokenScores`, `TokenPairs`, `TreeLevels` or `RowVectors`. `Part` gives a name to some channels.
 - Losses: `RowLoss` is the base class.
 - Field kinds: the base class is `NumberColumn`, `ListEncoder`, `RunningTextEncoder` or `FieldEncoder`. This module also
-  has the classes for the options, specs, columns, checks and token removals of a field kind. `check_encoders` tests a
+  has the classes for the options, specs, columns and checks of a field kind. `check_encoders` tests a
   field kind.
 - File formats: the base class is `ArrowFormat`, or `Format` if DuckDB can read the format.
 - Report sections: `ReportSection` is the base class. A report section gets a `Report` and returns a `Section`. A
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from seqclf.data.encoding.encoder import ReadColumns as ReadColumns
     from seqclf.data.encoding.encoder import UnfitValueError as UnfitValueError
     from seqclf.data.encoding.free_text_encoder import RunningTextEncoder as RunningTextEncoder
-    from seqclf.data.encoding.leave_one_out import Removal as Removal
-    from seqclf.data.encoding.leave_one_out import TokenRemoval as TokenRemoval
     from seqclf.data.encoding.list_encoder import ListEncoder as ListEncoder
     from seqclf.data.encoding.number_column import NumberColumn as NumberColumn
     from seqclf.data.field_spec import BagSpec as BagSpec
@@ -105,7 +103,6 @@ _NAMES = {
     "data.encoding.check_encoders": "check_encoders",
     "data.encoding.encoder": "EncodedField FieldEncoder EncoderState ReadColumns UnfitValueError",
     "data.encoding.free_text_encoder": "RunningTextEncoder",
-    "data.encoding.leave_one_out": "Removal TokenRemoval",
     "data.encoding.list_encoder": "ListEncoder",
     "data.encoding.number_column": "NumberColumn",
     "data.field_spec": "BagSpec CategorySpec NumberSpec ParentsSpec",

@@ -10,10 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.leave_one_out import Removal, TokenRemoval
 from seqclf.data.encoding.sentinels import Sentinel
 from seqclf.data.field_spec import TokenSpec
-from seqclf.data.ragged import Ragged
 from seqclf.data.schema.field_options import Option
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field
@@ -227,12 +225,10 @@ class Codec(ABC):
 class View(ABC):
     """The part of a field kind that decodes tokens to readable texts and supports explanations of predictions.
 
-    Reports call `decode` and `token_columns`. Leave-one-out explanations call `token_removal`, `without_tokens` and
-    `neutral`.
+    Reports call `decode` and `token_columns`. Explanations call `neutral`.
     """
 
     field: Field
-    removes_others: bool = False  # True if the removal of a token may also remove other tokens that have values
     holds_text: ClassVar[bool] = False  # True if a cell is a text; reports print the text of such a cell unchanged
     token_separator: ClassVar[str] = " | "  # text between two decoded tokens
     sentinels: Sequence[Sentinel] = ()  # numbers that probably stand for a missing value, found in training
@@ -278,50 +274,6 @@ class View(ABC):
     def known_values(self, cell: Any) -> Any:
         """Return the values of one canonical cell in a readable form, such as dates instead of seconds."""
         return cell
-
-    def repeats_others(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return a (T,) mask of the tokens whose texts only repeat the texts of other tokens.
-
-        Tokens in the mask are left out when a sequence is printed in one line. `fields`: dict array name → (T,) or (T,
-        D) encoded tokens of the whole sequence.
-        """
-        return np.zeros(len(fields[self.field.name]), bool)
-
-    def written_order(self, column: pa.Array) -> np.ndarray | None:
-        """Return the (S,) index of each encoded token in its cell.
-
-        Return None if encoding keeps the order of the tokens.
-
-        `column`: canonical column of valid rows.
-        """
-        return None
-
-    def token_removal(self, sequences: Ragged) -> TokenRemoval:
-        """Return the object that removes single tokens from copies of encoded sequences.
-
-        All fields of a dataset share the same `TokenRemoval`. Only a kind whose `stands_alone` is True may therefore
-        override this method.
-        """
-        return TokenRemoval(sequences.offsets)
-
-    def traces(self, record_batch: pa.RecordBatch) -> dict[str, np.ndarray]:
-        """Return additional arrays that `without_tokens` needs and that cannot be computed from encoded tokens.
-
-        Each array has the shape (S,) or (S, D). The name of each array contains a space, so that it differs from all
-        field names.
-        """
-        return {}
-
-    def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
-        """Return the encoded tokens that remain after one token was removed from each sequence.
-
-        The remaining tokens are encoded as if the removed token had never been in the sequence. A field kind must
-        override this method if the encoding of a token depends on other tokens. For example, the time since the
-        previous token changes if the previous token is removed. `removal`: description of the removed tokens (see
-        `Removal`). `fields`: dict array name → (S,) or (S, D) tokens of the complete sequences, including the arrays of
-        `traces`.
-        """
-        return fields[self.field.name][removal.kept]
 
     def neutral(self, tokens: np.ndarray) -> np.ndarray:
         """Return neutral tokens, which contain no information.

@@ -67,14 +67,6 @@ def encode(encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, t
     return _joined(record_batch, [encoder.encode(record_batch) for encoder in encoders.values()], truncation)
 
 
-def removal_traces(
-    encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation
-) -> dict[str, np.ndarray]:
-    """Return the arrays of `FieldEncoder.traces` for all fields, and for the same tokens as in `encode`."""
-    record_batch = truncation.cut_lists(record_batch, encoders)
-    return {name: array for encoder in encoders.values() for name, array in encoder.traces(record_batch).items()}
-
-
 def encode_staged(
     encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation
 ) -> EncodedRows:

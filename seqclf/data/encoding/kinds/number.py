@@ -11,7 +11,6 @@ import pyarrow as pa
 from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.time import TimeEncoder
-from seqclf.data.encoding.leave_one_out import Removal
 from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.scales import Scales, fit_scales, stored_array
 from seqclf.data.encoding.sentinels import Sentinel, find_sentinels, stored_sentinels
@@ -348,56 +347,6 @@ class NumberEncoder(NumberColumn):
         # The log-deviations and log-means are left out, because these values have the level of their sequence.
         others = fields[self.field.name][:, self.width : -2 * self.width]
         return np.concatenate([values, others], axis=1, dtype=np.float32)
-
-    @property
-    def _seen_name(self) -> str:
-        return f"{self.field.name} seen"
-
-    def traces(self, record_batch: pa.RecordBatch) -> dict[str, np.ndarray]:
-        """Return the (S, W) mask of present values if `without_tokens` needs it and encoded tokens lack it."""
-        if self._has_mask or (self.missing != "last" and self.since is None):
-            return {}
-        return {self._seen_name: ~np.isnan(vector_values(record_batch.column(self.field.name), self.width))}
-
-    def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
-        """Return the remaining tokens, with new elapsed times and new replacements for missing values.
-
-        With `scale: sequence`, the mean and the standard deviation of a sequence are not computed again without the
-        removed token. Without a mask and without `traces`, a number that replaced a missing value cannot be
-        distinguished from a measured value. In a field without mask and `traces`, all values therefore remain
-        unchanged.
-        """
-        tokens = super().without_tokens(fields, removal)
-        if self._has_mask:
-            seen = tokens[:, self.width : 2 * self.width] > 0
-        elif self._seen_name in fields:
-            seen = fields[self._seen_name][removal.kept]
-        else:
-            return tokens
-        if self.missing == "last":
-            filled = fill_forward(tokens[:, : self.width], seen, removal.lengths)
-            tokens[:, : self.width] = np.nan_to_num(filled, nan=0.0)
-        if self.since is not None:
-            clock = np.arange(len(tokens), dtype=np.float64)
-            if self.since != "tokens":
-                timer = self.others[self.since]
-                assert isinstance(timer, TimeEncoder)
-                clock = np.cumsum(timer.gaps_of(fields))[removal.kept]
-            groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by][removal.kept]
-            first = self.width * (2 if self._has_mask else 1)
-            tokens[:, first : first + self.width] = self._elapsed(seen, removal.lengths, clock, groups)
-        return tokens
-
-    def _elapsed(
-        self, seen: np.ndarray, lengths: np.ndarray, clock: np.ndarray, groups: np.ndarray | int
-    ) -> np.ndarray:
-        """Return (S, W) scaled elapsed times of encoded tokens. `groups`: row of `scales` for each token."""
-        elapsed = np.log1p(np.maximum(0.0, elapsed_since_seen(seen, lengths, clock)))
-        limits = self.scales.limits
-        if limits is not None:
-            elapsed = np.clip(elapsed, limits[0][groups][..., self.width :], limits[1][groups][..., self.width :])
-        mean, deviation = self.scales.mean[groups], self.scales.deviation[groups]
-        return _scaled(elapsed, mean[..., self.width :], deviation[..., self.width :])
 
     def neutral(self, tokens: np.ndarray) -> np.ndarray:
         """Return tokens in which every value is the mean, and in which all values are marked as missing.
