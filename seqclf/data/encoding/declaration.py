@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from seqclf.config.override_text import quoted, shell_word
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.list_encoder import ListEncoder
-from seqclf.data.encoding.registry import built_in_kinds, encoder_class, make_encoder
+from seqclf.data.encoding.registry import KINDS, encoder_class, make_encoder
 from seqclf.data.ragged import is_list
 from seqclf.data.schema.cell_types import (
     has_decimal_commas,
@@ -80,7 +80,7 @@ def check_option(key: str, kind: str, name: str, value: Any) -> None:
     """
     options = encoder_class(kind, key).options
     if name not in options:
-        of_others = any(name in encoder_class(other).options for other in built_in_kinds())
+        of_others = any(name in other.options for other in KINDS.values())
         # Hydra merges the user's config of a field with the dataset's config of the same field. The merged config may
         # contain options of another field kind.
         remedy = f"; where a dataset sets it for another kind, write {key}=null before the mapping" if of_others else ""
@@ -214,7 +214,7 @@ def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separat
 def _unclear(sample: pa.Table, where: str, skip: set[str | None], events: bool) -> InputError:
     """Return the error for a file whose fields cannot be inferred. `events`: True for an event table."""
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
-    kinds = ", ".join(kind for kind in built_in_kinds() if not events or encoder_class(kind).in_event_tables)
+    kinds = ", ".join(kind for kind, kind_class in KINDS.items() if not events or kind_class.in_event_tables)
     return InputError(
         where,
         f"cannot tell which columns hold the tokens (columns other than label and id: {others})",
@@ -249,8 +249,7 @@ def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: boo
 
     Field kinds are tried in ascending order of `inference_rank`.
     """
-    classes = ((kind, encoder_class(kind)) for kind in built_in_kinds())
-    ranked = [(each.inference_rank, kind, each) for kind, each in classes if issubclass(each, ListEncoder)]
+    ranked = [(each.inference_rank, kind, each) for kind, each in KINDS.items() if issubclass(each, ListEncoder)]
     for _, kind, kind_class in sorted(entry for entry in ranked if entry[0] is not None):
         if kind_class.recognizes(cells, separator, events):
             return kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from seqclf.data.encoding.token_table import TokenTable
 from seqclf.documents.blocks import Section, Table, Template
@@ -58,8 +58,6 @@ class ShownMistake(NamedTuple):
 
 class MistakesSection(ReportSection):
     """The misclassified rows whose true label has the lowest predicted probability."""
-
-    position: ClassVar[float] = 80
 
     def build(self, report: Report) -> Section:
         """Return the misclassified rows. The row whose true label has the lowest probability comes first."""

@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.check_encoders import check_encoders
 
-from seqclf.data.encoding.check_encoders import check_encoders
 from seqclf.data.encoding.encoder import EncodedField
 from seqclf.data.encoding.kinds.number import NumberEncoder
-from seqclf.data.encoding.registry import built_in_kinds
+from seqclf.data.encoding.registry import KINDS
 from seqclf.data.schema.schema import Field
 
 COLUMNS = {
@@ -36,7 +36,7 @@ OPTIONS = [
 
 
 def test_the_columns_are_of_every_kind():
-    assert set(COLUMNS) == set(built_in_kinds()) == {kind for kind, _ in OPTIONS}
+    assert set(COLUMNS) == set(KINDS) == {kind for kind, _ in OPTIONS}
 
 
 @pytest.mark.parametrize(("kind", "options"), OPTIONS)

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from support.table_files import LABELS, TOKENS, simple, write, write_arrow, write_csv
 
 from seqclf.data.prepare import prepare
+from seqclf.data.reading.format_lookup import FORMATS, find_format
+from seqclf.data.reading.sources import Source
+from seqclf.errors import InputError
 
 FILES = ("t.csv", "t.jsonl", "t.jsonl.gz", "t.parquet", "t.arrow")
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=4)
@@ -114,3 +117,17 @@ def test_text_reads_the_same_from_every_string_type(options, tmp_path, labels):
         options(train=write_arrow(tmp_path / "t.arrow", pa.table({"x": labels, "label": texts})), label="label")
     )
     assert dataset.schema.fields[0].kind == "text" and dataset.classes == ["blue", "red blue"]
+
+
+def test_each_ending_belongs_to_one_format():
+    for only_in_class_folders in (False, True):
+        formats = [entry for entry in FORMATS if entry.only_in_class_folders == only_in_class_folders]
+        endings = [ending for entry in formats for ending in entry.endings]
+        assert len(set(endings)) == len(endings) and all(ending == ending.lower() for ending in endings)
+
+
+def test_an_unknown_ending_is_named_with_all_others():
+    with pytest.raises(
+        InputError, match=r"data.train=a.odd: unknown kind of file '.odd'; give .arrow, .csv, .feather, "
+    ):
+        find_format(Source("a.odd", "data.train"), "a.odd")

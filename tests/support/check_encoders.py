@@ -1,7 +1,4 @@
-"""Checks that an encoder implements the interface of a field kind correctly.
-
-Tests of new field kinds use these checks.
-"""
+"""Checks that an encoder keeps the promises of the interface of a field kind."""
 
 from __future__ import annotations
 
