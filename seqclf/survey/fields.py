@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.encoding.scales import mean_and_deviation
 from seqclf.data.encoding.sequence_scale import scale_sequences
 from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.data.ragged import Ragged
@@ -73,7 +72,7 @@ def measure_spread(values: np.ndarray, lengths: np.ndarray) -> ChannelSpread:
     return ChannelSpread(
         lowest=float(values[seen].min()),
         highest=float(values[seen].max()),
-        between=mean_and_deviation(means)[1],
+        between=float(means.std()),
         within=p50,
         within_p5=p5,
         within_p95=p95,
@@ -185,7 +184,7 @@ class FieldStatistics(JsonResult):
     `describe`: description of the encoder's options. `size`: number of category ids. `unknown`: dict split → fraction
     of tokens whose value is not in the vocabulary. `missing`: dict channel → fraction of training tokens without a
     value. `constant`: True if every training token has the same value. `constant_channels`: channels of a number field
-    that are constant, if other channels of the field vary. `extremes`: warnings about outliers. `spread`: dict channel
+    that are constant, if other channels of the field vary. `spread`: dict channel
     of a number field → spread, measured on at most `MAX_SPREAD_VALUES` values. `flattened`: fraction of flat sequences,
     or `None` if the field is not scaled by one mean and standard deviation.
     """
@@ -196,7 +195,6 @@ class FieldStatistics(JsonResult):
             "unknown",
             "missing",
             "constant_channels",
-            "extremes",
             "spread",
             "flattened",
         }  # only some field kinds have these statistics
@@ -210,7 +208,6 @@ class FieldStatistics(JsonResult):
     unknown: dict[str, float] | None = None
     missing: dict[str, float] | None = None
     constant_channels: list[str] | None = None
-    extremes: list[str] | None = None
     spread: dict[str, ChannelSpread] | None = None
     flattened: Flattening | None = None
 
@@ -277,5 +274,4 @@ def _number_statistics(encoder: FieldEncoder, train: np.ndarray) -> FieldStatist
         constant=bool(is_constant.all()),
         missing=missing,
         constant_channels=constant_channels,
-        extremes=encoder.outlier_warnings(),
     )

@@ -120,7 +120,6 @@ def _label_warnings(labels: Iterable[str]) -> Iterator[str]:
 
 
 def _field_warnings(name: str, field: FieldStatistics) -> Iterator[str]:
-    yield from field.extremes or []
     unknown = max((field.unknown or {"": 0.0}).values())
     if field.kind == "text" and unknown > MOSTLY_UNKNOWN:
         yield (
@@ -148,7 +147,6 @@ def _leakage_warning(leakage: ColumnLeakage) -> str:
 # Advice on field kinds and field options, with the command-line override that sets them.
 
 MAX_LINE_CHARACTERS = 400  # characters of a warning; the terminal and pages cut longer warnings
-MAX_OVERRIDES = 100_000  # characters of overrides that must be complete, below the limit of an argument on Linux
 SPECIAL = ("\\", "${")  # characters that Hydra would interpret in a column name
 TYPED_KEY = re.compile(r"(?!(?:null|true|false|nan|inf)$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)  # needs no quotes
 MAX_CODES = 20  # maximum number of distinct integers that are always treated as codes
@@ -198,7 +196,7 @@ def scale_advice(
 
 def field_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
     """Return advice on fields that may have been read as something else than they are, see the functions below."""
-    return [*quantity_advice(encoders, configured), *sentinel_advice(encoders, configured)]
+    return quantity_advice(encoders, configured)
 
 
 def ignored_advice(schema: Schema, options: DataOptions) -> list[str]:
@@ -241,47 +239,6 @@ def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[An
     shown = _first([f"{name} ({lowest} to {highest})" for name, (lowest, highest) in dense.items()])
     problem = f"whole numbers are read as codes: {shown}; if they are quantities,"
     return [_line_with(problem, [_override(fields, changed)], fields, f"kind: number for {_first(dense)}")]
-
-
-def sentinel_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
-    """Return advice on numbers such as -999 that probably stand for a missing value in number fields.
-
-    The list has one line, or is empty if there is no such number. The line has the complete overrides, whatever their
-    length, unless the name of a field cannot be typed in an override. `configured`: value of `data.fields` in the
-    config, or `None` if the fields were inferred.
-    """
-    found = {name: encoder for name, encoder in encoders.items() if encoder.sentinels}
-    if not found:
-        return []
-    shown = ", ".join(
-        f"{_plain_sentinel(sentinel.value)} in {encoder.channel_names()[sentinel.channel]} "
-        f"({sentinel.tokens:,} values of {sentinel.rows:,} training rows)"
-        for encoder in found.values()
-        for sentinel in encoder.sentinels
-    )
-    options = {name: _without_sentinels(encoder) for name, encoder in found.items()}
-    problem = f"numbers that may stand for missing values are read as numbers: {shown}; if they mean missing,"
-    return [_line_with(problem, *_overrides(encoders, "number", options, configured), "missing_values", MAX_OVERRIDES)]
-
-
-def _plain_sentinel(value: float) -> int | float:
-    """Return the shortest number that the option `missing_values` takes for the same values.
-
-    >>> _plain_sentinel(-999.0), _plain_sentinel(1e30), _plain_sentinel(float(np.float32(-99.9)))
-    (-999, 1e+30, -99.9)
-    """
-    if value == int(value) and abs(value) < 1e15:
-        return int(value)
-    short = float(str(np.float32(value)))
-    return short if float(np.float32(short)) == value else value
-
-
-def _without_sentinels(encoder: FieldEncoder) -> dict[str, Any]:
-    """Return the options of a number field in which its sentinels are missing values."""
-    options = encoder.field.options
-    values = {*options.get("missing_values", ()), *(_plain_sentinel(sentinel.value) for sentinel in encoder.sentinels)}
-    missing = "last" if options.get("missing", "refuse") == "refuse" else options["missing"]
-    return {"missing": missing, "missing_values": sorted(values)}
 
 
 def code_advice(dataset: Dataset, configured: Mapping[Any, Any] | None) -> list[str]:
@@ -355,15 +312,13 @@ def _dense_range(values: pa.Array) -> tuple[int, int] | None:
     return (lowest, highest) if distinct >= COVERED_RANGE * (highest - lowest + 1) else None
 
 
-def _line_with(
-    problem: str, overrides: list[str], fields: list[Field], setting: str, most: int = MAX_LINE_CHARACTERS
-) -> str:
+def _line_with(problem: str, overrides: list[str], fields: list[Field], setting: str) -> str:
     """Return the text `problem` followed by overrides, quoted for a shell.
 
     If the overrides are too long, the text `setting` replaces them.
     """
     line = f"{problem} set {' '.join(map(shlex.quote, overrides))}"
-    if len(line) > most or not all(map(_is_typed, fields)):
+    if len(line) > MAX_LINE_CHARACTERS or not all(map(_is_typed, fields)):
         return f"{problem} set {setting} in data.fields"
     return line
 

@@ -120,18 +120,3 @@ def test_fields_are_measured_in_units_of_the_data(options, tmp_path, scale):
             assert getattr(measured, name) == pytest.approx(value, rel=1e-4, abs=1e-5), name
     assert (statistics.flattened is None) == (scale in ("sequence", "none"))
     assert type(statistics).from_dict(statistics.to_dict()) == statistics
-
-
-def test_numbers_scaled_within_a_category_have_no_single_scale(options, tmp_path):
-    generator = np.random.default_rng(0)
-    rows = [
-        {"kind": ["a", "b"] * 4, "x": (10.0**row * generator.normal(size=8)).tolist(), "y": "ab"[row % 2]}
-        for row in range(30)
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    fields = {"kind": "category", "x": {"kind": "number", "by": "kind"}}
-    dataset = prepare(options(train=tmp_path / "t.parquet", label="y", fields=fields))
-    statistics = measure_field(dataset, "x", dataset.encoders["x"])
-    assert statistics.flattened is None
-    present = [value for number in dataset.splits["train"].row_numbers for value in rows[number - 1]["x"]]
-    assert statistics.spread["x"].highest == pytest.approx(max(present), rel=1e-4)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.sentinels import Sentinel
 from seqclf.data.field_spec import TokenSpec
 from seqclf.data.schema.field_options import Option
 from seqclf.data.schema.problems import Problems
@@ -166,11 +165,6 @@ class Codec(ABC):
     tags: Sequence[str] | None = None  # labels that nodes of a tree may have, or None if the field is not a tree
     vectors: np.ndarray | None = None  # (size, D) float32 pretrained vectors, one row per id
 
-    @property
-    def fit_after_others(self) -> bool:
-        """Return True if `fit` and `restore` of this encoder need the fitted encoder of another field."""
-        return False
-
     def stage(self, column: pa.Array) -> pa.Array:
         """Return the staged form of a column of valid rows.
 
@@ -231,7 +225,6 @@ class View(ABC):
     field: Field
     holds_text: ClassVar[bool] = False  # True if a cell is a text; reports print the text of such a cell unchanged
     token_separator: ClassVar[str] = " | "  # text between two decoded tokens
-    sentinels: Sequence[Sentinel] = ()  # numbers that probably stand for a missing value, found in training
     value_unit: ClassVar[str] = ""  # unit of the numbers that `readable_values` returns
 
     @abstractmethod
@@ -309,10 +302,6 @@ class View(ABC):
         A mask channel is 1 where a value is present. The mask channels have the same order as `channel_names`.
         """
         return None
-
-    def outlier_warnings(self) -> list[str]:
-        """Return one warning per channel with outliers in the training data."""
-        return []
 
 
 class FieldEncoder(Column, Codec, View):

@@ -53,9 +53,7 @@ def fit_encoders(encoders: Mapping[str, FieldEncoder], read: ReadColumns) -> Non
     `read`: function that yields staged columns (see `ReadColumns`).
     """
     with ThreadPoolExecutor(FIT_THREADS) as pool:
-        for after_others in (False, True):
-            group = [encoder for encoder in encoders.values() if encoder.fit_after_others is after_others]
-            list(pool.map(lambda encoder: encoder.fit(read), group))  # list() raises the errors of the threads
+        list(pool.map(lambda encoder: encoder.fit(read), encoders.values()))  # list() raises the errors of the threads
 
 
 def encode(encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation) -> EncodedRows:
@@ -145,9 +143,7 @@ def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]
     with the name of the encoder if a state is not valid.
     """
     encoders = make_encoders(fields)
-    # A number field with the option `by` has one scale per value of a category field. A number field with the option
-    # `by` is restored after the category fields, because it needs the vocabulary of a category field.
-    for name, encoder in sorted(encoders.items(), key=lambda entry: entry[1].fit_after_others):
+    for name, encoder in encoders.items():
         with error_context(f"encoder of {name}", "export or prepare it anew"):
             encoder.restore(states(name))
     return encoders

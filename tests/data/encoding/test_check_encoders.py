@@ -45,9 +45,9 @@ def test_rows_are_encoded_the_same_in_every_way(kind, options):
     check_encoders([Field("x", kind, ("x",), width=width, options=options)], pa.record_batch({"x": COLUMNS[kind]}))
 
 
-def test_numbers_by_category_are_checked_together():
+def test_numbers_beside_a_time_are_checked_together():
     fields = [
-        Field("amount", "number", ("amount",), width=1, options={"by": "shop", "missing": "last", "since": "at"}),
+        Field("amount", "number", ("amount",), width=1, options={"missing": "last", "since": "at"}),
         Field("shop", "category", ("shop",)),
         Field("at", "time", ("at",), width=1),
     ]
