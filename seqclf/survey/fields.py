@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.encoding.sequence_scale import scale_sequences
 from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.data.ragged import Ragged
@@ -160,11 +161,11 @@ def measure_number(
     The fraction of flat sequences is `None` if the encoder does not scale the field by one mean and standard deviation.
     """
     field = encoder.field
-    values, lengths = encoder.original_values(sequences.fields), np.asarray(sequences.lengths)
-    if values is None:
+    if not isinstance(encoder, NumberEncoder):
         return {}, None
+    values, lengths = encoder.original_values(sequences.fields), np.asarray(sequences.lengths)
     spread = {name: measure_spread(values[:, channel], lengths) for channel, name in enumerate(channels)}
-    if not encoder.has_one_scale:
+    if encoder.scale not in ("standard", "robust"):
         return spread, None
     seen = np.isfinite(values)
     flattening = measure_flattening(np.asarray(sequences.fields[field.name][:, : len(channels)]), seen, lengths)

@@ -21,6 +21,7 @@ from seqclf.batching.options import BatchingOptions
 from seqclf.config.override_text import argument
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
+from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.options import DataOptions
 from seqclf.data.schema.casts import quote_identifier, quote_literal
 from seqclf.data.schema.cell_types import MISSING_WORDS
@@ -250,13 +251,13 @@ def code_advice(dataset: Dataset, configured: Mapping[Any, Any] | None) -> list[
     """
     few: dict[str, np.ndarray] = {}
     for name, encoder in dataset.encoders.items():
-        if encoder.spec()["kind"] != "number" or len(encoder.channel_names()) > 1 or encoder.field.kind != "number":
+        if not isinstance(encoder, NumberEncoder) or len(encoder.channel_names()) > 1:
             continue
         if set(encoder.field.options) - {"missing", "mask"}:
             continue
         sample = sample_split(dataset.splits["train"], MAX_CODE_VALUES, 0)
         values = encoder.original_values(sample.sequences.fields)
-        values = np.empty(0) if values is None else values[np.isfinite(values)]
+        values = values[np.isfinite(values)]
         codes = np.unique(np.round(values))
         if len(values) < MIN_CODE_VALUES or not 2 < len(codes) <= MAX_CODES:
             continue

@@ -10,6 +10,7 @@ import numpy as np
 
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import decode
+from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import sample_split
@@ -76,18 +77,16 @@ def measure_values(dataset: Dataset, name: str, encoder: FieldEncoder) -> dict[s
 
     Return `None` for a field without numbers. Only a sample of the rows of a large training split is measured.
     """
-    if encoder.spec()["kind"] != "number":
+    if not isinstance(encoder, NumberEncoder):
         return None
     channels = encoder.channel_names()
     sample = sample_split(dataset.splits["train"], MAX_SPREAD_VALUES // max(1, len(channels)), 0)
-    values = encoder.readable_values(sample.sequences.fields)
-    if values is None:
-        return None
+    values = encoder.original_values(sample.sequences.fields)
     codes = largest_classes(dataset, MAX_CLASSES)
     labels = np.repeat(sample.labels, sample.sequences.lengths)
     masks = {dataset.classes[code]: labels == code for code in codes}
     return {
-        channel: measure_channel(values[:, position], masks, encoder.value_unit)
+        channel: measure_channel(values[:, position], masks)
         for position, channel in enumerate(channels[: values.shape[1]])
     }
 

@@ -22,7 +22,6 @@ ReadColumns = Callable[..., Iterator[pa.RecordBatch]]
 # `EncoderState` is the fitted state of an encoder as a JSON object. `FieldEncoder.restore` checks the keys of the JSON
 # object.
 EncoderState = dict[str, Any]
-NO_ENCODERS: Mapping[str, FieldEncoder] = MappingProxyType({})
 
 
 class UnfitValueError(ValueError):
@@ -57,7 +56,6 @@ class Column(ABC):
     """
 
     field: Field
-    others: Mapping[str, FieldEncoder]
     options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
     stands_alone: ClassVar[bool] = False  # True if a field of this kind must be the only field of a dataset
     takes_several_columns: ClassVar[bool] = False
@@ -79,10 +77,10 @@ class Column(ABC):
         """
         return field
 
-    def check_references(self) -> None:  # noqa: B027 (most field kinds have no references to check)
+    def check_references(self, kinds: Mapping[str, str]) -> None:  # noqa: B027 (most kinds have no references)
         """Raise InputError if an option names an unsuitable field, or if two options contradict each other.
 
-        The attribute `others` holds the encoders of all fields. The encoders in `others` are not fit yet.
+        `kinds`: dict field name → field kind, for all fields of the dataset.
         """
 
     def describe(self) -> str:
@@ -159,7 +157,6 @@ class Codec(ABC):
     """
 
     field: Field
-    others: Mapping[str, FieldEncoder]
     truncation: Truncation
     encodes_token_by_token: bool = False  # True if the encoding of a token does not depend on other tokens
     tags: Sequence[str] | None = None  # labels that nodes of a tree may have, or None if the field is not a tree
@@ -225,7 +222,6 @@ class View(ABC):
     field: Field
     holds_text: ClassVar[bool] = False  # True if a cell is a text; reports print the text of such a cell unchanged
     token_separator: ClassVar[str] = " | "  # text between two decoded tokens
-    value_unit: ClassVar[str] = ""  # unit of the numbers that `readable_values` returns
 
     @abstractmethod
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
@@ -244,14 +240,6 @@ class View(ABC):
         """
         return {self.field.name: self.decode({name: tokens[shown] for name, tokens in fields.items()})}
 
-    def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return the (T, W) float64 numbers of the tokens in the units of the data.
-
-        Return None if the field has no numbers. If the mask of the field marks a number as missing, the number is NaN.
-        `fields`: dict array name → (T,) or (T, D) encoded tokens.
-        """
-        return None
-
     def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Return the (T, D) float32 channels of the tokens on one scale for all sequences.
 
@@ -259,10 +247,6 @@ class View(ABC):
         encoded tokens.
         """
         return None
-
-    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return the (T, W) float64 numbers that reports show: the original values, or the gaps between times."""
-        return self.original_values(fields)
 
     def known_values(self, cell: Any) -> Any:
         """Return the values of one canonical cell in a readable form, such as dates instead of seconds."""
@@ -291,11 +275,6 @@ class View(ABC):
         values = np.asarray(encoded[:, : len(self.channel_names())])
         return (values == values[:1]).all(axis=0)
 
-    @property
-    def has_one_scale(self) -> bool:
-        """Return True if the numbers of all sequences are scaled by the same mean and standard deviation."""
-        return False
-
     def mask_channels(self) -> slice | None:
         """Return the positions of the mask channels as a slice, or None if the field has no mask.
 
@@ -313,24 +292,14 @@ class FieldEncoder(Column, Codec, View):
     (`Column`), then staging, fitting and encoding (`Codec`), then reports and explanations (`View`). Only methods that
     are called after `fit` or `restore` may use the fitted state.
 
-    `others`: dict field name → encoder of the field, for all fields of the dataset. The encoder of a field may need the
-    encoder of another field. `truncation`: limit of the sequence length. Only kinds that stage texts without truncating
-    the texts use `truncation`.
+    `truncation`: limit of the sequence length. Only kinds that stage texts without truncating the texts use
+    `truncation`.
     """
 
-    def __init__(
-        self,
-        field: Field,
-        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
-        truncation: Truncation = NO_TRUNCATION,
-    ):
+    def __init__(self, field: Field, truncation: Truncation = NO_TRUNCATION):
         self.field = field
-        self.others = others
         self.truncation = truncation
         self.set_up()
 
     def set_up(self) -> None:
-        """Set the attributes that depend on the field and its options.
-
-        `set_up` may not use `others`, because `others` may still be incomplete.
-        """
+        """Set the attributes that depend on the field and its options."""

@@ -39,12 +39,7 @@ def make_encoders(fields: Iterable[Field], truncation: Truncation = NO_TRUNCATIO
     `truncation`: limit of the sequence length. Only the method `fit` uses `truncation`. An encoder that is restored and
     not fit needs no truncation.
     """
-    encoders: dict[str, FieldEncoder] = {}
-    for field in fields:
-        # All encoders share the dict `encoders`, which is filled by this loop. A field may therefore depend on a field
-        # that comes later in the schema.
-        encoders[field.name] = make_encoder(field, encoders, truncation)
-    return encoders
+    return {field.name: make_encoder(field, truncation) for field in fields}
 
 
 def fit_encoders(encoders: Mapping[str, FieldEncoder], read: ReadColumns) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from seqclf.config.hints import did_you_mean
-from seqclf.data.encoding.encoder import NO_ENCODERS, FieldEncoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.encoding.kinds.set import SetEncoder
@@ -42,8 +42,6 @@ def encoder_class(kind: object, key: str = "kind") -> type[FieldEncoder]:
     return KINDS[kind]
 
 
-def make_encoder(
-    field: Field, others: Mapping[str, FieldEncoder] = NO_ENCODERS, truncation: Truncation = NO_TRUNCATION
-) -> FieldEncoder:
+def make_encoder(field: Field, truncation: Truncation = NO_TRUNCATION) -> FieldEncoder:
     """Return an encoder of a field. The encoder is not fit yet. `FieldEncoder` describes the arguments."""
-    return encoder_class(field.kind, f"field {field.name}")(field, others, truncation)
+    return encoder_class(field.kind, f"field {field.name}")(field, truncation)

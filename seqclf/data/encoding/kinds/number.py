@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
-from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.scales import MAX_DEVIATIONS, Scales, fit_scales, stored_array
 from seqclf.data.encoding.sequence_scale import (
@@ -109,9 +108,9 @@ class NumberEncoder(NumberColumn):
         self.levels = unit_levels(self.width) if self.scale == "sequence" else None
         self.within = np.ones(self.channels)
 
-    def check_references(self) -> None:
+    def check_references(self, kinds: Mapping[str, str]) -> None:
         key = f"data.fields.{self.field.name}"
-        if self.since not in (None, "tokens") and not isinstance(self.others.get(str(self.since)), TimeEncoder):
+        if self.since not in (None, "tokens") and kinds.get(str(self.since)) != "time":
             raise InputError(f"{key}.since={self.since}", "must be tokens or the name of a time field")
         if self.since and self.missing == "refuse":
             raise InputError(f"{key}.since", "needs missing=last, mean or zero")
@@ -247,6 +246,10 @@ class NumberEncoder(NumberColumn):
         return np.array([sign + plain_number(value) for sign, value in pairs], object).reshape(values.shape)
 
     def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the (T, W) float64 numbers of the tokens in the units of the data.
+
+        If the mask of the field marks a number as missing, the number is NaN.
+        """
         values = self._unscaled(fields)
         masks = fields[self.field.name][:, self.width : 2 * self.width]
         return np.where(masks > 0, values, np.nan) if self._has_mask else values
@@ -326,10 +329,6 @@ class NumberEncoder(NumberColumn):
             self.levels = stored_levels(state["levels"], self.width)
         elif "within" in state:
             self.within = np.minimum(1.0, stored_array(state, "within", (self.channels,), positive=True))
-
-    @property
-    def has_one_scale(self) -> bool:
-        return self.scale in ("standard", "robust")
 
     def constant_channels(self, encoded: np.ndarray) -> np.ndarray:
         is_constant = super().constant_channels(encoded)

@@ -69,8 +69,6 @@ class TimeEncoder(ListEncoder):
         ),
     }
 
-    inference_rank = 10
-    value_unit = "s"
     resolution, mean, deviation = 1.0, 0.0, 1.0  # initial values before `fit`
 
     def set_up(self) -> None:
@@ -170,9 +168,6 @@ class TimeEncoder(ListEncoder):
             angle = 2 * np.pi * (seconds % period) / period
             channels += [np.sin(angle), np.cos(angle)]
         return EncodedField(lengths, {self.field.name: np.stack(channels, axis=1).astype(np.float32)})
-
-    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        return self.gaps_of(fields)[:, None]
 
     def known_values(self, cell: list[float]) -> list[float | str]:
         return [_iso_time(seconds) if FIRST_DATE <= seconds < END_OF_DATES else seconds for seconds in cell]
