@@ -1,12 +1,9 @@
-"""Every kind keeps the promises of the interface, and encoders that do not are named."""
+"""Every kind keeps the promises of the interface."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from support.check_encoders import check_encoders
 
-from seqclf.data.encoding.encoder import EncodedField
-from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.encoding.registry import KINDS
 from seqclf.data.schema.schema import Field
 
@@ -53,29 +50,3 @@ def test_numbers_beside_a_time_are_checked_together():
     ]
     amounts = pa.array([[1.0, None], [1e3], [0.0, None, 7.0]])
     check_encoders(fields, pa.record_batch({"amount": amounts, "shop": COLUMNS["category"], "at": COLUMNS["time"]}))
-
-
-def broken(patch, method, change):
-    """Change what a method of NumberEncoder returns."""
-    original = getattr(NumberEncoder, method)
-    patch.setattr(NumberEncoder, method, lambda self, *arguments: change(original(self, *arguments)))
-
-
-def shifted_by_batch(encoded):
-    return EncodedField(encoded.lengths, {"x": encoded.arrays["x"] - encoded.arrays["x"].mean()})
-
-
-@pytest.mark.parametrize(
-    ("method", "change", "problem"),
-    [
-        ("encode", shifted_by_batch, "differ"),
-        ("spec", lambda spec: {**spec, "width": 2}, "spec says 2"),
-        ("decode", lambda texts: texts[1:], "a text for each token"),
-        ("token_keys", lambda keys: keys.astype(np.int64), "must be uint64"),
-        ("state", lambda state: {**state, "mean": [[0.0]]}, "a restored encoder differs"),
-    ],
-)
-def test_broken_promises_are_named(method, change, problem, monkeypatch):
-    broken(monkeypatch, method, change)
-    with pytest.raises(AssertionError, match=problem):
-        check_encoders([Field("x", "number", ("x",), width=1)], pa.record_batch({"x": COLUMNS["number"]}))
