@@ -38,7 +38,6 @@ class PredictConfig(CommandOptions):
     bundle: FullText
     input: Text | None
     output: Text | None
-    csv_guard: bool
     sequence: Text | None
     explain: bool | Literal["tokens"]
     device: Device

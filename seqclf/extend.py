@@ -10,23 +10,18 @@
 - Stages of a network in the command `walkthrough`: the class is `Stage`. The content of a stage is `TokenVectors`,
   `TokenScores`, `TokenPairs`, `TreeLevels` or `RowVectors`. `Part` gives a name to some channels.
 - Losses: `RowLoss` is the base class.
-- Field kinds: the base class is `NumberColumn`, `ListEncoder`, `RunningTextEncoder` or `FieldEncoder`. This module also
-  has the classes for the options, specs, columns, checks and token removals of a field kind. `check_encoders` tests a
-  field kind.
-- File formats: the base class is `ArrowFormat`, or `Format` if DuckDB can read the format.
-- Report sections: `ReportSection` is the base class. A report section gets a `Report` and returns a `Section`. A
-  `Section` consists of blocks: `Text`, `Table`, `Alerts`, `Code`, `Folded`, or a `Template` of your package.
 - Custom training loops: `FiniteCheck` and `StructureSchedule` are callbacks, and `write_bundle` exports a trained task.
 - Test data: `write_transactions` generates the dataset of `data=transactions`.
 - Errors: raise `InputError` if the user can fix the error.
 
 There is no base class for loggers, metrics and splits. A Lightning callback can log to any place. To add a metric or a
 split, see the sections "A metric" and "A split" of docs/extending.md. A name of this module is imported at its first
-use, so that a field kind or a file format does not import PyTorch.
+use, so that a script that only reads data does not import PyTorch.
 
->>> from seqclf.extend import ArrowFormat
->>> class Fasta(ArrowFormat):
-...     endings = (".fasta", ".fa")
+>>> from seqclf.extend import RowLoss
+>>> class Zero(RowLoss):
+...     def forward(self, logits, labels):
+...         return logits.sum(dim=1) * 0
 """
 
 from importlib import import_module
@@ -40,40 +35,10 @@ if TYPE_CHECKING:
     from seqclf.config.options import Share as Share
     from seqclf.config.targets import build as build
     from seqclf.data.builtin.transactions import write as write_transactions  # noqa: F401
-    from seqclf.data.encoding.check_encoders import check_encoders as check_encoders
-    from seqclf.data.encoding.encoder import EncodedField as EncodedField
-    from seqclf.data.encoding.encoder import EncoderState as EncoderState
-    from seqclf.data.encoding.encoder import FieldEncoder as FieldEncoder
-    from seqclf.data.encoding.encoder import ReadColumns as ReadColumns
-    from seqclf.data.encoding.encoder import UnfitValueError as UnfitValueError
-    from seqclf.data.encoding.free_text_encoder import RunningTextEncoder as RunningTextEncoder
-    from seqclf.data.encoding.leave_one_out import Removal as Removal
-    from seqclf.data.encoding.leave_one_out import TokenRemoval as TokenRemoval
-    from seqclf.data.encoding.list_encoder import ListEncoder as ListEncoder
-    from seqclf.data.encoding.number_column import NumberColumn as NumberColumn
     from seqclf.data.field_spec import BagSpec as BagSpec
     from seqclf.data.field_spec import CategorySpec as CategorySpec
     from seqclf.data.field_spec import NumberSpec as NumberSpec
     from seqclf.data.field_spec import ParentsSpec as ParentsSpec
-    from seqclf.data.ragged import list_lengths as list_lengths
-    from seqclf.data.ragged import vector_values as vector_values
-    from seqclf.data.reading.format import ArrowFormat as ArrowFormat
-    from seqclf.data.reading.format import Files as Files
-    from seqclf.data.reading.format import Format as Format
-    from seqclf.data.reading.format import TableSql as TableSql
-    from seqclf.data.reading.format import scan as scan
-    from seqclf.data.schema.field_options import choice_option as choice_option
-    from seqclf.data.schema.field_options import text_option as text_option
-    from seqclf.data.schema.problems import Problems as Problems
-    from seqclf.data.schema.schema import Field as Field
-    from seqclf.documents.blocks import Alerts as Alerts
-    from seqclf.documents.blocks import Code as Code
-    from seqclf.documents.blocks import Folded as Folded
-    from seqclf.documents.blocks import Section as Section
-    from seqclf.documents.blocks import Table as Table
-    from seqclf.documents.blocks import Template as Template
-    from seqclf.documents.blocks import Text as Text
-    from seqclf.documents.formatting import number as number
     from seqclf.errors import InputError as InputError
     from seqclf.models.cell_encoder import CellEncoder as CellEncoder
     from seqclf.models.encoder import SequenceEncoder as SequenceEncoder
@@ -84,11 +49,7 @@ if TYPE_CHECKING:
     from seqclf.models.recurrent_cell import RecurrentCell as RecurrentCell
     from seqclf.models.running_state import State as State
     from seqclf.models.tree_levels import sort_nodes as sort_nodes
-    from seqclf.report.report import Report as Report
-    from seqclf.report.section import ReportSection as ReportSection
     from seqclf.runs.export import write_bundle as write_bundle
-    from seqclf.system.state_validation import Where as Where
-    from seqclf.system.state_validation import require as require
     from seqclf.training.debugging.finite_check import FiniteCheck as FiniteCheck
     from seqclf.training.losses import RowLoss as RowLoss
     from seqclf.training.structure_schedule import StructureSchedule as StructureSchedule
@@ -105,20 +66,7 @@ _NAMES = {
     "config.options": "Count NonNegative Positive Share",
     "config.targets": "build",
     "data.builtin.transactions": "write_transactions",
-    "data.encoding.check_encoders": "check_encoders",
-    "data.encoding.encoder": "EncodedField FieldEncoder EncoderState ReadColumns UnfitValueError",
-    "data.encoding.free_text_encoder": "RunningTextEncoder",
-    "data.encoding.leave_one_out": "Removal TokenRemoval",
-    "data.encoding.list_encoder": "ListEncoder",
-    "data.encoding.number_column": "NumberColumn",
     "data.field_spec": "BagSpec CategorySpec NumberSpec ParentsSpec",
-    "data.ragged": "list_lengths vector_values",
-    "data.reading.format": "ArrowFormat Files Format TableSql scan",
-    "data.schema.field_options": "choice_option text_option",
-    "data.schema.problems": "Problems",
-    "data.schema.schema": "Field",
-    "documents.blocks": "Alerts Code Folded Section Table Template Text",
-    "documents.formatting": "number",
     "errors": "InputError",
     "models.cell_encoder": "CellEncoder",
     "models.encoder": "SequenceEncoder",
@@ -128,10 +76,7 @@ _NAMES = {
     "models.recurrent_cell": "RecurrentCell",
     "models.running_state": "State",
     "models.tree_levels": "sort_nodes",
-    "report.report": "Report",
-    "report.section": "ReportSection",
     "runs.export": "write_bundle",
-    "system.state_validation": "Where require",
     "training.debugging.finite_check": "FiniteCheck",
     "training.losses": "RowLoss",
     "training.structure_schedule": "StructureSchedule",

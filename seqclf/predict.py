@@ -106,8 +106,6 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
     """Predict one sequence or the rows of a file."""
     if (config.sequence is None) == (config.input is None):
         raise InputError(None, "give either input=FILE output=FILE, or sequence=TEXT_OR_JSON")
-    if config.csv_guard and Path(str(config.output)).suffix.lower() != ".csv":
-        raise InputError("csv_guard=true", f"is for a .csv file, not output={config.output}")
     if config.input is not None and config.output is None:
         raise InputError("output", "not set", "give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
     _check_engine(config)
@@ -166,22 +164,18 @@ def predict_text(classifier: Classifier, text: str) -> PredictedSequence:
 
 def explain_text(classifier: Classifier, text: str, by_field: bool) -> ExplainedSequence:
     """Predict one sequence (see `predict_text`), and print the contribution of each token."""
-    from seqclf.bundle.explanation_lines import show_token_bars, show_tree_bars
+    from seqclf.bundle.explanation_lines import show_token_bars
 
     result = classifier.explain([classifier.parse(text)], by_field=by_field)[0]
     shown = _shown(classifier, result, text)
-    values = result["contributions"], result["contributions_by_field"]
-    parents = result.get("parents")
-    if parents is None:
-        show_token_bars(shown.prediction, result["tokens"], *values)
-    else:
-        show_tree_bars(shown.prediction, result["tokens"], parents, *values)
+    tokens, contributions, by_name = result["tokens"], result["contributions"], result["contributions_by_field"]
+    show_token_bars(shown.prediction, tokens, contributions, by_name)
     return ExplainedSequence(
         **vars(shown),
-        tokens=result["tokens"],
-        parents=parents,
-        contributions=result["contributions"],
-        contributions_by_field=result["contributions_by_field"],
+        tokens=tokens,
+        parents=result.get("parents"),
+        contributions=contributions,
+        contributions_by_field=by_name,
     )
 
 
@@ -212,7 +206,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
     source, output = _files(classifier, config)
     with _engine(classifier, config) as engine:
         results = engine.results(source) if engine else classifier.predict_windows(source)
-        counts, seconds = write_results(results, source, output, guard=config.csv_guard)
+        counts, seconds = write_results(results, source, output)
     unknown_share, far_share = (round(count / max(1, counts.encoded), 4) for count in (counts.unknown, counts.far))
     if max(unknown_share, far_share) > MAX_STRANGE_SHARE:
         console.print(
@@ -244,7 +238,7 @@ def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) 
     source, output = _files(classifier, config)
     with _engine(classifier, config, by_field) as engine:
         results = engine.results(source) if engine else explain_source(classifier, source, by_field=by_field)
-        counts, seconds = write_results(results, source, output, guard=config.csv_guard)
+        counts, seconds = write_results(results, source, output)
     return ExplainedFile(
         output=output,
         rows=counts.rows,
@@ -282,14 +276,13 @@ def _engine(classifier: Classifier, config: PredictConfig, by_field: bool | None
         yield engine
 
 
-def write_results(results: Iterator[Result], source: Source, output: str, *, guard: bool) -> tuple[Counts, float]:
+def write_results(results: Iterator[Result], source: Source, output: str) -> tuple[Counts, float]:
     """Write the results for a source to the path `output`. Return the total counts and the elapsed seconds.
 
-    `guard`: True to protect spreadsheets against formulas in the output (see `guard_formulas`). Raises InputError if
-    the source has no rows or if `output` cannot be written.
+    Raises InputError if the source has no rows or if `output` cannot be written.
     """
     from seqclf.bundle.outputs import open_output
-    from seqclf.bundle.predictions import Counts, guard_formulas
+    from seqclf.bundle.predictions import Counts
     from seqclf.data.reading.source_errors import no_rows
 
     started, counts = time.perf_counter(), Counts()
@@ -299,7 +292,7 @@ def write_results(results: Iterator[Result], source: Source, output: str, *, gua
         raise no_rows(source, hint)
     with open_output(output, first.table.schema) as sink:
         for result in itertools.chain([first], results):
-            sink.write_batch(guard_formulas(result.table) if guard else result.table)
+            sink.write_batch(result.table)
             counts = counts.plus(result.counts)
     return counts, time.perf_counter() - started
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from support.plugin_package import documented_example, install_package
+from support.installed_package import documented_example, install_package
 
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.parity_grid import TOLERANCE
@@ -45,7 +45,7 @@ def test_the_network_takes_fields_of_any_name_and_ignores_padding():
 
 def test_the_encoder_with_a_recurrent_layer_is_exported_and_skips_padding(monkeypatch, tmp_path):
     code = documented_example("An encoder", number=2)
-    install_package(monkeypatch, tmp_path, "stackedpackage", {"encoders.py": code}, {})
+    install_package(monkeypatch, tmp_path, "stackedpackage", {"encoders.py": code})
     target = "stackedpackage.encoders.StackedLSTM"
     plain = {"embedding_size": 6, "pooling": "last", "token_dropout": 0.0, "number_noise": 0.0}
     network = SequenceClassifier(
@@ -56,9 +56,7 @@ def test_the_encoder_with_a_recurrent_layer_is_exported_and_skips_padding(monkey
 
 
 def test_the_encoder_with_a_part_builds_and_exports_it(monkeypatch, tmp_path):
-    install_package(
-        monkeypatch, tmp_path, "gatedpackage", {"encoders.py": documented_example("An encoder", number=4)}, {}
-    )
+    install_package(monkeypatch, tmp_path, "gatedpackage", {"encoders.py": documented_example("An encoder", number=4)})
     target = "gatedpackage.encoders.GatedTokens"
     gate = {"_target_": "gatedpackage.encoders.Linear", "bias": False}
     plain = {"embedding_size": 6, "pooling": "max", "token_dropout": 0.0, "number_noise": 0.0}
@@ -96,7 +94,7 @@ def test_the_metric_of_an_epoch_counts_every_row_once():
 
 def test_the_head_is_a_part_of_the_default_network(monkeypatch, tmp_path):
     code = documented_example("A head", number=1)
-    install_package(monkeypatch, tmp_path, "levelspackage", {"heads.py": code}, {})
+    install_package(monkeypatch, tmp_path, "levelspackage", {"heads.py": code})
     from seqclf.models.heads.network import HeadsClassifier
 
     levels = {"_target_": "levelspackage.heads.Levels", "dropout": 0.5}

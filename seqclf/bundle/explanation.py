@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.occlusion import NO_TRACES, Contributions, apart_fields, log_odds, occlude, with_none
+from seqclf.bundle.occlusion import Contributions, Score, apart_fields, log_odds, occlude, with_none
 from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
 from seqclf.bundle.table_predictions import to_library
 from seqclf.bundle.windows import Window, source_windows
-from seqclf.data.encoding.encoders import encode, removal_traces, token_texts
+from seqclf.data.encoding.encoders import encode, token_texts
 from seqclf.data.field_spec import PARENTS
 from seqclf.data.ragged import Ragged
 from seqclf.data.reading.sources import Source
@@ -34,10 +34,9 @@ class Explanation(SequencePrediction):
 
     `tokens`: text of each token of the truncated sequence. `contributions`: contribution of each token, None for a
     token that the model did not read. `contributions_by_field`: dict field name → list of the field's contribution in
-    each token. If the sequence has a single field, `contributions_by_field` is usually empty (see `apart_fields`).
-    `parents`: for a tree, the index of each node's parent in `tokens`, or -1 for the root. The nodes of a tree are in
-    the order of the input lists. If the input is bracketed text, the nodes are in postorder. If the sequence was
-    rejected, `error` is set and all other keys are None.
+    each token, empty if the sequence has a single field. `parents`: for a tree, the index of each node's parent in
+    `tokens`, or -1 for the root. The nodes of a tree are in postorder: children come before their parent. If the
+    sequence was rejected, `error` is set and all other keys are None.
     """
 
     tokens: list[str] | None
@@ -100,16 +99,14 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
             continue
         some = predictions.part(int(rows[0]), int(rows[-1]) + 1)
         usable = np.flatnonzero(some.lengths > 0)
-        accepted = columns.take(pa.array(rows[usable]))
-        sequences = encode(classifier.encoders, accepted, truncation).sequences
-        tokens_read = None if some.tokens_read is None else some.tokens_read[usable]
-        contributions = explain_sequences(
-            classifier,
+        sequences = encode(classifier.encoders, columns.take(pa.array(rows[usable])), truncation).sequences
+        contributions = occlude(
+            classifier.encoders,
             sequences,
-            some.predicted[usable],
+            _score(classifier, some.predicted[usable]),
             by_field=by_field,
-            tokens_read=tokens_read,
-            traces=removal_traces(classifier.encoders, accepted, truncation),
+            tokens_read=None if some.tokens_read is None else some.tokens_read[usable],
+            advance=lambda count: progress.advance(UNIT, count),
         )
         lengths = np.zeros(len(rows), np.int64)
         lengths[usable] = sequences.lengths
@@ -117,57 +114,12 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
         positions = np.arange(1, int(lengths.sum()) + 1) - np.repeat(np.cumsum(lengths) - lengths - skipped, lengths)
         texts = token_texts(classifier.encoders, sequences.fields)
         progress.advance(UNIT, len(rows) - len(usable))
-        parents = sequences.fields.get(PARENTS)
-        first = next(iter(classifier.encoders))  # the first field, because the tokens of all fields have the same order
-        order = classifier.encoders[first].written_order(accepted.column(first))
-        explained = ExplainedRows(some, lengths, positions, texts, contributions, parents)
-        yield explained if order is None else _as_written(explained, order)
+        yield ExplainedRows(some, lengths, positions, texts, contributions, sequences.fields.get(PARENTS))
 
 
-def _as_written(rows: ExplainedRows, order: np.ndarray) -> ExplainedRows:
-    """Reorder the nodes of explained trees. `order`: (S,) new index of each node in its row."""
-    starts = np.repeat(np.cumsum(rows.lengths) - rows.lengths, rows.lengths)
-    source = np.argsort(starts + order)
-    parents = None
-    if rows.parents is not None:
-        parents = np.where(rows.parents >= 0, order[rows.parents + starts], -1)[source]
-    by_field = {name: values[source] for name, values in rows.contributions.by_field.items()}
-    return rows._replace(
-        texts=[rows.texts[token] for token in source.tolist()],
-        contributions=Contributions(rows.contributions.tokens[source], by_field),
-        parents=parents,
-    )
-
-
-def explain_sequences(
-    classifier: BundleModel,
-    sequences: Ragged,
-    predicted: np.ndarray,
-    *,
-    by_field: bool,
-    tokens_read: np.ndarray | None = None,
-    traces: Mapping[str, np.ndarray] = NO_TRACES,
-) -> Contributions:
-    """Return the contribution of each token to the predicted class of its sequence, for N encoded sequences.
-
-    `predicted`: (N,) index of the predicted class of each sequence. `tokens_read`, `traces`: see `occlude`.
-    """
-
-    def score(copies: Ragged, rows: np.ndarray) -> np.ndarray:
-        return log_odds(classifier.decision.scaled(classifier.logits(copies)), predicted[rows])
-
-    def advance(rows: float) -> None:
-        progress.advance(UNIT, rows)
-
-    return occlude(
-        classifier.encoders,
-        sequences,
-        score,
-        by_field=by_field,
-        tokens_read=tokens_read,
-        traces=traces,
-        advance=advance,
-    )
+def _score(classifier: BundleModel, predicted: np.ndarray) -> Score:
+    """Return the function that scores copies of N rows. `predicted`: (N,) index of each row's predicted class."""
+    return lambda copies, rows: log_odds(classifier.decision.scaled(classifier.logits(copies)), predicted[rows])
 
 
 def explain_batch(
@@ -259,54 +211,30 @@ def _parent_column(parents: np.ndarray, no_token: np.ndarray) -> pa.Array:
     return pa.array(positions, mask=positions == 0)
 
 
-# Explanations of a few rows for a report page, with a limit on the computing time.
-
-MAX_TOKENS = 100_000  # for one report page: about half a second on two cores with the default LSTM
+MAX_TOKENS = 20_000  # tokens that the model reads to explain one row of a report page: about 0.1 seconds on two cores
 
 
-class BriefExplainer:
-    """Explains one row per call, until the model has read `max_tokens` tokens for all calls together.
+def explain_shown(
+    classifier: BundleModel, fields: Mapping[str, np.ndarray], predicted: int, positions: Sequence[int]
+) -> list[float | None] | None:
+    """Return the contribution of each token at `positions` of one row to class `predicted`, for a report page.
 
-    ```python
-    explain = BriefExplainer(BundleModel("runs/fraud/bundle"))
-    explain({"shop": np.array([3, 1, 4])}, predicted=1, positions=[0, 1, 2])  # three floats
-    ```
+    Returns None if the model would have to read more than `MAX_TOKENS` tokens. A token that the model did not read has
+    the contribution None.
+
+    `fields`: dict array name → (T,) or (T, D) encoded tokens of the row.
     """
-
-    def __init__(self, classifier: BundleModel, max_tokens: int = MAX_TOKENS):
-        self.classifier = classifier
-        self.tokens_left = max_tokens
-
-    def __call__(
-        self,
-        fields: Mapping[str, np.ndarray],
-        predicted: int,
-        positions: Sequence[int],
-        traces: Mapping[str, np.ndarray] = NO_TRACES,
-    ) -> list[float | None] | None:
-        """Return the contribution of each token at `positions` to class `predicted`.
-
-        Returns None if the explanation would exceed the limit `max_tokens`. A token that the model did not read has the
-        contribution None.
-
-        `fields`: dict field name → (T,) or (T, D) encoded tokens of one row. For a tree, `fields` also holds the
-        parents of the nodes. `traces`: see `occlude`. Rows of a prepared dataset have no traces.
-        """
-        arrays = {spec["name"]: fields[spec["name"]] for spec in self.classifier.specs}
-        length = len(next(iter(arrays.values())))
-        cost = length * (1 + len(positions))
-        if cost > self.tokens_left:
-            return None
-        self.tokens_left -= cost
-        sequences, decision = Ragged(np.array([0, length]), arrays), self.classifier.decision
-
-        def score(copies: Ragged, rows: np.ndarray) -> np.ndarray:
-            return log_odds(decision.scaled(self.classifier.logits(copies)), np.full(len(rows), predicted))
-
-        encoders, tokens = self.classifier.encoders, np.array(positions, np.int64)
-        tokens_read = self.classifier.read(sequences)[1] if self.classifier.may_halt else None
-        return with_none(
-            occlude(
-                encoders, sequences, score, by_field=False, tokens=tokens, tokens_read=tokens_read, traces=traces
-            ).tokens
-        )
+    arrays = {spec["name"]: fields[spec["name"]] for spec in classifier.specs}
+    length = len(next(iter(arrays.values())))
+    if length * (1 + len(positions)) > MAX_TOKENS:
+        return None
+    sequences = Ragged(np.array([0, length]), arrays)
+    contributions = occlude(
+        classifier.encoders,
+        sequences,
+        _score(classifier, np.array([predicted])),
+        by_field=False,
+        tokens=np.array(positions, np.int64),
+        tokens_read=classifier.read(sequences)[1] if classifier.may_halt else None,
+    )
+    return with_none(contributions.tokens)

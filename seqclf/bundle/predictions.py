@@ -8,7 +8,6 @@ from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqclf.data.field_spec import UNKNOWN_IDS, FieldSpec
 from seqclf.data.schema.schema import Label
@@ -51,15 +50,6 @@ def row_ids(columns: pa.RecordBatch, first_row: int) -> pa.Array:
     if "id" in columns.schema.names:
         return columns.column("id")
     return pa.array(np.arange(first_row, first_row + columns.num_rows))
-
-
-def guard_formulas(table: pa.RecordBatch) -> pa.RecordBatch:
-    """Add an apostrophe before each text that a spreadsheet would run as a formula (CSV injection)."""
-    columns = [
-        pc.replace_substring_regex(column, r"\A([=+\-@\t\r\n])", r"'\1") if pa.types.is_string(column.type) else column
-        for column in table.columns
-    ]
-    return pa.record_batch(columns, schema=table.schema)
 
 
 def predictions_table(predictions: Predictions, classes: list[str], labels: pa.Array, ids: pa.Array) -> pa.RecordBatch:

@@ -121,9 +121,9 @@ class Classifier(BundleModel):
         return Stream(self, self.reader.model if isinstance(self.reader, UntilHalted) else self.open_step(None))
 
     def explain(self, data: Any, *, by_field: bool = True) -> Any:
-        """Return the contribution of each token to the prediction of its row. The method is leave-one-out.
+        """Return the contribution of each token to the prediction of its row. The method is occlusion.
 
-        The contribution of a token is the log-odds of the predicted label minus the log-odds without the token (see
+        The contribution of a token is the log-odds of the predicted label minus the log-odds with the token masked (see
         `occlude`). A positive contribution supports the prediction. The type of the result depends on the type of
         `data`. `data`: see `predict`. `by_field`: if there are several fields, also return the contribution of each
         field in each token.
@@ -133,7 +133,7 @@ class Classifier(BundleModel):
         - For a list of sequences, the result is a list of `Explanation`.
         - For a single sequence (a dict or a row of a pandas frame), the result is one `Explanation`.
 
-        A node of a tree is left out together with its descendants. Raises InputError for data that `predict` rejects.
+        Raises InputError for data that `predict` rejects.
         """
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.explanation import BriefExplainer
+from seqclf.bundle.explanation import explain_shown
 from seqclf.bundle.predictions import Counts
 from seqclf.bundle.runtime import Classifier
-from seqclf.data.encoding.encoders import encode, removal_traces
+from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.source_errors import no_rows
@@ -110,8 +110,7 @@ def predict_labelled(
         truncated,
         *([] if group is None else _groups(group_names)),
     )
-    explainer = BriefExplainer(classifier) if explain else None
-    described = {mistake.position: _described(classifier, mistake, explainer) for mistake in mistakes}
+    described = {mistake.position: _described(classifier, mistake, explain) for mistake in mistakes}
     share_read = counts.tokens_read / counts.tokens if classifier.may_halt else None
     return LabelledPredictions(outputs, described, refused, share_read)
 
@@ -125,13 +124,12 @@ def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:
     return codes, array
 
 
-def _described(classifier: Classifier, mistake: _Mistake, explain: BriefExplainer | None) -> DescribedRow:
+def _described(classifier: Classifier, mistake: _Mistake, explain: bool) -> DescribedRow:
     columns, encoders = mistake.columns, classifier.encoders
-    sequences = encode(encoders, columns, classifier.schema.truncation).sequences
+    fields = encode(encoders, columns, classifier.schema.truncation).sequences.fields
     texts = {name: columns.column(name)[0].as_py() for name, encoder in encoders.items() if encoder.holds_text}
-    described = describe_row(encoders, mistake.id, sequences.fields, texts)
-    if explain is None:
+    described = describe_row(encoders, mistake.id, fields, texts)
+    if not explain:
         return described
-    traces = removal_traces(encoders, columns, classifier.schema.truncation)
-    contributions = explain(sequences.fields, mistake.predicted, described.table.positions, traces)
+    contributions = explain_shown(classifier, fields, mistake.predicted, described.table.positions)
     return described._replace(contributions=contributions)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.encoding.declaration import build_schema
 from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders
-from seqclf.data.encoding.registry import built_in_kinds, encoder_class
+from seqclf.data.encoding.registry import KINDS
 from seqclf.data.event_keys import times_of_sequences
 from seqclf.data.options import DataOptions
 from seqclf.data.reading.label_table import LabelTable
@@ -69,7 +69,7 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
     (['a', 'b'], {'train': 8, 'validation': 2})
     """
     cache = Path(options.cache_dir).expanduser()
-    if options.generator is not None and (declared := _built_in_classes(options.fields)):
+    if options.generator is not None and (declared := _declared_classes(options.fields)):
         check_fields(declared)  # reject invalid fields early, because a generator may run for a long time
     options = with_generated(options)
     if options.train is None:
@@ -104,17 +104,17 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
         ) from None
 
 
-def _built_in_classes(fields: Mapping[str, Any] | None) -> dict[str, type[FieldEncoder]]:
+def _declared_classes(fields: Mapping[str, Any] | None) -> dict[str, type[FieldEncoder]]:
     """Return dict field → encoder class of its field kind.
 
-    The dict is empty if no fields are declared, or if a field kind is not built in.
+    The dict is empty if no fields are declared, or if a field kind is unknown.
     """
     kinds = {
         str(name): spec.get("kind") if isinstance(spec, Mapping) else spec for name, spec in (fields or {}).items()
     }
-    if not all(kind in built_in_kinds() for kind in kinds.values()):
+    if not all(isinstance(kind, str) and kind in KINDS for kind in kinds.values()):
         return {}
-    return {name: encoder_class(kind) for name, kind in kinds.items()}
+    return {name: KINDS[str(kind)] for name, kind in kinds.items()}
 
 
 def build_dataset(

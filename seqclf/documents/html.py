@@ -13,13 +13,12 @@ import re
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from seqclf.documents.blocks import Bar, Block, Document, Section, Spark, Template, limited_table
+from seqclf.documents.blocks import Bar, Document, Section, Spark, Template, limited_table
 from seqclf.documents.formatting import number, percent, probability_text, shortened, warning_lines
-from seqclf.errors import InputError
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -75,16 +74,6 @@ def render_body(section: Section) -> Markup:
     """Render the blocks of a section as HTML markup."""
     macros: Any = environment().get_template("macros.html").module
     return Markup().join(macros.show(block) for block in section.content)
-
-
-def check_section(section: Section) -> None:
-    """Raise an error if a section from another package cannot be rendered."""
-    if any(not isinstance(block, get_args(Block)) for block in section.content):
-        raise InputError(None, "its Section holds no blocks", "write Section(heading, [Text(…), Table(…)])")
-    render_body(section)
-    for block in section.content:
-        if isinstance(block, Template) and block.script:
-            read_template(block.script)
 
 
 def render_template(block: Template) -> Markup:

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from importlib import import_module
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
-from seqclf.documents.blocks import Document, Section
+from seqclf.documents.blocks import Document
 from seqclf.documents.formatting import number, shortened
-from seqclf.documents.html import check_section, render_document
-from seqclf.documents.terminal import show_note
-from seqclf.errors import InputError
-from seqclf.report import sections
+from seqclf.documents.html import render_document
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
+from seqclf.report.sections.calibration import CalibrationSection
+from seqclf.report.sections.classes import ClassesSection
+from seqclf.report.sections.confusion import ConfusionSection
+from seqclf.report.sections.epochs import EpochsSection
+from seqclf.report.sections.lengths import LengthsSection
+from seqclf.report.sections.mistakes import MistakesSection
+from seqclf.report.sections.provenance import ProvenanceSection
+from seqclf.report.sections.threshold import ThresholdSection
+from seqclf.report.sections.tokens_read import TokensReadSection
+from seqclf.report.sections.verdict import VerdictSection
 from seqclf.system.atomic_files import write_output
-from seqclf.system.plugins import REPORT_SECTIONS, defined_class, installed_plugins, load_plugin, module_names
+
+SECTIONS: tuple[ReportSection, ...] = (  # in the order of the page
+    VerdictSection(),
+    ThresholdSection(),
+    TokensReadSection(),
+    EpochsSection(),
+    ConfusionSection(),
+    ClassesSection(),
+    LengthsSection(),
+    CalibrationSection(),
+    MistakesSection(),
+    ProvenanceSection(),
+)
 
 # The facts below the headline of a report: data, row counts, classes, date and version.
 
@@ -56,53 +72,20 @@ def _data(report: Report) -> Sequence[str | None]:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write report.html, a page that works without other files and without a network.
-
-    If a section from another package raises an error, the section is left out, and a line in the terminal names the
-    section.
-    """
+    """Write report.html, a page that works without other files and without a network."""
     write_output(path, render_document(report_document(report)))
 
 
 def report_document(report: Report) -> Document:
     """Return a report as a document: the verdict on the model, followed by all sections."""
-    built = [(section.position, section.build(report)) for section in builtin_sections()]
-    built += [_plugin_section(entry, report) for entry in installed_plugins(REPORT_SECTIONS).values()]
-    ordered = sorted(((place, section) for place, section in built if section is not None), key=lambda entry: entry[0])
+    sections = (section.build(report) for section in SECTIONS)
     verdict = report.verdict
     return Document(
         shortened(report.title),
         verdict.result,
-        [section for _, section in ordered],
+        [section for section in sections if section is not None],
         lead=verdict.use,
         answers=verdict.answers,
         facts=report_facts(report),
         alerts=report.warnings,
     )
-
-
-@cache
-def builtin_sections() -> tuple[ReportSection, ...]:
-    """Return one instance of every report section that this package defines."""
-    modules = [import_module(f"{sections.__name__}.{name}") for name in module_names(sections.__name__)]
-    return tuple(defined_class(module, ReportSection)() for module in modules)
-
-
-def _plugin_section(entry: EntryPoint, report: Report) -> tuple[float, Section | None]:
-    """Build a section from another package. Return the position and the content of the section.
-
-    If the section raises an error, print a note and return `None` as its content.
-    """
-    try:
-        plugin = load_plugin(entry)
-        if not (isinstance(plugin, type) and issubclass(plugin, ReportSection)):
-            raise InputError(None, f"it is no {ReportSection.__module__}.{ReportSection.__name__}")
-        content = plugin().build(report)
-        if content is not None:
-            check_section(content)
-        return float(plugin.position), content
-    except Exception as error:  # an error in code of another package must not prevent the report
-        package = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"
-        reason = str(error) if isinstance(error, InputError) else repr(error)
-        show_note(f"report.html: the section '{entry.name}'{package} is left out: {' '.join(reason.split())}")
-        return 0.0, None

@@ -1,29 +1,20 @@
-"""Interface of the sections of report.html. Each section is one class with a position on the page."""
+"""Interface of the sections of report.html. Each section is one class."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 from seqclf.documents.blocks import Section
 from seqclf.report.report import Report
 
 
 class ReportSection(ABC):
-    """A section of report.html.
-
-    To add a section, write a module in `report/sections`, or declare an entry point `seqclf.report_sections` in another
-    package. `position`: number that determines the order of the sections on the page. The built-in sections have
-    positions from 10 (the verdict) to 100.
+    """A section of report.html. `page.SECTIONS` lists the sections in the order of the page.
 
     >>> class Rows(ReportSection):
-    ...     position = 55
-    ...
     ...     def build(self, report):
     ...         return Section("Rows", [Text(f"{report.metrics.rows:,} rows.")])
     """
-
-    position: ClassVar[float]
 
     @abstractmethod
     def build(self, report: Report) -> Section | None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from seqclf.bundle.explanation import BriefExplainer
+from seqclf.bundle.explanation import explain_shown
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.splitting.policies import SPLITS
@@ -56,7 +56,7 @@ def split_sources(data: Mapping[str, Any]) -> dict[str, str]:
 
 def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) -> list[Mistake]:
     """Return the worst mistakes on the last split. If there is a bundle, add the contributions of the tokens."""
-    explain = None if bundle is None else BriefExplainer(Classifier(bundle, device="cpu"))
+    classifier = None if bundle is None else Classifier(bundle, device="cpu")
     split, predicted = dataset.splits[evaluation.split], evaluation.predicted
 
     def described(row: int) -> DescribedRow:
@@ -64,9 +64,9 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) 
         tokens = {name: values[start:stop] for name, values in split.sequences.fields.items()}
         texts = {} if split.texts is None else split.texts.of_row(row)
         described_row = describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
-        if explain is None:
+        if classifier is None:
             return described_row
-        contributions = explain(tokens, int(predicted[row]), described_row.table.positions)
+        contributions = explain_shown(classifier, tokens, int(predicted[row]), described_row.table.positions)
         return described_row._replace(contributions=contributions)
 
     return worst_mistakes(evaluation, dataset.classes, described)

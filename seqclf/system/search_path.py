@@ -1,8 +1,8 @@
 """Protection against importing untrusted modules from the working folder.
 
 The working folder may be a bundle from an untrusted source. This package therefore never imports installed packages,
-plugins or the code for prediction from the working folder. Users may keep their own classes in the working folder. When
-Python imports the classes of a user, the working folder is searched last.
+plugins of Hydra or the code for prediction from the working folder. Users may keep their own classes in the working
+folder. When Python imports the classes of a user, the working folder is searched last.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,6 @@ from torch import nn
 
 from seqclf.batching.collate import pad
 from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.encoding.kinds.tree import TreeEncoder
 from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.evaluation.decision import Decision
 from seqclf.models.conv_recurrent import ConvRecurrent
@@ -53,7 +52,6 @@ def data_stages(
 def _raw(rows: ShownRows) -> Stage:
     shown = []
     names = rows.given_names
-    decoded_fields: set[str] = set()
     for row in range(len(rows)):
         # Prepared data does not keep all original cells. The other cells are decoded from the encoded tokens.
         cells = rows.raw[row]
@@ -62,33 +60,11 @@ def _raw(rows: ShownRows) -> Stage:
             for name, encoder in rows.encoders.items()
             if name not in cells
         }
-        decoded_fields |= decoded.keys()
         shown.append({ROW_NAME: names[row], **{name: cells.get(name, decoded.get(name, "")) for name in rows.encoders}})
     text = "Each row is one sequence. Sequences have different lengths, and nothing is cut or filled up yet."
     if (rows.original_lengths > rows.sequences.lengths).any():
         text += " Tokens beyond data.max_length are left out from the next stage on."
-    note = _partial_note(rows, decoded_fields)
-    return Stage("Raw rows", text, RawRows(shown, rows.labels, rows.original_lengths), note=note)
-
-
-def _partial_note(rows: ShownRows, fields: Set[str]) -> str:
-    """Return a sentence that explains the partial nodes of binarized trees.
-
-    Return "" if the fields named in `fields` have no partial node.
-    """
-    for name in fields:
-        encoder = rows.encoders[name]
-        if isinstance(encoder, TreeEncoder):
-            for row in range(len(rows)):
-                of_row = rows.fields_of(row)
-                partial = np.flatnonzero(encoder.partial_nodes(of_row))
-                if len(partial):
-                    token = encoder.decode(of_row)[partial[0]]
-                    return (
-                        f"{token} is a partial node: binarize makes a chain of nodes with two children from a node "
-                        "with more."
-                    )
-    return ""
+    return Stage("Raw rows", text, RawRows(shown, rows.labels, rows.original_lengths))
 
 
 def _encoded(rows: ShownRows, encoded: list[list[FieldTokens]]) -> Stage:
@@ -101,8 +77,7 @@ def _encoded(rows: ShownRows, encoded: list[list[FieldTokens]]) -> Stage:
         )
     if "number" in kinds:
         sentences.append("Numbers are scaled by the mean and the standard deviation of the training rows.")
-    as_given = {name for name in rows.encoders if all(name in cells for cells in rows.raw)}
-    return Stage("Encoded tokens", " ".join(sentences), EncodedRows(encoded), note=_partial_note(rows, as_given))
+    return Stage("Encoded tokens", " ".join(sentences), EncodedRows(encoded))
 
 
 def _field_tokens(rows: ShownRows, row: int, encoder: FieldEncoder) -> FieldTokens:

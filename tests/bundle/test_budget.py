@@ -15,7 +15,7 @@ from bundle.test_malformed import is_refused, mutations, write_signed
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle import sequence_reader
-from seqclf.bundle.explanation import BriefExplainer
+from seqclf.bundle.explanation import explain_shown
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import CONF
@@ -183,7 +183,7 @@ def test_a_page_explains_the_tokens_that_were_read(adaptive):
     columns, _ = classifier.to_columns([sequence])
     fields = encode(classifier.encoders, columns, classifier.schema.truncation).sequences.fields
     predicted = classifier.classes.index(str(expected["prediction"]))
-    shown = BriefExplainer(classifier)(fields, predicted, range(len(sequence)))
+    shown = explain_shown(classifier, fields, predicted, range(len(sequence)))
     assert shown == pytest.approx(expected["contributions"], abs=1e-5) and None in shown
 
 

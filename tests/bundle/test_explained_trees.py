@@ -1,4 +1,4 @@
-"""Contributions of the nodes of trees: those of predicting the trees that are written without them."""
+"""Contributions of the nodes of trees: those of predicting trees in which a node has an unknown word."""
 
 import copy
 import json
@@ -13,13 +13,11 @@ import yaml
 from bundle.conftest import TREES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tree_texts import node_at, postorder, without, written
+from support.tree_texts import node_at, postorder, written
 from support.tree_texts import trees as tree_strategy
 
 from seqclf.batching.collate import pad
-from seqclf.bundle.explanation import BriefExplainer
 from seqclf.bundle.occlusion import log_odds, occlude
-from seqclf.bundle.python_rows import to_columns
 from seqclf.config.documentation import CONF
 from seqclf.data.encoding.encoders import encode, fit_encoders, input_specs, load_encoders, make_encoders
 from seqclf.data.schema.schema import Field
@@ -45,12 +43,6 @@ def changes(classifier, text, others):
     return np.array([odds(complete, label) - odds(result, label) for result in results])
 
 
-def without_each(tree, form):
-    """The tree without each of its nodes, as text. A single unknown word, where nothing is left."""
-    rests = [without(tree, {path}) for path in postorder(tree)]
-    return ["(unseen)" if rest is None else written(rest, form) for rest in rests]
-
-
 def with_unknown_word(tree, path):
     word, children = tree
     if not path:
@@ -59,7 +51,7 @@ def with_unknown_word(tree, path):
 
 
 @pytest.mark.parametrize("form", WORDS)
-def test_contributions_equal_those_of_predicting_the_tree_without_each_node(trees, form):
+def test_contributions_equal_those_of_predicting_the_tree_with_an_unknown_word(trees, form):
     classifier = trees(form).classifier
 
     @settings(max_examples=6)
@@ -68,27 +60,18 @@ def test_contributions_equal_those_of_predicting_the_tree_without_each_node(tree
         texts = [written(tree, form) for tree in drawn]
         for tree, text, explanation in zip(drawn, texts, classifier.explain(texts), strict=True):
             is_written = ~np.array([token.endswith("…") for token in explanation["tokens"]])
-            contributions, paths = np.array(explanation["contributions"])[is_written], postorder(tree)
-            unknown = [written(with_unknown_word(tree, path), form) for path in paths]
-            expected = changes(classifier, text, without_each(tree, form) + unknown)
-            np.testing.assert_allclose(contributions, expected[: len(paths)], atol=2e-5)
-            if form == "treebank":
-                assert explanation["contributions_by_field"] == {}, "its inner nodes have no words"
-                continue
-            of_words = np.array(explanation["contributions_by_field"]["tree"])[is_written]
-            has_word = np.array([node_at(tree, path)[0] != "" for path in paths])
-            np.testing.assert_allclose(of_words, np.where(has_word, expected[len(paths) :], 0.0), atol=2e-5)
+            paths = [path for path in postorder(tree) if node_at(tree, path)[0]]
+            has_word = np.array([node_at(tree, path)[0] != "" for path in postorder(tree)])
+            contributions = np.array(explanation["contributions"])[is_written]
+            shapes = dict(zip(postorder(tree), np.flatnonzero(is_written), strict=True))
+            single = [path for path in paths if len(node_at(tree, path)[1]) <= 2]  # no partial nodes repeat the word
+            expected = changes(classifier, text, [written(with_unknown_word(tree, path), form) for path in single])
+            actual = [explanation["contributions"][shapes[path]] for path in single]
+            np.testing.assert_allclose(actual, expected, atol=2e-5)
+            assert (contributions[~has_word] == 0).all(), "a node without a word says nothing"
+            assert explanation["contributions_by_field"] == {}
 
     check()
-
-
-def test_a_partial_node_is_left_out_with_the_children_that_it_reads(trees):
-    classifier = trees("expressions").classifier
-    explanation = classifier.explain(["[MAX 2 3 4 5 ]"])[0]
-    assert explanation["tokens"] == ["2", "3", "MAX…", "4", "MAX…", "5", "MAX"]
-    assert explanation["parents"] == [2, 2, 4, 4, 6, 6, -1]
-    expected = changes(classifier, "[MAX 2 3 4 5 ]", ["[MAX 4 5 ]", "[MAX 5 ]"])
-    np.testing.assert_allclose([explanation["contributions"][node] for node in (2, 4)], expected, atol=2e-5)
 
 
 def test_a_table_has_the_parents_that_rebuild_each_tree(trees):
@@ -109,38 +92,21 @@ def test_a_table_has_the_parents_that_rebuild_each_tree(trees):
     refused = table[table["id"] == len(texts) + 1]
     assert len(refused) == 1 and refused["parent"].isna().all() and "never closed" in refused["error"].item()
     assert classifier.explain(["(neg"])[0]["parents"] is None
-    assert "contribution_tree" in trees("expressions").classifier.explain(pa.table({"tree": ["[MAX 2 ]"]})).column_names
 
 
 def test_trees_of_any_shape_are_explained(trees):
     for form in WORDS:
         classifier = trees(form).classifier
         wide = "(x " + " ".join(f"(pos w{number})" for number in range(50)) + ")"
-        deep, star, single = classifier.explain(["(x " * 300 + "a" + ")" * 300, wide, "never-seen"])
-        for explanation in (deep, star, single):
+        *large, single = classifier.explain(["(x " * 300 + "a" + ")" * 300, wide, "never-seen"])
+        for explanation in large:
             assert np.isfinite(explanation["contributions"]).all()
-        assert single["contributions"] == [0.0] or abs(single["contributions"][0]) < 1e-6, "it is unknown already"
-        if form == "treebank":
-            assert len(set(np.round(deep["contributions"], 5))) == 1, "each node is there for the only word"
+        assert single["contributions"] == pytest.approx([0.0], abs=1e-6), "it is unknown already"
 
 
-def test_shown_nodes_have_the_contributions_of_an_explanation(trees):
-    classifier = trees("treebank").classifier
-    text = TREES["treebank"][3]
-    columns, _ = to_columns([text], classifier.encoders)
-    fields = encode(classifier.encoders, columns, NO_TRUNCATION).sequences.fields
-    expected = classifier.explain([text])[0]
-    predicted = classifier.classes.index(expected["prediction"])
-    shown = BriefExplainer(classifier)(fields, predicted, [0, 2, 5])
-    np.testing.assert_allclose(shown, [expected["contributions"][node] for node in (0, 2, 5)], atol=2e-5)
-
-
-def test_the_command_draws_the_tree_and_writes_its_parents(trees, capsys):
+def test_the_command_writes_the_parents_of_a_tree(trees):
     result = explain_text(trees("treebank").classifier, "(pos (neg not) (pos (neg bad) (pos film)))", by_field=True)
     assert result.to_dict()["parents"] == [4, 3, 3, 4, -1] and result.contributions_by_field == {}
-    drawn = [line.rstrip() for line in capsys.readouterr().err.splitlines() if "│" in line]
-    texts = [line.split("│")[1][14:] for line in drawn]
-    assert texts == ["not bad film", "  not", "  bad film", "    bad", "    film"]
 
 
 def test_the_word_that_decides_has_the_largest_contribution_of_all_words():
@@ -198,34 +164,30 @@ def reading(classifier, columns, **options):
     return result
 
 
-@pytest.mark.parametrize("binarized", [False, True])
-def test_trees_given_as_lists_are_explained_in_the_order_of_the_lists(trees, binarized):
+def test_trees_given_as_lists_are_explained_like_bracketed_trees(trees):
     loaded = trees("expressions").classifier
-    indexed = reading(loaded, ("words", "heads"), binarize=binarized)
-    bracketed = reading(loaded, ("tree",), tags="tokens", binarize=binarized)
+    indexed = reading(loaded, ("words", "heads"))
     words, heads = ["4", "MAX", "7", "MIN", "5", "2"], [3, -1, 3, 1, 1, 1]
     rows = [{"tree": {"words": words, "heads": heads}}, {"tree": {"words": ["7"], "heads": [None]}}]
     explanation, single = indexed.explain(rows)
-    expected = bracketed.explain(["(MAX (MIN (4) (7)) (5) (2))"])[0]
-    partial = ["MAX…"] * binarized
-    assert explanation["tokens"] == [*words, *partial] and single["parents"] == [-1]
-    if binarized:  # MAX… has MIN and 5, and is the first child of MAX
-        assert explanation["parents"] == [3, -1, 3, 6, 6, 1, 1]
-    else:
-        assert explanation["parents"] == heads
-    for values, source in (
-        (explanation["contributions"], expected["contributions"]),
-        (explanation["contributions_by_field"]["tree"], expected["contributions_by_field"]["tree"]),
-    ):
-        by_token = dict(zip(expected["tokens"], source, strict=True))
-        np.testing.assert_allclose(values, [by_token[token] for token in explanation["tokens"]], atol=2e-5)
+    (expected,) = reading(loaded, ("tree",), tags="tokens").explain(["(MAX (MIN (4) (7)) (5) (2))"])
+    assert single["parents"] == [-1]
+    for name in ("tokens", "parents"):
+        assert explanation[name] == expected[name]
+    np.testing.assert_allclose(explanation["contributions"], expected["contributions"], atol=2e-5)
     table = indexed.explain(pa.table({"words": [words], "heads": [heads]})).to_pydict()
-    assert table["token"] == explanation["tokens"] and table["position"] == list(range(1, len(words) + 1 + binarized))
+    assert table["token"] == explanation["tokens"] and table["position"] == list(range(1, len(words) + 1))
     assert table["parent"] == [parent + 1 or None for parent in explanation["parents"]]
+
+
+def test_trees_given_as_lists_are_read_from_python_rows(trees):
+    indexed = reading(trees("expressions").classifier, ("words", "heads"))
+    words, heads = ["4", "MAX", "7", "MIN", "5", "2"], [3, -1, 3, 1, 1, 1]
+    row = {"tree": {"words": words, "heads": heads}}
     typed = indexed.parse('{"words": ["a", "b"], "heads": [null, 0]}')
     assert indexed.predict(typed) == indexed.predict({"tree": {"tokens": ["a", "b"], "parents": [-1, 0]}})
-    assert indexed.predict([{"words": words, "heads": heads}]) == indexed.predict([rows[0]])
-    assert indexed.predict(indexed.parse(json.dumps(rows[0]))) == indexed.predict(rows[0])
+    assert indexed.predict([{"words": words, "heads": heads}]) == indexed.predict([row])
+    assert indexed.predict(indexed.parse(json.dumps(row))) == indexed.predict(row)
     (misspelt,) = indexed.predict([{"words": words, "haeds": heads}])
     assert misspelt["error"] == "has the field haeds; the fields of the model are tree (words, heads)"
     for wrong in ("a", ["a"], {"word": ["a"]}):

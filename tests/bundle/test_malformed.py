@@ -262,5 +262,5 @@ def test_a_token_beyond_the_embedding_is_refused_when_the_model_runs(copy_bundle
 
 
 def test_prediction_refuses_sql(classifier):
-    with pytest.raises(InputError, match="is SQL, which only training reads"):
+    with pytest.raises(InputError, match="is SQL, not a file"):
         next(classifier("events").predict_source(Source("SELECT 1 AS events", "input")))

@@ -1,18 +1,15 @@
-"""Contributions by occlusion: those of a plain loop that predicts each sequence without one of its tokens."""
+"""Contributions by occlusion: those of a plain loop that predicts each sequence with one of its tokens masked."""
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.untrained_task import data_options
 
 from seqclf.bundle import occlusion
 from seqclf.bundle.occlusion import log_odds
-from seqclf.data.encoding.encoders import encode, removal_traces
-from seqclf.data.prepare import prepare
-from seqclf.data.schema.truncation import NO_TRUNCATION
+from seqclf.bundle.python_rows import to_columns
+from seqclf.data.encoding.encoders import encode
+from seqclf.data.ragged import Ragged, take
 
 KINDS = ["events", "text", "position", "visits", "card", "alerts"]
 UNKNOWN = {"events": 99, "alerts": 99, "visits": []}
@@ -23,75 +20,40 @@ def odds(result, label):
     return np.log(result["probabilities"][label]) - np.log(1 - result["probabilities"][label])
 
 
-def without(kind, sequence, position):
-    """The sequence without one token."""
-    if kind == "text":
-        words = sequence.split()
-        return " ".join(words[:position] + words[position + 1 :])
-    if kind == "card":
-        return {name: without("events", tokens, position) for name, tokens in sequence.items()}
-    return sequence[:position] + sequence[position + 1 :]
-
-
-def length_of(kind, sequence):
-    return len(sequence.split() if kind == "text" else sequence["shop"] if kind == "card" else sequence)
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_contributions_equal_those_of_leaving_out_one_token_after_the_other(exported, classifier, kind):
-    loaded = classifier(kind)
-    limit = 8 if kind == "text" else 20  # longer texts are truncated, and a word less would bring back another
-    sequences = [entry for entry in exported(kind).sequences if 1 < length_of(kind, entry) <= limit][:15]
-    copies = [(row, n) for row, entry in enumerate(sequences) for n in range(length_of(kind, entry))]
-    shortened = loaded.predict([without(kind, sequences[row], position) for row, position in copies])
+def test_contributions_equal_those_of_masking_one_token_after_the_other(exported, classifier, kind):
+    loaded, spec = classifier(kind), {spec["name"]: spec for spec in classifier(kind).specs}
+    sequences = exported(kind).sequences[:15]
+    columns, _ = to_columns(sequences, loaded.encoders)
+    encoded = encode(loaded.encoders, columns, loaded.schema.truncation).sequences
     complete, explained = loaded.predict(sequences), loaded.explain(sequences)
-    expected = [odds(complete[row], complete[row]["prediction"]) for row, _ in copies]
-    expected = np.array(expected) - [
-        odds(result, complete[row]["prediction"]) for result, (row, _) in zip(shortened, copies, strict=True)
-    ]
-    np.testing.assert_allclose(np.concatenate([row["contributions"] for row in explained]), expected, atol=2e-5)
-    for sequence, explanation, prediction in zip(sequences, explained, complete, strict=True):
-        assert len(explanation["tokens"]) == length_of(kind, sequence)
+    for row, (explanation, prediction) in enumerate(zip(explained, complete, strict=True)):
         assert explanation["prediction"] == prediction["prediction"] and explanation["error"] is None
         assert explanation["probabilities"] == pytest.approx(prediction["probabilities"], abs=1e-6)
-
-
-@pytest.mark.parametrize("mask", [True, False])
-@pytest.mark.parametrize("missing", ["mean", "last", "zero"])
-def test_contributions_are_those_of_rows_without_a_token_that_have_missing_numbers(tmp_path, missing, mask):
-    generator = np.random.default_rng(2)
-    rows = [[None if generator.random() < 0.5 else x for x in generator.lognormal(size=6).tolist()] for _ in range(20)]
-    pq.write_table(pa.table({"x": rows, "label": ["k0", "k1"] * 10}), tmp_path / "train.parquet")
-    field = {"kind": "number", "missing": missing, "mask": mask, "since": "tokens"}
-    dataset = prepare(data_options(tmp_path / "cache", train=str(tmp_path / "train.parquet"), fields={"x": field}))
-    weights = np.random.default_rng(0).standard_normal((3, 2))
-
-    def scores(sequences):
-        """(N,) numbers that depend on the order and on all channels of the tokens."""
-        tokens = np.tanh(sequences.fields["x"] @ weights[: sequences.fields["x"].shape[1], 1])
-        return np.array([np.cumsum(part).mean() for part in np.split(tokens, sequences.offsets[1:-1])])
-
-    def encoded(rows):
-        columns = pa.record_batch({"x": pa.array(rows, pa.list_(pa.float64()))})
-        traces = removal_traces(dataset.encoders, columns, NO_TRUNCATION)
-        return encode(dataset.encoders, columns, NO_TRUNCATION).sequences, traces
-
-    sequences, traces = encoded(rows)
-    shortened, _ = encoded([row[:n] + row[n + 1 :] for row in rows for n in range(6)])
-    expected = np.repeat(scores(sequences), 6) - scores(shortened)
-    actual = occlusion.occlude(
-        dataset.encoders, sequences, lambda copies, _: scores(copies), by_field=False, traces=traces
-    )
-    np.testing.assert_allclose(actual.tokens, expected, atol=2e-5)
+        label, alone = loaded.classes.index(str(prediction["prediction"])), take(encoded, np.array([row]))
+        assert len(explanation["tokens"]) == alone.offsets[-1]
+        expected = []
+        for position in range(alone.offsets[-1]):
+            fields = {name: values.copy() for name, values in alone.fields.items()}
+            for name, values in fields.items():
+                scaled = np.array(spec[name]["scaled"]) if spec[name]["kind"] == "number" else ...
+                values[position, ...][scaled] = 0
+                values[position] = 0 if spec[name].get("masked") else values[position]
+            logits = loaded.decision.scaled(loaded.logits(Ragged(alone.offsets, fields)))
+            expected.append(log_odds(logits, np.array([label]))[0])
+        whole = log_odds(loaded.decision.scaled(loaded.logits(alone)), np.array([label]))
+        np.testing.assert_allclose(explanation["contributions"], whole - expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
-def test_the_only_token_of_a_sequence_is_replaced_by_one_that_says_nothing(exported, classifier, kind):
+def test_a_masked_token_is_a_token_that_says_nothing(exported, classifier, kind):
     loaded = classifier(kind)
-    sequence = exported(kind).sequences[0][:1]
-    explanation, complete, unknown = loaded.explain([sequence])[0], *loaded.predict([sequence, [UNKNOWN[kind]]])
+    sequence = max(exported(kind).sequences, key=len)
+    masked = [[*sequence[:n], UNKNOWN[kind], *sequence[n + 1 :]] for n in range(len(sequence))]
+    explanation, complete, *unknown = loaded.explain([sequence])[0], *loaded.predict([sequence, *masked])
     label = complete["prediction"]
-    assert explanation["contributions"] == pytest.approx([odds(complete, label) - odds(unknown, label)], abs=2e-5)
+    expected = [odds(complete, label) - odds(result, label) for result in unknown]
+    assert explanation["contributions"] == pytest.approx(expected, abs=2e-5)
 
 
 def test_fields_are_occluded_one_at_a_time(exported, classifier):

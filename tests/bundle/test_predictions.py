@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqclf.bundle.predictions import Predictions, guard_formulas, predictions_schema, predictions_table
+from seqclf.bundle.predictions import Predictions, predictions_schema, predictions_table
 
 CLASSES = ["calm", "wild life"]
 LABELS = pa.array(CLASSES)
@@ -62,10 +62,3 @@ def test_a_table_may_have_only_refused_rows():
     refused = predictions([[np.nan] * 2] * 2, [-1, -1], ["bad", "worse"])
     table = predictions_table(refused, CLASSES, LABELS, pa.array([1, 2]))
     assert table.column("prediction").null_count == table.column("probability").null_count == 2
-
-
-def test_the_guard_quotes_formulas_and_leaves_numbers_unchanged():
-    table = pa.record_batch({"id": ["=1+1", "-a", "\t@b", "c=d", None], "probability": [-0.5, 1e-9, 0.0, 1.0, None]})
-    guarded = guard_formulas(table)
-    assert guarded.column("id").to_pylist() == ["'=1+1", "'-a", "'\t@b", "c=d", None]
-    assert guarded.column("probability").equals(table.column("probability")) and guarded.schema == table.schema

@@ -37,7 +37,7 @@ def source(exported, tmp_path, monkeypatch):
 
 def written(results, source, path):
     """The bytes that the results give, and their counts."""
-    counts, _ = write_results(results, source, str(path), guard=False)
+    counts, _ = write_results(results, source, str(path))
     return path.read_bytes(), counts
 
 

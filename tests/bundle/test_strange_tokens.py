@@ -38,7 +38,7 @@ def bundle(tmp_path_factory):
 )
 def test_the_result_of_a_file_has_the_shares(bundle, tmp_path, capsys, shops, factor, unknown, far):
     path = write(tmp_path / "new.parquet", columns(shops, factor))
-    keys = {"input": path, "output": tmp_path / "out.parquet", "csv_guard": False, "engine": "local"}
+    keys = {"input": path, "output": tmp_path / "out.parquet", "engine": "local"}
     result = predict_file(Classifier(bundle, device="cpu"), SimpleNamespace(**keys))
     assert (result.unknown_share, result.far_share) == (unknown, pytest.approx(far, abs=0.02))
     assert ("warning" in capsys.readouterr().err) is bool(unknown or far)

@@ -90,7 +90,7 @@ def test_a_model_of_sequences_reads_trees_as_their_nodes(trained, tmp_path):
     assert np.isfinite(classifier.predict_proba(UNSEEN)).all()
     explanation, complete, shorter = (
         classifier.explain([SENTENCES[0]])[0],
-        *classifier.predict([SENTENCES[0], "(pos (neg not) (pos film))"]),
+        *classifier.predict([SENTENCES[0], SENTENCES[0].replace("bad", "unseen")]),
     )
     label = complete["prediction"]
     odds = [np.log(p) - np.log(1 - p) for p in (complete["probabilities"][label], shorter["probabilities"][label])]

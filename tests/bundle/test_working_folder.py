@@ -7,22 +7,19 @@ from pathlib import Path
 
 import numpy
 import pytest
-from support.plugin_package import write_package
 
 from seqclf.bundle.runtime import Classifier
 from seqclf.errors import InputError
-from seqclf.system.plugins import FORMATS, installed_plugins
 
 TRACE = "import os, pathlib\npathlib.Path(os.environ['TRACE'], __name__).touch()\n"
 PROGRAM = "from seqclf.__main__ import main; main()"  # of the console script
 
 
 def plant(folder: Path) -> None:
-    """Put modules into a folder that would run if it were searched for plugins, or before installed packages."""
+    """Put modules into a folder that would run if Python or Hydra searched it before installed packages."""
     (folder / "hydra_plugins").mkdir()
     for name in ("numpy", "hydra_plugins/__init__", "hydra_plugins/planted"):
         (folder / f"{name}.py").write_text(TRACE)
-    write_package(folder, "planted", {"formats.py": TRACE}, {FORMATS: {"planted": "formats:Planted"}})
 
 
 @pytest.fixture
@@ -63,7 +60,7 @@ def run(tmp_path, received):
 def test_predict_and_evaluate_run_nothing_in_the_working_folder(command, exported, run):
     code, error, ran = run(*command, f"bundle={exported('events').folder}")
     assert (code, ran) == (2, set())
-    assert "'.odd'" in error  # after the formats of packages were looked up
+    assert "'.odd'" in error
 
 
 def test_other_commands_import_own_code_after_that_of_packages_and_no_plugins(received, run):
@@ -76,14 +73,6 @@ def test_other_commands_import_own_code_after_that_of_packages_and_no_plugins(re
     code, error, ran = run("seqclf", "describe", *arguments)
     assert (code, ran) == (7, set()), error
     assert error.splitlines()[-1] == f"{numpy.__version__} -1"
-
-
-def test_plugins_of_the_working_folder_are_not_installed(received, monkeypatch):
-    for folder, found in ((received.parent, True), (received, False)):
-        monkeypatch.chdir(folder)
-        for path in (str(received), ""):
-            monkeypatch.setattr(sys, "path", [path, *sys.path])
-        assert ("planted" in installed_plugins(FORMATS)) is found
 
 
 def test_files_that_the_manifest_does_not_list_are_rejected(copy_bundle, received):

@@ -10,7 +10,7 @@ import pytest
 from hydra._internal.hydra import Hydra
 from lightning.pytorch.callbacks import Callback
 from support.command_modules import command_module
-from support.plugin_package import documented_example, install_package
+from support.installed_package import documented_example, install_package
 from torch import nn
 
 from seqclf.config.argument_types import TargetOf
@@ -365,7 +365,7 @@ def test_a_part_of_a_documented_encoder_is_checked_before_the_data(
     error_line, monkeypatch, tmp_path_factory, overrides, expected
 ):
     code = documented_example("An encoder", number=4)
-    install_package(monkeypatch, tmp_path_factory.mktemp("installed"), "gatedpackage", {"encoders.py": code}, {})
+    install_package(monkeypatch, tmp_path_factory.mktemp("installed"), "gatedpackage", {"encoders.py": code})
     own = [OWN, "model.encoder._target_=gatedpackage.encoders.GatedTokens"]
     line = error_line("train", *FILES, *own, *overrides)
     assert line.startswith(f"error: {expected}")

@@ -1,6 +1,6 @@
-"""A package outside of seqclf brings encoders, a network, a field kind, a loss, a callback, a format and a section.
+"""A package outside of seqclf brings encoders, a network, recurrent cells, a loss and a callback.
 
-They go through describe, train, export, predict and resume. The files are in `outside_package`, `conf` there is the
+They go through train, export, predict and resume. The files are in `outside_package`, `conf` there is the
 `--config-dir`.
 """
 
@@ -14,14 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from support.plugin_package import documented_example
+from support.installed_package import documented_example
 
 from seqclf import Classifier
 
 PACKAGE = Path(__file__).parent / "outside_package"
 CONF = ["--config-dir", str(PACKAGE / "conf")]
-FIELDS = "data.fields={shop: category, where: point}"
-DATA = ["data=files", "data.train=train.trace", "data.test=test.trace", "data.label=fraud", FIELDS]
+DATA = ["data=files", "data.train=train.jsonl", "data.test=test.jsonl", "data.label=fraud"]
 QUICK = ["logger=none", "baseline=false", "runtime.threads=1", "trainer.max_epochs=1"]
 # The same training as experiment=acme of the package.
 OVERRIDES = [
@@ -45,24 +44,22 @@ LOOP = ["model=own_encoder", "model.encoder._target_=acme.encoders.LoopConvoluti
 LOOP += ["+model.hidden_size=8"]
 
 
-def places(seed, count):
-    """Lines of a trace file, with shops and points on the globe. Fraud moves south."""
+def cards(seed, count):
+    """Cards with the shop and the amount of each payment. The amounts of a fraud fall."""
     generator = np.random.default_rng(seed)
     for row in range(count):
         length, fraud = int(generator.integers(2, 12)), row % 3 == 0
-        latitudes = np.sort(generator.uniform(-60, 60, length))[:: -1 if fraud else 1]
-        longitudes = generator.uniform(-180, 180, length)
+        amounts = np.sort(generator.uniform(1, 60, length))[:: -1 if fraud else 1].round(2)
         shops = generator.choice(["food", "fuel", "fun"], length)
-        tokens = zip(shops.tolist(), latitudes.tolist(), longitudes.tolist(), strict=True)
-        text = ";".join(f"{shop} {latitude:.3f} {longitude:.3f}" for shop, latitude, longitude in tokens)
-        yield f"{'yes' if fraud else 'no'}|{text}\n"
+        yield {"shop": shops.tolist(), "amount": amounts.tolist(), "fraud": "yes" if fraud else "no"}
 
 
 @pytest.fixture(scope="module")
 def start(shell):
     """`start(command, *arguments)()`: the completed command, which has the package on its PYTHONPATH."""
     for name, seed, count in (("train", 1, 240), ("test", 2, 90)):
-        (shell.folder / f"{name}.trace").write_text("".join(places(seed, count)))
+        lines = (f"{json.dumps(card)}\n" for card in cards(seed, count))
+        (shell.folder / f"{name}.jsonl").write_text("".join(lines))
     path = os.pathsep.join(filter(None, [str(PACKAGE), shell.environment.get("PYTHONPATH")]))
     return lambda command, *arguments: shell.fork(command, *arguments, PYTHONPATH=path)
 
@@ -110,31 +107,14 @@ def test_the_code_of_a_checkpoint_has_to_be_trusted(start, trained):
     assert line.endswith("would run code of the package acme; if you trust it, set trust=acme")
 
 
-def test_describe_reads_the_format_and_shows_the_field_kind(start, shell):
-    start("describe", *DATA, "output=places.json")().result  # noqa: B018 (fails unless the command ends well)
-    survey = json.loads((shell.folder / "places.json").read_text(encoding="utf-8"))
-    assert survey["fields"]["where"]["kind"] == "point"
-
-
-def test_the_section_is_on_the_page_after_the_verdict(trained):
-    page = (trained["by_yaml"][0] / "report.html").read_text(encoding="utf-8")
-    assert page.index("<h2>Verdict") < page.index("<h2>Costs") < page.index("<h2>Epochs")
-
-
 @pytest.mark.parametrize("way", ["by_yaml", pytest.param("by_overrides", marks=pytest.mark.soak)])
 def test_the_bundle_of_an_exported_checkpoint_predicts(shell, start, trained, way):
     run, _ = trained[way]
     exported = start("export", f"checkpoint={run}/checkpoints/best.ckpt", f"bundle={run}/again", "trust=acme")()
     assert exported.result["parity"] < 1e-5
-    predicted = start("predict", f"bundle={run}/again", "input=test.trace", f"output={run}/scores.parquet")()
+    predicted = start("predict", f"bundle={run}/again", "input=test.jsonl", f"output={run}/scores.parquet")()
     assert predicted.result["rows"] == 90 and predicted.result["refused"] == 0
     assert set(pq.read_table(run / "scores.parquet")["prediction"].to_pylist()) <= {"yes", "no"}
-
-
-def test_a_bundle_needs_the_package_for_its_field_kind_alone(shell, trained):
-    refused = shell("predict", f"bundle={trained['by_yaml'][0]}/bundle", "input=test.trace", "output=x.parquet")
-    (line,) = refused.stderr.splitlines()
-    assert refused.exit_code == 2 and "kind 'point' is unknown" in line and "must be installed" in line
 
 
 @pytest.mark.parametrize(
@@ -143,9 +123,7 @@ def test_a_bundle_needs_the_package_for_its_field_kind_alone(shell, trained):
         ("An encoder", "encoders.py"),
         ("A recurrent cell", "cells.py"),
         ("Fields beside the tokens", "time_cells.py"),
-        ("A field kind", "points.py"),
         ("A callback", "callbacks.py"),
-        ("A report section", "costs.py"),
     ],
 )
 def test_the_package_holds_the_documented_examples(heading, file):
@@ -190,18 +168,17 @@ def test_a_network_of_the_package_goes_the_same_way(shell, train):
 
 
 @pytest.mark.slow
-def test_a_cell_reads_a_field_of_the_package(train):
-    cell = ["+model.encoder.cell._target_=acme.time_cells.Forgetful", "+model.encoder.cell.gap=where"]
+def test_a_cell_reads_a_field_beside_the_tokens(train):
+    cell = ["+model.encoder.cell._target_=acme.time_cells.Forgetful", "+model.encoder.cell.gap=amount"]
     result = train("outside_cell", *CELLS, *cell).result
     assert result["parity"] < 1e-5
 
 
 @pytest.fixture(scope="module")
 def shops(shell):
-    """A table of the shops of each sequence of `places`, written as shops.parquet."""
-    rows = [line.strip().partition("|") for line in places(3, 150)]
-    shops = [[token.split()[0] for token in tokens.split(";")] for _, _, tokens in rows]
-    table = pa.table({"shop": shops, "fraud": [label for label, _, _ in rows]})
+    """A table of the shops of each card, written as shops.parquet."""
+    rows = list(cards(3, 150))
+    table = pa.table({"shop": [row["shop"] for row in rows], "fraud": [row["fraud"] for row in rows]})
     pq.write_table(table, shell.folder / "shops.parquet")
     return table
 
@@ -276,7 +253,7 @@ def test_a_run_that_may_read_the_padding_says_so_in_its_results(start, reads_pad
     assert f"{error:.2g}" in (run / "bundle/MODEL_CARD.md").read_text(encoding="utf-8")
     assert "encoder (OverPadding)" in completed.stderr
     assert "OverPadding" in (run / "report.html").read_text(encoding="utf-8")
-    predicted = start("predict", f"bundle={run}/bundle", "input=test.trace", f"output={run}/scores.parquet")()
+    predicted = start("predict", f"bundle={run}/bundle", "input=test.jsonl", f"output={run}/scores.parquet")()
     assert predicted.result["rows"] == 90 and f"{error:.2g}" in predicted.stderr
 
 

@@ -106,7 +106,7 @@ def test_an_explained_file_has_a_row_per_token(shell, trained, rows):
         "id", "prediction", "probability", "position", "token", "contribution", "contribution_shop",
         "contribution_amount", "error",
     ]  # fmt: skip
-    shell(*command[:-1], "explain=tokens", "output=out/tokens.csv", "csv_guard=true")
+    shell(*command[:-1], "explain=tokens", "output=out/tokens.csv")
     with (shell.folder / "out/tokens.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == tokens + 1 and "contribution_shop" not in lines[0]

@@ -107,22 +107,10 @@ def test_the_page_says_how_many_errors_are_explained():
     assert "1 of the 2 errors are explained" in page
 
 
-def test_a_line_of_a_tree_has_its_words_without_its_phrases():
-    nodes = ["not", "bad", "film", "bad film", "not bad film"]
-    table = TokenTable([0, 1, 2, 3, 4], {"tree": nodes}, 5, [], frozenset([3, 4]))
-    page = page_of(table=table, contributions=[1.0, -2.0, 0.5, -9.0, 0.1])
-    assert [(side, share, text) for side, share, _, text in shaded(page)] == [
-        ("supports", 50, "not"),
-        ("opposes", 100, "bad"),
-        ("supports", 25, "film"),
-    ], "shares of the largest contribution in the line"
-
-
-def test_a_long_line_of_a_tree_counts_the_words_that_it_leaves_out():
-    phrases = frozenset([5, 30, 97, 98, 99])
-    table = TokenTable([0, 1, 2, 3, 4, 5, 96, 97, 98, 99], {"tree": [f"w{n}" for n in range(10)]}, 100, [], phrases)
+def test_a_long_line_counts_the_tokens_that_it_leaves_out():
+    table = TokenTable([0, 1, 2, 97, 98, 99], {"shop": [f"w{n}" for n in range(6)]}, 100, [])
     (line,) = paragraphs(page_of(table=table), "line")
-    assert line == "w0 | w1 | w2 | w3 | w4 | … 89 more … | w6"
+    assert line == "w0 | w1 | w2 | … 94 more … | w3 | w4 | w5"
 
 
 def test_tokens_that_were_not_read_are_pale_and_have_no_number():

@@ -1,4 +1,4 @@
-"""Trees as nested tuples (word, children), written as text, and without some of their nodes."""
+"""Trees as nested tuples (word, children), written as text."""
 
 import json
 
@@ -17,17 +17,6 @@ def postorder(tree, path=()):
     return [path_below for n, child in enumerate(tree[1]) for path_below in postorder(child, (*path, n))] + [path]
 
 
-def without(tree, gone, path=()):
-    """The tree without the nodes at the paths `gone`. None if nothing is left."""
-    word, children = tree
-    if path in gone:
-        return None
-    left = [rest for n, child in enumerate(children) if (rest := without(child, gone, (*path, n))) is not None]
-    if children and not word and len(left) < len(children) and len(left) < 2:
-        return left[0] if left else None
-    return word, left
-
-
 def written(tree, form):
     word, children = tree
     if form.startswith("lists"):
@@ -44,14 +33,3 @@ def node_at(tree, path):
     for number in path:
         tree = tree[1][number]
     return tree
-
-
-def below(parents, top):
-    """Nodes of the subtree of `top`, an index into `parents`."""
-    nodes = []
-    for node in range(len(parents)):
-        above = node
-        while above not in (top, -1):
-            above = parents[above]
-        nodes += [node] * (above == top)
-    return nodes

@@ -8,7 +8,7 @@ import torch
 import yaml
 from sklearn.metrics import log_loss
 from sklearn.utils.class_weight import compute_class_weight
-from support.plugin_package import documented_example, install_package
+from support.installed_package import documented_example, install_package
 from torch.nn import functional
 
 from seqclf.config.documentation import CONF
@@ -172,7 +172,7 @@ def test_values_out_of_range_are_refused_by_key_before_the_loss_is_built(name, k
 @pytest.fixture
 def generalized(monkeypatch, tmp_path):
     """Settings of the loss of docs/extending.md, whose package is installed."""
-    install_package(monkeypatch, tmp_path, "mypackage", {"losses.py": documented_example("A loss")}, {})
+    install_package(monkeypatch, tmp_path, "mypackage", {"losses.py": documented_example("A loss")})
     return yaml.safe_load(documented_example("A loss", "yaml"))
 
 

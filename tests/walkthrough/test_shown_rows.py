@@ -47,26 +47,6 @@ def test_rows_of_a_file_without_ids_are_named_by_their_numbers_in_it_where_some_
     assert reader.of_file(str(path), 3).given_names == ["", ""]
 
 
-def test_partial_nodes_are_explained_where_they_first_appear(datasets, tmp_path):
-    description = datasets["trees"].description()
-    reader = RowReader(description)
-    (name,) = reader.encoders
-    row = ["(0 (1 a) (1 b) (0 c))"]
-
-    def notes(rows):
-        fields = {name: values[None] for name, values in rows.sequences.fields.items()}
-        return [stage.note for stage in data_stages(rows, fields, rows.sequences.lengths)]
-
-    assert notes(reader.of_values(row, "rows")) == ["", "", ""]
-    encoder = reader.encoders[name]
-    encoder.field = replace(encoder.field, options={**encoder.field.options, "binarize": True})
-    encoder.tokens = [*encoder.tokens, "[NODE]…"]
-    rows = reader.of_values(row, "rows")
-    explained = "[NODE]… is a partial node: binarize makes a chain of nodes with two children from a node with more."
-    assert notes(rows) == ["", explained, ""]
-    assert notes(replace(rows, raw=[{}])) == [explained, "", ""]
-
-
 def test_unknown_tokens_are_marked(reader):
     rows = reader.of_text("[1, 99, 2]")
     lengths = rows.sequences.lengths

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.config.override_text import quoted, shell_word
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.kinds.category import CategoryEncoder
+from seqclf.data.encoding.kinds.number import NumberEncoder
+from seqclf.data.encoding.kinds.set import SetEncoder
+from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.list_encoder import ListEncoder
-from seqclf.data.encoding.registry import built_in_kinds, encoder_class, make_encoder
+from seqclf.data.encoding.registry import KINDS, encoder_class, make_encoder
 from seqclf.data.ragged import is_list
 from seqclf.data.schema.cell_types import (
     has_decimal_commas,
@@ -80,7 +84,7 @@ def check_option(key: str, kind: str, name: str, value: Any) -> None:
     """
     options = encoder_class(kind, key).options
     if name not in options:
-        of_others = any(name in encoder_class(other).options for other in built_in_kinds())
+        of_others = any(name in other.options for other in KINDS.values())
         # Hydra merges the user's config of a field with the dataset's config of the same field. The merged config may
         # contain options of another field kind.
         remedy = f"; where a dataset sets it for another kind, write {key}=null before the mapping" if of_others else ""
@@ -119,11 +123,9 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
 
 def check_together(fields: tuple[Field, ...]) -> None:
     """Raise InputError if one model cannot have all the fields as inputs, or if a field refers to a missing field."""
-    encoders: dict[str, FieldEncoder] = {}
+    kinds = {field.name: field.kind for field in fields}
     for field in fields:
-        encoders[field.name] = make_encoder(field, encoders)
-    for name, encoder in encoders.items():
-        kind, column = encoder.field.kind, encoder.field.column
+        name, kind, column, encoder = field.name, field.kind, field.column, make_encoder(field)
         if encoder.stands_alone and len(fields) > 1:
             raise InputError(
                 "data.fields",
@@ -136,12 +138,16 @@ def check_together(fields: tuple[Field, ...]) -> None:
                 f"is reserved or not an identifier of up to {MAX_NAME_BYTES} bytes, and will be an input of the model",
                 f"rename it: {shell_word(f'data.fields={{my_name: {{kind: {kind}, column: {quoted(column)}}}}}')}",
             )
-        encoder.check_references()
+        encoder.check_references(kinds)
 
 
 # The following functions infer fields from the first rows of a file. Fields are inferred only if the config does not
 # name fields.
 
+# Field kinds of columns of lists, in the order in which they are tried. A category accepts almost every column.
+INFERRED: Mapping[str, type[ListEncoder]] = MappingProxyType(
+    {"time": TimeEncoder, "set": SetEncoder, "number": NumberEncoder, "category": CategoryEncoder}
+)
 MIN_MEAN_WORDS = 1.5  # minimum mean number of words per cell of a free-text column, if a file has several text columns
 
 
@@ -173,8 +179,7 @@ def inferred_event_fields(
         is_time = column in order_by and pattern != AS_TEXT
         kind = "time" if is_time else _recognizing_kind(cells, separator, events=True)
         if kind is not None:
-            kind_class = encoder_class(kind)
-            assert issubclass(kind_class, ListEncoder)
+            kind_class = INFERRED[kind]
             name = _free_name(column, {field.name for field in fields})
             options = kind_class.inferred_options(cells)
             if is_time and pattern is not None:
@@ -214,7 +219,7 @@ def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separat
 def _unclear(sample: pa.Table, where: str, skip: set[str | None], events: bool) -> InputError:
     """Return the error for a file whose fields cannot be inferred. `events`: True for an event table."""
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
-    kinds = ", ".join(kind for kind in built_in_kinds() if not events or encoder_class(kind).in_event_tables)
+    kinds = ", ".join(kind for kind, kind_class in KINDS.items() if not events or kind_class.in_event_tables)
     return InputError(
         where,
         f"cannot tell which columns hold the tokens (columns other than label and id: {others})",
@@ -226,8 +231,7 @@ def _unclear(sample: pa.Table, where: str, skip: set[str | None], events: bool) 
 def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, taken: set[str]) -> Field:
     kind = _recognizing_kind(cells, separator, events=False)
     assert kind is not None, "every list is recognized as a category, if as nothing else"
-    kind_class = encoder_class(kind)
-    assert issubclass(kind_class, ListEncoder)
+    kind_class = INFERRED[kind]
     options = kind_class.inferred_options(_elements(cells, separator))
     field = Field(_free_name(column, taken), kind, (column,), separator=separator, options=options)
     return kind_class.completed(field, cells, events=False)
@@ -245,16 +249,8 @@ def _elements(cells: pa.ChunkedArray, separator: str | None) -> pa.ChunkedArray:
 
 
 def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: bool) -> str | None:
-    """Return the first field kind whose `recognizes` returns True for a column, or None.
-
-    Field kinds are tried in ascending order of `inference_rank`.
-    """
-    classes = ((kind, encoder_class(kind)) for kind in built_in_kinds())
-    ranked = [(each.inference_rank, kind, each) for kind, each in classes if issubclass(each, ListEncoder)]
-    for _, kind, kind_class in sorted(entry for entry in ranked if entry[0] is not None):
-        if kind_class.recognizes(cells, separator, events):
-            return kind
-    return None
+    """Return the first field kind whose `recognizes` returns True for a column, or None."""
+    return next((kind for kind, each in INFERRED.items() if each.recognizes(cells, separator, events)), None)
 
 
 def _free_name(column: str, taken: set[str]) -> str:

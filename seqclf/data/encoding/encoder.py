@@ -10,10 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.leave_one_out import Removal, TokenRemoval
-from seqclf.data.encoding.sentinels import Sentinel
 from seqclf.data.field_spec import TokenSpec
-from seqclf.data.ragged import Ragged
 from seqclf.data.schema.field_options import Option
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field
@@ -25,7 +22,6 @@ ReadColumns = Callable[..., Iterator[pa.RecordBatch]]
 # `EncoderState` is the fitted state of an encoder as a JSON object. `FieldEncoder.restore` checks the keys of the JSON
 # object.
 EncoderState = dict[str, Any]
-NO_ENCODERS: Mapping[str, FieldEncoder] = MappingProxyType({})
 
 
 class UnfitValueError(ValueError):
@@ -60,7 +56,6 @@ class Column(ABC):
     """
 
     field: Field
-    others: Mapping[str, FieldEncoder]
     options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
     stands_alone: ClassVar[bool] = False  # True if a field of this kind must be the only field of a dataset
     takes_several_columns: ClassVar[bool] = False
@@ -82,10 +77,10 @@ class Column(ABC):
         """
         return field
 
-    def check_references(self) -> None:  # noqa: B027 (most field kinds have no references to check)
+    def check_references(self, kinds: Mapping[str, str]) -> None:  # noqa: B027 (most kinds have no references)
         """Raise InputError if an option names an unsuitable field, or if two options contradict each other.
 
-        The attribute `others` holds the encoders of all fields. The encoders in `others` are not fit yet.
+        `kinds`: dict field name → field kind, for all fields of the dataset.
         """
 
     def describe(self) -> str:
@@ -162,16 +157,10 @@ class Codec(ABC):
     """
 
     field: Field
-    others: Mapping[str, FieldEncoder]
     truncation: Truncation
     encodes_token_by_token: bool = False  # True if the encoding of a token does not depend on other tokens
     tags: Sequence[str] | None = None  # labels that nodes of a tree may have, or None if the field is not a tree
     vectors: np.ndarray | None = None  # (size, D) float32 pretrained vectors, one row per id
-
-    @property
-    def fit_after_others(self) -> bool:
-        """Return True if `fit` and `restore` of this encoder need the fitted encoder of another field."""
-        return False
 
     def stage(self, column: pa.Array) -> pa.Array:
         """Return the staged form of a column of valid rows.
@@ -227,16 +216,12 @@ class Codec(ABC):
 class View(ABC):
     """The part of a field kind that decodes tokens to readable texts and supports explanations of predictions.
 
-    Reports call `decode` and `token_columns`. Leave-one-out explanations call `token_removal`, `without_tokens` and
-    `neutral`.
+    Reports call `decode` and `token_columns`. Explanations call `neutral`.
     """
 
     field: Field
-    removes_others: bool = False  # True if the removal of a token may also remove other tokens that have values
     holds_text: ClassVar[bool] = False  # True if a cell is a text; reports print the text of such a cell unchanged
     token_separator: ClassVar[str] = " | "  # text between two decoded tokens
-    sentinels: Sequence[Sentinel] = ()  # numbers that probably stand for a missing value, found in training
-    value_unit: ClassVar[str] = ""  # unit of the numbers that `readable_values` returns
 
     @abstractmethod
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
@@ -255,14 +240,6 @@ class View(ABC):
         """
         return {self.field.name: self.decode({name: tokens[shown] for name, tokens in fields.items()})}
 
-    def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return the (T, W) float64 numbers of the tokens in the units of the data.
-
-        Return None if the field has no numbers. If the mask of the field marks a number as missing, the number is NaN.
-        `fields`: dict array name → (T,) or (T, D) encoded tokens.
-        """
-        return None
-
     def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Return the (T, D) float32 channels of the tokens on one scale for all sequences.
 
@@ -271,57 +248,9 @@ class View(ABC):
         """
         return None
 
-    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return the (T, W) float64 numbers that reports show: the original values, or the gaps between times."""
-        return self.original_values(fields)
-
     def known_values(self, cell: Any) -> Any:
         """Return the values of one canonical cell in a readable form, such as dates instead of seconds."""
         return cell
-
-    def repeats_others(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return a (T,) mask of the tokens whose texts only repeat the texts of other tokens.
-
-        Tokens in the mask are left out when a sequence is printed in one line. `fields`: dict array name → (T,) or (T,
-        D) encoded tokens of the whole sequence.
-        """
-        return np.zeros(len(fields[self.field.name]), bool)
-
-    def written_order(self, column: pa.Array) -> np.ndarray | None:
-        """Return the (S,) index of each encoded token in its cell.
-
-        Return None if encoding keeps the order of the tokens.
-
-        `column`: canonical column of valid rows.
-        """
-        return None
-
-    def token_removal(self, sequences: Ragged) -> TokenRemoval:
-        """Return the object that removes single tokens from copies of encoded sequences.
-
-        All fields of a dataset share the same `TokenRemoval`. Only a kind whose `stands_alone` is True may therefore
-        override this method.
-        """
-        return TokenRemoval(sequences.offsets)
-
-    def traces(self, record_batch: pa.RecordBatch) -> dict[str, np.ndarray]:
-        """Return additional arrays that `without_tokens` needs and that cannot be computed from encoded tokens.
-
-        Each array has the shape (S,) or (S, D). The name of each array contains a space, so that it differs from all
-        field names.
-        """
-        return {}
-
-    def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
-        """Return the encoded tokens that remain after one token was removed from each sequence.
-
-        The remaining tokens are encoded as if the removed token had never been in the sequence. A field kind must
-        override this method if the encoding of a token depends on other tokens. For example, the time since the
-        previous token changes if the previous token is removed. `removal`: description of the removed tokens (see
-        `Removal`). `fields`: dict array name → (S,) or (S, D) tokens of the complete sequences, including the arrays of
-        `traces`.
-        """
-        return fields[self.field.name][removal.kept]
 
     def neutral(self, tokens: np.ndarray) -> np.ndarray:
         """Return neutral tokens, which contain no information.
@@ -346,21 +275,12 @@ class View(ABC):
         values = np.asarray(encoded[:, : len(self.channel_names())])
         return (values == values[:1]).all(axis=0)
 
-    @property
-    def has_one_scale(self) -> bool:
-        """Return True if the numbers of all sequences are scaled by the same mean and standard deviation."""
-        return False
-
     def mask_channels(self) -> slice | None:
         """Return the positions of the mask channels as a slice, or None if the field has no mask.
 
         A mask channel is 1 where a value is present. The mask channels have the same order as `channel_names`.
         """
         return None
-
-    def outlier_warnings(self) -> list[str]:
-        """Return one warning per channel with outliers in the training data."""
-        return []
 
 
 class FieldEncoder(Column, Codec, View):
@@ -372,24 +292,14 @@ class FieldEncoder(Column, Codec, View):
     (`Column`), then staging, fitting and encoding (`Codec`), then reports and explanations (`View`). Only methods that
     are called after `fit` or `restore` may use the fitted state.
 
-    `others`: dict field name → encoder of the field, for all fields of the dataset. The encoder of a field may need the
-    encoder of another field. `truncation`: limit of the sequence length. Only kinds that stage texts without truncating
-    the texts use `truncation`.
+    `truncation`: limit of the sequence length. Only kinds that stage texts without truncating the texts use
+    `truncation`.
     """
 
-    def __init__(
-        self,
-        field: Field,
-        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
-        truncation: Truncation = NO_TRUNCATION,
-    ):
+    def __init__(self, field: Field, truncation: Truncation = NO_TRUNCATION):
         self.field = field
-        self.others = others
         self.truncation = truncation
         self.set_up()
 
     def set_up(self) -> None:
-        """Set the attributes that depend on the field and its options.
-
-        `set_up` may not use `others`, because `others` may still be incomplete.
-        """
+        """Set the attributes that depend on the field and its options."""

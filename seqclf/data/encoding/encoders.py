@@ -39,12 +39,7 @@ def make_encoders(fields: Iterable[Field], truncation: Truncation = NO_TRUNCATIO
     `truncation`: limit of the sequence length. Only the method `fit` uses `truncation`. An encoder that is restored and
     not fit needs no truncation.
     """
-    encoders: dict[str, FieldEncoder] = {}
-    for field in fields:
-        # All encoders share the dict `encoders`, which is filled by this loop. A field may therefore depend on a field
-        # that comes later in the schema.
-        encoders[field.name] = make_encoder(field, encoders, truncation)
-    return encoders
+    return {field.name: make_encoder(field, truncation) for field in fields}
 
 
 def fit_encoders(encoders: Mapping[str, FieldEncoder], read: ReadColumns) -> None:
@@ -53,9 +48,7 @@ def fit_encoders(encoders: Mapping[str, FieldEncoder], read: ReadColumns) -> Non
     `read`: function that yields staged columns (see `ReadColumns`).
     """
     with ThreadPoolExecutor(FIT_THREADS) as pool:
-        for after_others in (False, True):
-            group = [encoder for encoder in encoders.values() if encoder.fit_after_others is after_others]
-            list(pool.map(lambda encoder: encoder.fit(read), group))  # list() raises the errors of the threads
+        list(pool.map(lambda encoder: encoder.fit(read), encoders.values()))  # list() raises the errors of the threads
 
 
 def encode(encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation) -> EncodedRows:
@@ -65,14 +58,6 @@ def encode(encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, t
     """
     record_batch = truncation.cut_lists(record_batch, encoders)
     return _joined(record_batch, [encoder.encode(record_batch) for encoder in encoders.values()], truncation)
-
-
-def removal_traces(
-    encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation
-) -> dict[str, np.ndarray]:
-    """Return the arrays of `FieldEncoder.traces` for all fields, and for the same tokens as in `encode`."""
-    record_batch = truncation.cut_lists(record_batch, encoders)
-    return {name: array for encoder in encoders.values() for name, array in encoder.traces(record_batch).items()}
 
 
 def encode_staged(
@@ -153,9 +138,7 @@ def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]
     with the name of the encoder if a state is not valid.
     """
     encoders = make_encoders(fields)
-    # A number field with the option `by` has one scale per value of a category field. A number field with the option
-    # `by` is restored after the category fields, because it needs the vocabulary of a category field.
-    for name, encoder in sorted(encoders.items(), key=lambda entry: entry[1].fit_after_others):
+    for name, encoder in encoders.items():
         with error_context(f"encoder of {name}", "export or prepare it anew"):
             encoder.restore(states(name))
     return encoders

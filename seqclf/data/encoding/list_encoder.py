@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,16 +38,14 @@ class ListEncoder(FieldEncoder):
     (`check_elements`) and convert elements of a Python list (`element_from_python`).
     """
 
-    inference_rank: ClassVar[int | None] = None  # kinds are tried by ascending rank; None means never inferred
-
     @classmethod
+    @abstractmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
         """Return True if a column should become a field of this kind. The method is used if the config names no fields.
 
         `separator`: text between the elements of a list in a text cell. `events`: True for an event table, in which a
         cell is one value and not a list.
         """
-        return False
 
     @classmethod
     def inferred_options(cls, cells: pa.ChunkedArray) -> dict[str, Any]:

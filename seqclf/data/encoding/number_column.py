@@ -26,7 +26,6 @@ class NumberColumn(ListEncoder):
     """
 
     takes_several_columns = True
-    inference_rank = 30
 
     @cached_property
     def width(self) -> int:
@@ -39,7 +38,7 @@ class NumberColumn(ListEncoder):
 
         A number such as -99.9 in a file of float32 differs from the float64 -99.9. Both numbers are in the set.
         """
-        listed = [float(value) for value in (self.option("missing_values") if "missing_values" in self.options else ())]
+        listed = [float(value) for value in self.option("missing_values")]
         with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
             rounded = [float(np.float32(value)) for value in listed]
         return frozenset([*listed, *(value for value in rounded if np.isfinite(value))])

@@ -174,7 +174,7 @@ def stored_levels(state: Mapping[str, Any], channels: int) -> SequenceLevels:
     shapes = {"floor": (channels,), "resolution": (channels,), "mean": (2, channels), "deviation": (2, channels)}
     named = {f"levels.{key}": value for key, value in state.items()}  # the keys are the names of the lists in errors
     return SequenceLevels(
-        **{key: stored_array(named, f"levels.{key}", [shape], positive=key != "mean") for key, shape in shapes.items()}
+        **{key: stored_array(named, f"levels.{key}", shape, positive=key != "mean") for key, shape in shapes.items()}
     )
 
 

@@ -20,15 +20,13 @@ class TokenTable(NamedTuple):
 
     `positions`: position of each token of the table in the sequence, from 0. `columns`: dict heading → texts of the
     tokens in the table. `length`: number of tokens of the sequence after truncation. `empty`: headings of columns that
-    the table leaves out, because none of its tokens has a value in the column. `phrases`: positions of tree nodes whose
-    text only repeats the words of their leaves. A line of tokens leaves out these positions.
+    the table leaves out, because none of its tokens has a value in the column.
     """
 
     positions: list[int]
     columns: dict[str, list[str]]
     length: int
     empty: list[str]
-    phrases: frozenset[int] = frozenset()
 
 
 class DescribedRow(NamedTuple):
@@ -67,16 +65,13 @@ def token_table(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray]) 
     length = len(next(iter(fields.values())))
     shown = _ends(length, MAX_TOKENS)
     columns: dict[str, list[str]] = {}
-    is_phrase = np.zeros(length, bool)
     for encoder in encoders.values():
         columns |= encoder.token_columns(fields, shown)
-        is_phrase |= encoder.repeats_others(fields)
     empty = [heading for heading, texts in columns.items() if not any(texts)]
     kept = {heading: texts for heading, texts in columns.items() if heading not in empty}
     rows = _ends(len(shown), max(MIN_TOKENS, MAX_CELLS // max(1, len(kept))))
     cells = {heading: [texts[row] for row in rows] for heading, texts in kept.items()}
-    phrases = frozenset(np.flatnonzero(is_phrase).tolist())
-    return TokenTable(shown[rows].tolist(), cells, length, empty, phrases)
+    return TokenTable(shown[rows].tolist(), cells, length, empty)
 
 
 def _ends(count: int, most: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,15 +176,6 @@ def parse_indexed(text: str) -> Tree:
     )
 
 
-def written_order(text: str) -> list[int]:
-    """Return the index of each node in the lists of the text, with nodes in the order of `parse_indexed`.
-
-    >>> written_order('{"tokens": ["is", "It", "good"], "parents": [-1, 0, 0]}')
-    [1, 2, 0]
-    """
-    return _children_first(_indices(json.loads(text)["parents"]))
-
-
 def _not_lists(values: Sequence[Any]) -> str:
     """Return the reason why `values` are not the lists of a tree, as the text of an error."""
     for name, value in zip(LISTS, values, strict=True):
@@ -319,58 +310,3 @@ def binarize(tree: Tree, tokens: Sequence[str]) -> tuple[Tree, list[str]]:
                 open_nodes[-1][2].append(index)
     words, tags = (["" if origin < 0 else texts[origin] for origin in origins] for texts in (tree.tokens, tree.tags))
     return Tree(words, tags, np.array(parents, np.int32)), labels
-
-
-# The text of a node without a word consists of the words of the leaves below the node.
-
-MAX_PHRASE_CHARACTERS = 60  # maximum length of the text of a node without a word; further words are left out
-
-
-def subtree_sizes(parents: Sequence[int]) -> list[int]:
-    """Return the number of nodes in the subtree of each node.
-
-    `parents`: index of the parent of each node, -1 for a root. The nodes of `parents` must be in postorder.
-
-    >>> subtree_sizes([2, 2, 4, 4, -1])
-    [1, 1, 3, 1, 5]
-    """
-    sizes = [1] * len(parents)
-    for node, parent in enumerate(parents):
-        if parent >= 0:
-            sizes[parent] += sizes[node]
-    return sizes
-
-
-def node_texts(
-    tokens: Sequence[str], parents: Sequence[int], is_wordless: Sequence[bool], nodes: Sequence[int]
-) -> list[str]:
-    """Return a text for each node in `nodes`. If a node has no word, its text consists of the words below the node.
-
-    The text of a leaf or of a node with a word is its token. `tokens`: token of every node of the tree. `parents`:
-    index of the parent of each node of the tree (see `subtree_sizes`). `is_wordless`: mask of the nodes of the tree
-    that have no word. `nodes`: indices of the nodes for which texts are returned.
-
-    >>> node_texts(["bad", "film", "[NODE]"], [2, 2, -1], [False, False, True], [0, 2])
-    ['bad', 'bad film']
-    """
-    sizes = subtree_sizes(parents)
-    return [
-        phrase(tokens[below] for below in range(node - sizes[node] + 1, node) if not is_wordless[below])
-        if is_wordless[node] and sizes[node] > 1
-        else tokens[node]
-        for node in nodes
-    ]
-
-
-def phrase(words: Iterable[str]) -> str:
-    """Join words by spaces, up to a length of about `MAX_PHRASE_CHARACTERS`.
-
-    >>> phrase(["not", "bad"])
-    'not bad'
-    """
-    text = ""
-    for word in words:
-        if len(text) + len(word) > MAX_PHRASE_CHARACTERS and text:
-            return f"{text} …"
-        text = f"{text} {word}".lstrip()
-    return text

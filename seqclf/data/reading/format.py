@@ -54,8 +54,7 @@ class Files(NamedTuple):
 class Format(ABC):
     """Base class of file formats.
 
-    To add a format, write a module in the package `formats`, or declare an entry point `seqclf.formats` in another
-    package.
+    To add a format, write a module in the package `formats`, and add its class to `format_lookup.FORMATS`.
 
     `endings`: endings of file names in lower case. An ending includes the dot and leaves out compression endings such
     as `.gz`. `by_lines`: True if each row is a line of text. If the lines of a file end in different ways, DuckDB reads
@@ -196,7 +195,7 @@ class ArrowFormat(Format):
                 yield _without_dictionaries(record_batch)
         except InputError:
             raise
-        except Exception as error:  # third-party code may raise any exception for a damaged file
+        except Exception as error:  # readers raise exceptions of many types for a damaged file
             expected = isinstance(error, (ValueError, OSError))
             lines = (str(error) if expected else repr(error)).splitlines() or [repr(error)]
             raise InputError(path, f"cannot be read: {lines[0].rstrip(' .')}", "fix or replace the file") from error

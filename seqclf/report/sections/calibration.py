@@ -6,7 +6,6 @@ The section also shows the effect of temperature scaling.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from seqclf.documents.blocks import Picture, Section, Table, Text
 from seqclf.documents.formatting import number, percent, shortened
@@ -23,8 +22,6 @@ BIAS = {1: "too high", -1: "too low", 0: "right"}
 
 class CalibrationSection(ReportSection):
     """Calibration error, reliability diagram, and a table of expected and observed counts."""
-
-    position: ClassVar[float] = 70
 
     def build(self, report: Report) -> Section:
         """Compare the predicted probability of the positive label with its observed frequency.

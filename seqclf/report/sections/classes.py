@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from seqclf.documents.blocks import Section, Table, bar
 from seqclf.documents.formatting import number, score, shortened
 from seqclf.report.report import Report
@@ -15,8 +13,6 @@ FEW_ROWS = 8  # rows of the short table, which is shown if the table of all clas
 
 class ClassesSection(ReportSection):
     """Table of the scores of each class."""
-
-    position: ClassVar[float] = 50
 
     def build(self, report: Report) -> Section:
         """Return a table with one row for each class. The class with the lowest recall comes first."""

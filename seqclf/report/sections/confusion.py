@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from seqclf.documents.blocks import HeatCell, HeatMap, HeatMaps, Section, Table, Text
@@ -17,8 +15,6 @@ MAX_ERRORS = 25
 
 class ConfusionSection(ReportSection):
     """Confusion matrix, or the most frequent confusions of many classes."""
-
-    position: ClassVar[float] = 40
 
     def build(self, report: Report) -> Section:
         """Return the confusion matrix, or the most frequent confusions if there are more than `MAX_CLASSES` classes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from seqclf.documents.blocks import Picture, Section, Table, Text
 from seqclf.documents.formatting import score, shortened
@@ -18,8 +18,6 @@ MAX_OPEN_ROWS = 10  # a longer table of epochs is folded
 
 class EpochsSection(ReportSection):
     """Learning curves and a table of the epochs."""
-
-    position: ClassVar[float] = 30
 
     def build(self, report: Report) -> Section | None:
         """Return learning curves of loss, macro recall and the monitored metric, and a table of the epochs.

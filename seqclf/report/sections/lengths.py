@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from seqclf.documents.blocks import Section, Table, bar
 from seqclf.documents.formatting import number, score, shortened
 from seqclf.evaluation.metrics import metric_title
@@ -15,8 +13,6 @@ from seqclf.report.section import ReportSection
 
 class LengthsSection(ReportSection):
     """Table of scores by sequence length."""
-
-    position: ClassVar[float] = 60
 
     def build(self, report: Report) -> Section:
         """Return a table with one row for each range of lengths, and one row for truncated sequences."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from seqclf.data.encoding.token_table import TokenTable
 from seqclf.documents.blocks import Section, Table, Template
@@ -60,8 +59,6 @@ class ShownMistake(NamedTuple):
 class MistakesSection(ReportSection):
     """The misclassified rows whose true label has the lowest predicted probability."""
 
-    position: ClassVar[float] = 80
-
     def build(self, report: Report) -> Section:
         """Return the misclassified rows. The row whose true label has the lowest probability comes first."""
         context = {
@@ -94,28 +91,26 @@ def _shown(mistake: Mistake) -> ShownMistake:
 def _token_line(table: TokenTable, contributions: Sequence[float | None] | None) -> list[LineToken]:
     """Return the first and last tokens of a row as one line of at most `MAX_LINE` characters.
 
-    The line has at least one token from each end of the row. It leaves out the phrases of a tree, which repeat words.
+    The line has at least one token from each end of the row.
     """
     tokens = [shortened(" ".join(texts), MAX_TOKEN) for texts in zip(*table.columns.values(), strict=True)]
-    words = [index for index, position in enumerate(table.positions) if position not in table.phrases]
-    most = len(words)
-    while most > 2 and len(" | ".join(tokens[index] for index in _ends(words, most))) > MAX_LINE:
+    most = len(tokens)
+    while most > 2 and len(" | ".join(tokens[index] for index in _ends(len(tokens), most))) > MAX_LINE:
         most -= 2
-    largest = max((abs(contributions[index] or 0.0) for index in words), default=0.0) if contributions else 0.0
-    phrases = sorted(table.phrases)
+    largest = max((abs(value or 0.0) for value in contributions), default=0.0) if contributions else 0.0
     line: list[LineToken] = []
-    done = 0  # number of words of the row that the line covers so far
-    for index in _ends(words, most):
-        place = table.positions[index] - bisect(phrases, table.positions[index])
-        line += [_gap(place - done)] * (place > done)
+    done = 0  # number of tokens of the row that the line covers so far
+    for index in _ends(len(tokens), most):
+        position = table.positions[index]
+        line += [_gap(position - done)] * (position > done)
         line.append(_line_token(tokens[index], contributions, index, largest))
-        done = place + 1
-    total = table.length - len(phrases)
-    return line + [_gap(total - done)] * (done < total)
+        done = position + 1
+    return line + [_gap(table.length - done)] * (done < table.length)
 
 
-def _ends(shown: list[int], most: int) -> list[int]:
-    return shown if most == len(shown) else [*shown[: most // 2], *shown[-(most // 2) :]]
+def _ends(count: int, most: int) -> list[int]:
+    shown = list(range(count))
+    return shown if most == count else [*shown[: most // 2], *shown[-(most // 2) :]]
 
 
 def _line_token(text: str, contributions: Sequence[float | None] | None, index: int, largest: float) -> LineToken:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import yaml
 
 from seqclf.documents.blocks import Block, Code, Folded, Section, Text
@@ -14,8 +12,6 @@ from seqclf.report.section import ReportSection
 
 class ProvenanceSection(ReportSection):
     """Training cost, package versions and configuration of a run."""
-
-    position: ClassVar[float] = 100
 
     def build(self, report: Report) -> Section:
         """Return the package versions. For a training run, also return its throughput, memory and configuration."""

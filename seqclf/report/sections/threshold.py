@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,8 +41,6 @@ class OperatingPoint(NamedTuple):
 
 class ThresholdSection(ReportSection):
     """Scores with and without the thresholds of the decision, and a slider over thresholds of the positive label."""
-
-    position: ClassVar[float] = 20
 
     def build(self, report: Report) -> Section | None:
         """Return the table of scores and the slider, or `None` if neither applies.

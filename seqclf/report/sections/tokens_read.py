@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 from seqclf.documents.blocks import Section, Table, Text
 from seqclf.documents.formatting import percent, score
@@ -17,8 +16,6 @@ BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # limits on the fractio
 
 class TokensReadSection(ReportSection):
     """Table of macro recall against the fraction of tokens read. The operating point is marked."""
-
-    position: ClassVar[float] = 25
 
     def build(self, report: Report) -> Section | None:
         """Return a table of macro recall, or `None` if the network always reads whole sequences."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from seqclf.documents.blocks import Section
 from seqclf.report.report import Report
 from seqclf.report.score_table import verdict_blocks
@@ -12,8 +10,6 @@ from seqclf.report.section import ReportSection
 
 class VerdictSection(ReportSection):
     """Alarms, comparison with the baseline, and score table. The verdict sentences are at the top of the page."""
-
-    position: ClassVar[float] = 10
 
     def build(self, report: Report) -> Section:
         """Return the alarms, the comparison with the baseline and the score table."""

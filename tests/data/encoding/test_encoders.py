@@ -90,16 +90,6 @@ def test_scaler_agrees_with_numpy_for_every_batch_size(rows, size, offset):
     )
 
 
-def test_a_constant_channel_becomes_zero():
-    scaler = Fitted(Field("x", "number", ("x",), width=1), pa.array([[0.1, 0.1], [0.1]]))
-    np.testing.assert_allclose(scaler.encode(pa.array([[0.1]]))[1], 0, atol=1e-12)
-
-
-def test_scale_none_keeps_numbers():
-    scaler = Fitted(Field("x", "number", ("x",), width=1, options={"scale": "none"}), pa.array([[5.0, 7.0]]))
-    assert scaler.encode(pa.array([[5.0, 7.0]]))[1].tolist() == [[5.0], [7.0]]
-
-
 @pytest.mark.parametrize(
     ("tokenizer", "expected"), [("word", ["a", "cat", "!"]), ("character", ["a", " ", "c", "a", "t", "!"])]
 )

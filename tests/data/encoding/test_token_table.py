@@ -53,12 +53,3 @@ def test_both_ends_of_a_long_sequence_are_in_the_table_which_stays_small(length,
     assert first == list(range(len(first))) and last == list(range(length - len(last), length))
     decoded = np.array([list(map(float, texts)) for texts in table.columns.values()]).T
     np.testing.assert_allclose(decoded, values[table.positions], rtol=1e-3, atol=1e-3)
-
-
-def test_nodes_without_a_word_are_shown_as_the_words_below_them():
-    words = " ".join(f"(t word{number})" for number in range(60))
-    table = table_of([Field("tree", "tree", ("tree",))], {"tree": [f"(t (t (t not) (t bad)) (t {words}))"]})
-    texts = dict(zip(table.positions, table.columns["tree"], strict=True))
-    assert [texts[position] for position in range(3)] == ["not", "bad", "not bad"]
-    assert texts[64].startswith("not bad word0 word1") and texts[64].endswith(" …") and len(texts[64]) <= 64
-    assert table.phrases == {2, 63, 64} and table.length == 65

@@ -12,6 +12,11 @@ from hypothesis import strategies as st
 from support.table_files import LABELS, TOKENS, simple, write, write_arrow, write_csv
 
 from seqclf.data.prepare import prepare
+from seqclf.data.reading.format_lookup import FORMATS, find_format
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.sources import Source
+from seqclf.data.schema.schema import Field, Schema
+from seqclf.errors import InputError
 
 FILES = ("t.csv", "t.jsonl", "t.jsonl.gz", "t.parquet", "t.arrow")
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=4)
@@ -114,3 +119,54 @@ def test_text_reads_the_same_from_every_string_type(options, tmp_path, labels):
         options(train=write_arrow(tmp_path / "t.arrow", pa.table({"x": labels, "label": texts})), label="label")
     )
     assert dataset.schema.fields[0].kind == "text" and dataset.classes == ["blue", "red blue"]
+
+
+def test_each_ending_belongs_to_one_format():
+    for only_in_class_folders in (False, True):
+        formats = [entry for entry in FORMATS if entry.only_in_class_folders == only_in_class_folders]
+        endings = [ending for entry in formats for ending in entry.endings]
+        assert len(set(endings)) == len(endings) and all(ending == ending.lower() for ending in endings)
+
+
+def test_an_unknown_ending_is_named_with_all_others():
+    with pytest.raises(
+        InputError, match=r"data.train=a.odd: unknown kind of file '.odd'; give .arrow, .csv, .feather, "
+    ):
+        find_format(Source("a.odd", "data.train"), "a.odd")
+
+
+def write_stream(path, columns):
+    """Write a file in the stream format of Arrow, which DuckDB does not read directly."""
+    table = pa.table(columns)
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table)
+
+
+def test_rows_of_arrow_streams_are_numbered_within_their_files(tmp_path):
+    for part in range(3):
+        write_stream(tmp_path / f"part{part}.arrow", {"x": [[10 * part + row] for row in range(4 + part)]})
+    schema = Schema((Field("x", "category", ("x",), "integer"),))
+    with SourceReader(Source(str(tmp_path / "part*"), "data.train")) as reader:
+        (rows,) = reader.read(schema)
+    tokens = rows.columns.column("x").to_pylist()
+    assert [(name, rows.file_of(place), rows.row_numbers[place]) for place, (name,) in enumerate(tokens)] == [
+        (10 * part + row, str(tmp_path / f"part{part}.arrow"), row + 1) for part in range(3) for row in range(4 + part)
+    ]
+
+
+def test_arrow_streams_of_different_columns_are_named(tmp_path):
+    write_stream(tmp_path / "a.arrow", {"x": [[1.0]]})
+    write_stream(tmp_path / "b.arrow", {"x": [["a"]]})
+    with (
+        pytest.raises(InputError, match=r"b.arrow: has the columns x .*string.*, but .*a.arrow has x .*double"),
+        SourceReader(Source(str(tmp_path / "*.arrow"), "data.train")) as reader,
+    ):
+        reader.count_rows()
+
+
+def test_a_url_of_a_format_that_duckdb_does_not_read_is_refused():
+    with (
+        pytest.raises(InputError, match=r"data.train=https://x.org/t.arrow: '.arrow' is read from local files; downl"),
+        SourceReader(Source("https://x.org/t.arrow", "data.train")) as reader,
+    ):
+        reader.count_rows()

@@ -182,7 +182,7 @@ def test_invalid_options_are_named(columns, options, message):
         (
             "number",
             {"min_count": 3},
-            "a number field has no option 'min_count'; it takes by, clip, log, mask, missing, missing_values, scale, ",
+            "a number field has no option 'min_count'; it takes clip, log, mask, missing, missing_values, scale, ",
         ),
         (
             "text",

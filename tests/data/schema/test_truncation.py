@@ -85,7 +85,6 @@ MISSING = {"kind": "number", "missing": "last"}
         ({"x": NUMBERS}, {"x": {"kind": "number", "scale": "robust", "log": True}}),
         ({"x": GAPPED}, {"x": {**MISSING, "since": "tokens"}}),
         ({"x": GAPPED, "at": TIMES}, {"x": {**MISSING, "since": "at"}, "at": {"kind": "time", "cycles": ["hour"]}}),
-        ({"x": NUMBERS, "c": CODES}, {"x": {"kind": "number", "by": "c"}, "c": "category"}),
     ],
 )
 def test_long_lists_give_the_dataset_of_their_kept_parts(options, tmp_path, side, columns, fields):

@@ -66,7 +66,6 @@ class CategoryEncoder(VocabularyEncoder):
         "separator": text_option(),
         "values": choice_option("auto", "auto", "text"),
     }
-    inference_rank = 90  # category is tried last, because it accepts almost every column
 
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:

@@ -9,12 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
-from seqclf.data.encoding.kinds.category import CategoryEncoder
-from seqclf.data.encoding.kinds.time import TimeEncoder
-from seqclf.data.encoding.leave_one_out import Removal
 from seqclf.data.encoding.number_column import NumberColumn
-from seqclf.data.encoding.scales import Scales, fit_scales, stored_array
-from seqclf.data.encoding.sentinels import Sentinel, find_sentinels, stored_sentinels
+from seqclf.data.encoding.scales import MAX_DEVIATIONS, Scales, fit_scales, stored_array
 from seqclf.data.encoding.sequence_scale import (
     ScaledSequences,
     fit_levels,
@@ -34,12 +30,17 @@ from seqclf.data.schema.field_options import (
     text_option,
 )
 from seqclf.documents.formatting import plain_number
+from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 
 ROUNDING = 1e-6  # fraction of the mean; a smaller decoded value is a rounding error of float32 around 0
 LARGEST = 1e30  # maximum absolute scaled value; larger values overflow float32 inside the model
 DECODED_CHANNELS = 3  # number of channels of a vector that are printed; more channels do not fit into a line
+FAR_VALUES = (
+    f"a value is more than {MAX_DEVIATIONS:,.0f} deviations from the others, which all become nearly equal; set "
+    "missing_values if it means a missing value, or scale: robust and clip"
+)
 KEY_DIGITS = np.uint64(2**64 - 2**20)  # bit mask that keeps 32 of the 52 mantissa bits of a float64, about ten digits
 HALF_DIGIT = np.uint64(2**19)  # added before masking, so that numbers are rounded and not truncated
 
@@ -68,9 +69,6 @@ class NumberEncoder(NumberColumn):
       scale `none` leaves numbers unchanged.
     - `log`: if True, each number x is replaced by sign(x) · log(1 + |x|) before scaling.
     - `clip`: maximum absolute scaled value. Scaled values beyond the option `clip` are clipped.
-    - `by`: name of a category field. With the option `by`, numbers are scaled separately for each category. The option
-      `by` suits tables in which one column holds many kinds of measurements. If a category was rare in training, its
-      numbers are scaled with the mean and standard deviation of all numbers.
     - `missing`: a missing value is replaced by the mean (`mean`), the last known value of the sequence (`last`) or 0
       (`zero`). With `last`, a value that is missing before the first known value is replaced by the mean.
     - `missing_values`: numbers that stand for a missing value, such as -999. They are read as missing values in every
@@ -81,10 +79,6 @@ class NumberEncoder(NumberColumn):
       with Missing Values").
 
     The channels are in this order: values, masks, elapsed times, log-deviations, log-means.
-
-    Outliers such as 1e38 for "no reading" would make the standard deviation so large that all other values become
-    almost equal in float32 (see `usual_range`). Unless `scale` is `none`, outliers are ignored in fitting, and are
-    clipped to the range of the other values in encoding.
 
     >>> from seqclf.data.schema.schema import Field
     >>> scaler = NumberEncoder(Field("x", "number", ("x",), width=1, options={"missing": "last"}))
@@ -102,47 +96,30 @@ class NumberEncoder(NumberColumn):
         "missing_values": numbers_option(),
         "mask": flag_option(True),
         "since": text_option(),
-        "by": text_option(),
         "separator": text_option(),
     }
 
     def set_up(self) -> None:
         self.scale: str = self.option("scale")
-        self.by: str | None = self.option("by")
         self.missing: str = self.option("missing")
         self.since: str | None = self.option("since")
         self.channels = self.width * (2 if self.since else 1)  # number of scaled channels, without masks
         self.scales = Scales(np.zeros((1, self.channels)), np.ones((1, self.channels)))
         self.levels = unit_levels(self.width) if self.scale == "sequence" else None
         self.within = np.ones(self.channels)
-        self.sentinels: list[Sentinel] = []
 
-    def check_references(self) -> None:
+    def check_references(self, kinds: Mapping[str, str]) -> None:
         key = f"data.fields.{self.field.name}"
-        if self.since not in (None, "tokens") and not isinstance(self.others.get(str(self.since)), TimeEncoder):
+        if self.since not in (None, "tokens") and kinds.get(str(self.since)) != "time":
             raise InputError(f"{key}.since={self.since}", "must be tokens or the name of a time field")
-        if self.by is not None and not isinstance(self.others.get(self.by), CategoryEncoder):
-            raise InputError(f"{key}.by={self.by}", "must be the name of a category field")
         if self.since and self.missing == "refuse":
             raise InputError(f"{key}.since", "needs missing=last, mean or zero")
         if self.missing_values and self.missing == "refuse":
             raise InputError(f"{key}.missing_values", "needs missing=last, mean or zero")
-        if self.by and self.scale == "sequence":
-            raise InputError(
-                f"{key}.by={self.by}",
-                "contradicts scale=sequence, which scales each sequence by itself",
-                "remove one of them",
-            )
-        if self.by and self.field.width != 1:
-            raise InputError(f"{key}.by", f"needs a field of one channel, this has {self.field.width}")
 
     @property
     def encodes_token_by_token(self) -> bool:  # type: ignore[override]
         return self.scale != "sequence" and self.missing != "last" and not self.since
-
-    @property
-    def fit_after_others(self) -> bool:
-        return self.by is not None
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
         """Return (S, W) keys of numbers. Two numbers have equal keys if they agree in ten digits.
@@ -160,68 +137,32 @@ class NumberEncoder(NumberColumn):
         return (values.view(np.uint64) + HALF_DIGIT) & KEY_DIGITS
 
     def fit(self, read: ReadColumns) -> None:
-        self.sentinels = find_sentinels(lambda: self._unchanged_values(read), self.width)
         if self.scale == "none":
             return
-        self.scales = fit_scales(
-            lambda: self._training_values(read),
-            self._group_count(),
-            self.channels,
-            grouped=self.by is not None,
-            robust=self.scale == "robust",
-        )
+        values = (channels.values for channels in self._read_channels(read))
+        self.scales, is_far = fit_scales(values, self.channels, robust=self.scale == "robust")
+        if is_far.any():
+            show_note(f"field {self.field.name}: {FAR_VALUES}")
         if self.levels is not None:
-            others = [] if self.since in (None, "tokens") else [self.since]
-            record_batches = read(self.field.name, *others)
-            self.levels = fit_levels(map(self._scaled_sequences, map(self._raw_channels, record_batches)), self.width)
+            self.levels = fit_levels(map(self._scaled_sequences, self._read_channels(read)), self.width)
         else:
-            self.within = fit_within(self._scaled_values(read), self.channels)
+            scaled = ((self._scaled_channels(raw.values), raw.lengths) for raw in self._read_channels(read))
+            self.within = fit_within(scaled, self.channels)
 
-    def _unchanged_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the numbers (S, W) as in the data, NaN if missing, and the lengths (N,) of each staged record batch."""
-        for record_batch in read(self.field.name):
-            column = record_batch.column(self.field.name)
-            yield vector_values(column, self.width), list_lengths(column)
+    def _read_channels(self, read: ReadColumns) -> Iterator[RawChannels]:
+        """Yield the unscaled channels of each staged record batch."""
+        others = [] if self.since in (None, "tokens") else [self.since]
+        return map(self._raw_channels, read(self.field.name, *others))
 
     def _scaled_sequences(self, channels: RawChannels) -> ScaledSequences:
-        values = self._within_limits(channels.values, 0)  # values that are already clipped remain unchanged
-        return scale_sequences(values[:, : self.width], channels.seen, channels.lengths)
+        return scale_sequences(channels.values[:, : self.width], channels.seen, channels.lengths)
 
-    def _scaled_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the scaled channels (S, channels), NaN if missing, and the lengths (N,) of each staged record batch."""
-        others = [self.by, None if self.since == "tokens" else self.since]
-        for record_batch in read(self.field.name, *(name for name in others if name is not None)):
-            channels = self._raw_channels(record_batch)
-            yield self._scaled_channels(channels.values, self._scale_rows(record_batch)), channels.lengths
-
-    def _scale_rows(self, record_batch: pa.RecordBatch) -> np.ndarray | int:
-        """Return the (S,) row of `scales` for each token, or 0 if there is one row, as before the fit."""
-        groups = self._groups(record_batch)
-        return 0 if groups is None or len(self.scales.mean) == 1 else groups
-
-    def _scaled_channels(self, raw: np.ndarray, rows: np.ndarray | int) -> np.ndarray:
-        """Return the (S, channels) scaled channels. `raw`: unscaled channels. `rows`: see `_scale_rows`."""
-        scaled = _scaled(self._within_limits(raw, rows), self.scales.mean[rows], self.scales.deviation[rows])
+    def _scaled_channels(self, raw: np.ndarray) -> np.ndarray:
+        """Return the (S, channels) scaled channels. `raw`: unscaled channels."""
+        scaled = _scaled(raw, self.scales.mean, self.scales.deviation)
         if self.option("clip") is not None:
             scaled[:, : self.width] = self._clipped(scaled[:, : self.width])
         return scaled
-
-    def _training_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield the unscaled channels (S, channels) and the category ids (S,) of each staged record batch."""
-        others = [self.by, None if self.since == "tokens" else self.since]
-        for record_batch in read(self.field.name, *(name for name in others if name is not None)):
-            yield self._raw_channels(record_batch).values, self._groups(record_batch)
-
-    def _group_count(self) -> int:
-        if self.by is None:
-            return 1
-        category = self.others[self.by]
-        assert isinstance(category, CategoryEncoder), "the schema refuses any other field for `by`"
-        return category.vocabulary.size
-
-    def _groups(self, record_batch: pa.RecordBatch) -> np.ndarray | None:
-        """Return the (S,) ids of the tokens in the category field `by`, or None if the option `by` is not set."""
-        return None if self.by is None else self.others[self.by].encode(record_batch).arrays[self.by]
 
     def _raw_channels(self, record_batch: pa.RecordBatch) -> RawChannels:
         column = record_batch.column(self.field.name)
@@ -240,19 +181,19 @@ class NumberEncoder(NumberColumn):
         return RawChannels(lengths, seen, np.concatenate([values, np.log1p(elapsed)], axis=1))
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
-        lengths, seen, raw = self._raw_channels(record_batch)
-        rows = self._scale_rows(record_batch)
-        mean, deviation = self.scales.mean[rows], self.scales.deviation[rows]
-        scaled = self._scaled_channels(raw, rows)
+        channels = self._raw_channels(record_batch)
+        lengths, seen, raw = channels
+        mean, deviation = self.scales.mean, self.scales.deviation
+        scaled = self._scaled_channels(raw)
         values, elapsed = scaled[:, : self.width], scaled[:, self.width :]
         sequences = None
         if self.levels is not None:
-            sequences = self._scaled_sequences(RawChannels(lengths, seen, raw))
+            sequences = self._scaled_sequences(channels)
             values = self._clipped(sequences.values)
         if self.missing == "last":
             values = fill_forward(values, seen, lengths)
         if self.missing == "zero":
-            zeros = (-mean / deviation)[..., : self.width] if sequences is None else sequences.zeros()
+            zeros = (-mean / deviation)[:, : self.width] if sequences is None else sequences.zeros()
             values = np.where(np.isnan(values), self._clipped(zeros), values)
         elif self.missing != "refuse":
             values = np.where(np.isnan(values), 0.0, values)  # 0 is the mean of scaled values
@@ -266,16 +207,6 @@ class NumberEncoder(NumberColumn):
             features = np.clip(features, -LARGEST, LARGEST).astype(np.float32)
             parts.append(np.repeat(features, sequences.lengths, axis=0))
         return EncodedField(lengths, {self.field.name: np.concatenate(parts, axis=1, dtype=np.float32)})
-
-    def _within_limits(self, raw: np.ndarray, rows: np.ndarray | int) -> np.ndarray:
-        """Return unscaled channels (S, channels) in which outliers are clipped to the usual range.
-
-        `rows`: (S,) group of each token, or 0 if there is one group.
-        """
-        if self.scales.limits is None:
-            return raw
-        lowest, highest = self.scales.limits
-        return np.clip(raw, lowest[rows], highest[rows])
 
     def _clipped(self, scaled: np.ndarray) -> np.ndarray:
         limit = self.option("clip")
@@ -315,6 +246,10 @@ class NumberEncoder(NumberColumn):
         return np.array([sign + plain_number(value) for sign, value in pairs], object).reshape(values.shape)
 
     def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the (T, W) float64 numbers of the tokens in the units of the data.
+
+        If the mask of the field marks a number as missing, the number is NaN.
+        """
         values = self._unscaled(fields)
         masks = fields[self.field.name][:, self.width : 2 * self.width]
         return np.where(masks > 0, values, np.nan) if self._has_mask else values
@@ -333,8 +268,7 @@ class NumberEncoder(NumberColumn):
         if self.levels is not None:
             mean, deviation = self.levels.inverse(np.asarray(encoded[:, -2 * self.width :], np.float64))
         else:
-            groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]  # row in `scales`
-            mean, deviation = (scale[groups][..., : self.width] for scale in (self.scales.mean, self.scales.deviation))
+            mean, deviation = self.scales.mean[:, : self.width], self.scales.deviation[:, : self.width]
         values = encoded[:, : self.width] * deviation + mean
         # Scaling and unscaling in float32 turns a 0 into a tiny number such as 1e-8. Tiny numbers are therefore shown
         # as 0.
@@ -348,56 +282,6 @@ class NumberEncoder(NumberColumn):
         # The log-deviations and log-means are left out, because these values have the level of their sequence.
         others = fields[self.field.name][:, self.width : -2 * self.width]
         return np.concatenate([values, others], axis=1, dtype=np.float32)
-
-    @property
-    def _seen_name(self) -> str:
-        return f"{self.field.name} seen"
-
-    def traces(self, record_batch: pa.RecordBatch) -> dict[str, np.ndarray]:
-        """Return the (S, W) mask of present values if `without_tokens` needs it and encoded tokens lack it."""
-        if self._has_mask or (self.missing != "last" and self.since is None):
-            return {}
-        return {self._seen_name: ~np.isnan(vector_values(record_batch.column(self.field.name), self.width))}
-
-    def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
-        """Return the remaining tokens, with new elapsed times and new replacements for missing values.
-
-        With `scale: sequence`, the mean and the standard deviation of a sequence are not computed again without the
-        removed token. Without a mask and without `traces`, a number that replaced a missing value cannot be
-        distinguished from a measured value. In a field without mask and `traces`, all values therefore remain
-        unchanged.
-        """
-        tokens = super().without_tokens(fields, removal)
-        if self._has_mask:
-            seen = tokens[:, self.width : 2 * self.width] > 0
-        elif self._seen_name in fields:
-            seen = fields[self._seen_name][removal.kept]
-        else:
-            return tokens
-        if self.missing == "last":
-            filled = fill_forward(tokens[:, : self.width], seen, removal.lengths)
-            tokens[:, : self.width] = np.nan_to_num(filled, nan=0.0)
-        if self.since is not None:
-            clock = np.arange(len(tokens), dtype=np.float64)
-            if self.since != "tokens":
-                timer = self.others[self.since]
-                assert isinstance(timer, TimeEncoder)
-                clock = np.cumsum(timer.gaps_of(fields))[removal.kept]
-            groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by][removal.kept]
-            first = self.width * (2 if self._has_mask else 1)
-            tokens[:, first : first + self.width] = self._elapsed(seen, removal.lengths, clock, groups)
-        return tokens
-
-    def _elapsed(
-        self, seen: np.ndarray, lengths: np.ndarray, clock: np.ndarray, groups: np.ndarray | int
-    ) -> np.ndarray:
-        """Return (S, W) scaled elapsed times of encoded tokens. `groups`: row of `scales` for each token."""
-        elapsed = np.log1p(np.maximum(0.0, elapsed_since_seen(seen, lengths, clock)))
-        limits = self.scales.limits
-        if limits is not None:
-            elapsed = np.clip(elapsed, limits[0][groups][..., self.width :], limits[1][groups][..., self.width :])
-        mean, deviation = self.scales.mean[groups], self.scales.deviation[groups]
-        return _scaled(elapsed, mean[..., self.width :], deviation[..., self.width :])
 
     def neutral(self, tokens: np.ndarray) -> np.ndarray:
         """Return tokens in which every value is the mean, and in which all values are marked as missing.
@@ -430,36 +314,21 @@ class NumberEncoder(NumberColumn):
 
     def state(self) -> EncoderState:
         state: EncoderState = {"mean": self.scales.mean.tolist(), "deviation": self.scales.deviation.tolist()}
-        if self.scales.limits is not None:
-            for name, limits in zip(("lowest", "highest"), self.scales.limits, strict=True):
-                # Infinite limits are stored as null, because JSON has no infinity.
-                state[name] = [[limit if np.isfinite(limit) else None for limit in row] for row in limits.tolist()]
         if self.levels is not None:
             state["levels"] = self.levels.state()
         if (self.within < 1).any():
             state["within"] = self.within.tolist()
-        if self.sentinels:
-            state["sentinels"] = [sentinel._asdict() for sentinel in self.sentinels]
         return state
 
     def restore(self, state: EncoderState) -> None:
-        shapes = [(1, self.channels), (self._group_count(), self.channels)]
-        mean, deviation = stored_array(state, "mean", shapes), stored_array(state, "deviation", shapes, positive=True)
-        limits = None
-        if "lowest" in state:
-            limits = stored_array(state, "lowest", shapes, -np.inf), stored_array(state, "highest", shapes, np.inf)
-        self.scales = Scales(mean, deviation, limits)
-        if "sentinels" in state:
-            self.sentinels = stored_sentinels(state["sentinels"], self.width)
+        shape = (1, self.channels)
+        mean, deviation = stored_array(state, "mean", shape), stored_array(state, "deviation", shape, positive=True)
+        self.scales = Scales(mean, deviation)
         if self.levels is not None:
             require(state, {"levels": dict})
             self.levels = stored_levels(state["levels"], self.width)
         elif "within" in state:
-            self.within = np.minimum(1.0, stored_array(state, "within", [(self.channels,)], positive=True))
-
-    @property
-    def has_one_scale(self) -> bool:
-        return self.scale in ("standard", "robust") and self.by is None
+            self.within = np.minimum(1.0, stored_array(state, "within", (self.channels,), positive=True))
 
     def constant_channels(self, encoded: np.ndarray) -> np.ndarray:
         is_constant = super().constant_channels(encoded)
@@ -472,25 +341,6 @@ class NumberEncoder(NumberColumn):
 
     def mask_channels(self) -> slice | None:
         return slice(self.width, 2 * self.width) if self._has_mask else None
-
-    def outlier_warnings(self) -> list[str]:
-        """Return one warning per channel with outliers in training.
-
-        A warning contains the range to which the outliers of the channel are clipped.
-        """
-        if self.scales.limits is None:
-            return []
-        lowest, highest = self.scales.limits
-        lines = []
-        for group, channel in np.argwhere(np.isfinite(lowest)):
-            where = f" channel {channel + 1}" if self.channels > 1 else ""
-            where += f" of {self.by} number {group}" if self.by else ""
-            limits = " to ".join(plain_number(limit[group, channel]) for limit in (lowest, highest))
-            lines.append(
-                f"field {self.field.name}{where} holds values so large that they would flatten the rest; all beyond "
-                f"{limits} are moved there: make them missing values, or fix them"
-            )
-        return lines
 
 
 def _scaled(raw: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:

@@ -75,7 +75,6 @@ class SetEncoder(VocabularyEncoder):
         "missing": choice_option("refuse", "refuse", "empty"),
         "separator": text_option(),
     }
-    inference_rank = 20
     widest = 1  # number of values of the largest token that was staged
 
     @classmethod

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
-from seqclf.data.encoding.leave_one_out import Removal
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.scales import Sample
 from seqclf.data.field_spec import NumberSpec
@@ -70,8 +69,6 @@ class TimeEncoder(ListEncoder):
         ),
     }
 
-    inference_rank = 10
-    value_unit = "s"
     resolution, mean, deviation = 1.0, 0.0, 1.0  # initial values before `fit`
 
     def set_up(self) -> None:
@@ -172,9 +169,6 @@ class TimeEncoder(ListEncoder):
             channels += [np.sin(angle), np.cos(angle)]
         return EncodedField(lengths, {self.field.name: np.stack(channels, axis=1).astype(np.float32)})
 
-    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        return self.gaps_of(fields)[:, None]
-
     def known_values(self, cell: list[float]) -> list[float | str]:
         return [_iso_time(seconds) if FIRST_DATE <= seconds < END_OF_DATES else seconds for seconds in cell]
 
@@ -199,18 +193,6 @@ class TimeEncoder(ListEncoder):
         # Encoded gaps are precise to seven digits. A gap of 0 may be decoded as a small fraction of the resolution.
         gaps = np.where(np.abs(gaps) < self.resolution * MIN_GAP, 0.0, gaps)
         return np.round(gaps, MICROSECONDS)
-
-    def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
-        """Return the remaining tokens, after one token was removed from each sequence.
-
-        The token that followed the removed token gets a new gap. The gap of the removed token is added to the gap of
-        the token that followed. If the first token of a sequence was removed, the next token gets the gap 0.
-        """
-        tokens, gaps = super().without_tokens(fields, removal), self.gaps_of(fields)
-        followers = removal.kept[removal.followers]
-        joined = np.where(removal.become_first, 0.0, gaps[followers] + gaps[followers - 1])
-        tokens[removal.followers, 0] = (self._log(joined) - self.mean) / self.deviation
-        return tokens
 
     def spec(self) -> NumberSpec:
         scaled = [True] + [False] * 2 * len(self.periods)

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import count
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,22 +13,18 @@ import pyarrow as pa
 
 from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns, UnfitValueError
 from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
-from seqclf.data.encoding.leave_one_out import TreeRemoval
 from seqclf.data.encoding.trees import (
     LISTS,
     PARTIAL,
     MalformedError,
     Tree,
     binarize,
-    node_texts,
     parse,
     parse_indexed,
     shown,
-    written_order,
 )
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, CategorySpec
 from seqclf.data.hashing import hash_bytes
-from seqclf.data.ragged import Ragged
 from seqclf.data.schema.casts import (
     TEXT_TYPES,
     WHOLE_NUMBER_TYPES,
@@ -79,8 +74,6 @@ class TreeEncoder(RunningTextEncoder):
     def set_up(self) -> None:
         self.labelled = self.option("tags") == "labels"
         self.is_indexed = len(self.field.columns) > 1
-        self.words_at_leaves = self.labelled and not self.is_indexed  # True if only leaves have words
-        self.removes_others = not self.words_at_leaves
         self.tokens: list[str] = []
         self.tags = []
 
@@ -249,67 +242,10 @@ class TreeEncoder(RunningTextEncoder):
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         return ["?" if id == 0 else self.tokens[id - 1] for id in fields[self.field.name].tolist()]
 
-    def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
-        """Return one column of texts. The text of a node without a word consists of the words below the node."""
-        tokens, is_wordless = self.decode(fields), self.repeats_others(fields).tolist()
-        return {self.field.name: node_texts(tokens, fields[PARENTS].tolist(), is_wordless, shown.tolist())}
-
-    def repeats_others(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        is_inner = np.bincount(fields[PARENTS][:-1], minlength=len(fields[PARENTS])) > 0  # the root comes last
-        return is_inner & self._wordless(fields[self.field.name])
-
-    def written_order(self, column: pa.Array) -> np.ndarray | None:
-        """Return the index of each encoded node in the lists of its cell. Return None if trees are bracketed texts.
-
-        A partial node, which `binarize` adds, gets an index after the indices of all nodes in the cell.
-        """
-        if not self.is_indexed:
-            return None
-        indices: list[int] = []
-        for text in column.to_pylist():
-            order = written_order(text)
-            if self.option("binarize"):
-                names = binarize(parse_indexed(text), [str(index) for index in order])[1]
-                partial = count(len(order))
-                order = [next(partial) if name.endswith(PARTIAL) else int(name) for name in names]
-            indices += order
-        return np.array(indices, np.int64)
-
-    def token_removal(self, sequences: Ragged) -> TreeRemoval:
-        ids, parents = sequences.fields[self.field.name], sequences.fields[PARENTS]
-        above = np.where(parents >= 0, parents + np.repeat(sequences.offsets[:-1], sequences.lengths), 0)
-        return TreeRemoval(sequences.offsets, parents, self._wordless(ids), self._partial(ids, ids[above]))
-
-    def partial_nodes(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the (T,) mask of the partial nodes of one encoded tree, which `binarize` added."""
-        ids, parents = fields[self.field.name], fields[PARENTS]
-        return self._partial(ids, ids[parents]) & (parents >= 0)  # the root is never a partial node
-
-    def _wordless(self, ids: np.ndarray) -> np.ndarray:
-        """Return an (S,) mask of nodes without a word. The mask is valid only for inner nodes.
-
-        The caller checks which nodes are inner nodes. A node with an unknown token is treated as a node with a word.
-        """
-        if self.words_at_leaves:
-            return np.ones(len(ids), bool)
-        return (ids > 0) & (ids == self._id_of(INNER))
-
-    def _partial(self, ids: np.ndarray, parent_ids: np.ndarray) -> np.ndarray:
-        """Return the (S,) mask of nodes whose token marks a partial node of their parent (see `binarize`).
-
-        A partial node with an unknown token is not in the mask, because all unknown tokens have the same id.
-        """
-        if not self.option("binarize"):
-            return np.zeros(len(ids), bool)
-        if self.words_at_leaves:  # the token of every inner node is INNER or INNER + PARTIAL
-            return (ids == self._id_of(INNER + PARTIAL)) & (ids != self._id_of(INNER))
-        id_of = {token: id for id, token in enumerate(self.tokens, start=1)}
-        partial_of = np.array([0, *(id_of.get(token + PARTIAL, 0) for token in self.tokens)])
-        in_chain = (ids == parent_ids) & np.isin(ids, partial_of)
-        return (ids > 0) & ((ids == partial_of[parent_ids]) | in_chain)
-
-    def _id_of(self, token: str) -> int:
-        return self.tokens.index(token) + 1 if token in self.tokens else 0
+    def neutral(self, tokens: np.ndarray) -> np.ndarray:
+        """Return unknown tokens. A node without a word keeps its token, because the token holds no information."""
+        wordless = [id for id, token in enumerate(self.tokens, start=1) if token in (INNER, INNER + PARTIAL)]
+        return np.where(np.isin(tokens, wordless), tokens, 0)
 
     def spec(self) -> CategorySpec:
         return {"name": self.field.name, "kind": "category", "size": len(self.tokens) + 1}

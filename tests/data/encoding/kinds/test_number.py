@@ -7,17 +7,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.table_files import write
 
 from seqclf.data.encoding.declaration import check_option
 from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, make_encoders
-from seqclf.data.encoding.scales import Moments
-from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
 
-# Below the numbers that may be outliers, such as 999, which hypothesis finds among the constants of the package.
 MAYBE = st.one_of(st.none(), st.floats(-90, 90).map(lambda value: round(value, 2)))
 ROWS = st.lists(st.lists(MAYBE, min_size=1, max_size=8), min_size=1, max_size=8).filter(
     lambda rows: any(value is not None for row in rows for value in row)
@@ -72,18 +68,6 @@ def test_since_measures_the_seconds_of_a_time_field():
     options = {"missing": "mean", "since": "when", "scale": "none"}
     scaled_values = encoded([[1.0, None, None], [None]], options, {"when": when}, [clock])
     np.testing.assert_allclose(scaled_values[:, 2], np.log1p([0, 10, 40, 0]), rtol=1e-6)
-
-
-def test_numbers_are_scaled_within_the_values_of_a_category():
-    kind = Field("kind", "category", ("kind",))
-    names = [["hr", "temp", "hr"], ["temp", "hr", "rare"]]
-    values = [[70.0, 36.0, 90.0], [38.0, 80.0, 5.0]]
-    scaled_values = encoded(values, {"by": "kind"}, {"kind": pa.array(names)}, [kind])[:, 0]
-    hr, temp = np.array([70, 90, 80.0]), np.array([36, 38.0])
-    np.testing.assert_allclose(scaled_values[[0, 2, 4]], (hr - hr.mean()) / hr.std(), rtol=1e-5)
-    np.testing.assert_allclose(scaled_values[[1, 3]], (temp - temp.mean()) / temp.std(), rtol=1e-5)
-    every = np.array([70, 36, 90, 38, 80, 5.0])
-    np.testing.assert_allclose(scaled_values[5], (5 - every.mean()) / every.std(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -152,7 +136,7 @@ NOISE = np.random.default_rng(0).standard_normal(400)
 
 
 @pytest.mark.parametrize("scale", ["standard", "robust"])
-@pytest.mark.parametrize("unit", [1e-200, 1e-30, 1e-13, 1e-6, 1e6, 1e30, 1e200])
+@pytest.mark.parametrize("unit", [1e-30, 1e-13, 1e-6, 1e6, 1e30])
 def test_scaled_values_do_not_depend_on_the_unit(unit, scale):
     expected = encoded([NOISE.tolist()], {"scale": scale})
     np.testing.assert_allclose(encoded([(NOISE * unit).tolist()], {"scale": scale}), expected, rtol=1e-5, atol=1e-6)
@@ -163,91 +147,11 @@ def test_small_changes_of_a_large_value_are_kept():
     assert np.corrcoef(scaled_values, NOISE)[0, 1] > 0.999 and abs(scaled_values.std() - 1) < 0.01
 
 
-@pytest.mark.parametrize("scale", ["standard", "robust"])
-@pytest.mark.parametrize("extreme", [[1e38], [-3.4e38], [1e38, -1e38], [1e300], [1e12], [1e38] * 20, [1e20] * 600])
-def test_outliers_do_not_flatten_their_channel(scale, extreme):
-    values = np.concatenate([NOISE, extreme])
-    scaled_values = encoded([[1.0], values.tolist()], {"scale": scale})[1:, 0]
-    usual = encoded([[1.0], NOISE.tolist()], {"scale": scale})[1:, 0]
-    np.testing.assert_allclose(scaled_values[: len(NOISE)], usual, rtol=0.02, atol=0.02)
-    np.testing.assert_array_less(abs(scaled_values), 5.0)
-
-
-def test_outliers_are_reported_and_change_only_their_channel_and_group():
-    kind = Field("kind", "category", ("kind",))
-    kinds = pa.array([["a", "b"] * 200])
-    values = NOISE.copy()
-    values[0] = 1e38
-    scaled_values = encoded([values.tolist()], {"by": "kind"}, {"kind": kinds}, [kind])[:, 0]
-    np.testing.assert_allclose(scaled_values[1::2], (NOISE[1::2] - NOISE[1::2].mean()) / NOISE[1::2].std(), rtol=1e-5)
-    assert 0.9 < scaled_values[2::2].std() < 1.1
-    encoder = make_encoders([Field("x", "number", ("x",), width=2, options={})])["x"]
-    batch = pa.record_batch({"x": pa.array([[[1.0, value] for value in values]])})
-    encoder.fit(lambda *names: iter([batch]))
-    (line,) = encoder.outlier_warnings()
-    assert line.startswith("field x channel 2 holds values so large") and "make them missing" in line
-
-
-ORDINARY = {
-    "normal": lambda generator: generator.normal(5, 2, 300),
-    "lognormal": lambda generator: generator.lognormal(3, 2, 300),
-    "many decades": lambda generator: generator.lognormal(0, 8, 300),
-    "cauchy": lambda generator: generator.standard_cauchy(300),
-    "pareto": lambda generator: generator.pareto(0.7, 300),
-    "rare": lambda generator: (generator.random(300) < 0.02) * generator.lognormal(3, 1, 300),
-    "one large amount": lambda generator: np.append(np.zeros(299), generator.lognormal(16, 1)),
-    "counts": lambda generator: generator.poisson(0.3, 300).astype(float),
-    "rounding noise at rest": lambda generator: at_rest(generator, 0.6, 0.1 + 0.2 - 0.3),
-    "rare events over rounding noise": lambda generator: at_rest(generator, 0.99, 0.1 + 0.2 - 0.3),
-    "events over small noise": lambda generator: at_rest(generator, 0.6, 1e-7) * 1e4,
-    "tiny units": lambda generator: at_rest(generator, 0.6, 1e-17) * 1e-13,
-    "seconds since 1970": lambda generator: 1.7e9 + generator.exponential(1e5, 300),
-}
-
-
-def at_rest(generator, share, noise):
-    """(300,) values, of which that share is noise and the others lie in [1, 2]."""
-    return np.where(generator.random(300) < share, generator.normal(0, noise, 300), generator.uniform(1, 2, 300))
-
-
-@settings(max_examples=60)
-@given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(ORDINARY)))
-def test_ordinary_channels_have_no_outliers(seed, kind):
-    values = ORDINARY[kind](np.random.default_rng(seed))
-    encoder = make_encoders([Field("x", "number", ("x",), width=1, options={})])["x"]
-    batch = pa.record_batch({"x": pa.array([values.tolist()])})
-    encoder.fit(lambda *names: iter([batch]))
-    assert encoder.outlier_warnings() == [] and set(encoder.state()) == {"mean", "deviation"}
-    assert encoder.state()["deviation"][0][0] == (deviation_of(values) or 1.0)
-
-
-@pytest.mark.parametrize("scale", ["standard", "robust"])
-@pytest.mark.parametrize(
-    "broken", [[1e38], [1e38] * 5, [1.0, 2.0, 1e38], [0.5, 1e38], [1e300, -1e300], [1e30, 2e30, 3e30, 5e30]]
-)
-def test_outliers_of_one_category_do_not_affect_the_scale_of_unseen_ones(scale, broken):
-    fields = [
-        Field("kind", "category", ("kind",)),
-        Field("x", "number", ("x",), width=1, options={"by": "kind", "scale": scale}),
-    ]
-    new = pa.record_batch({"x": pa.array([[1.0, -1.0]]), "kind": pa.array([["new", "new"]])})
-
-    def unseen(more):
-        encoders = make_encoders(fields)
-        kinds = [["a"] * len(NOISE) + ["b"] * len(more)]
-        batch = pa.record_batch({"x": pa.array([[*NOISE, *more]]), "kind": encoders["kind"].stage(pa.array(kinds))})
-        fit_encoders(encoders, lambda *names: iter([batch]))
-        return encoders["x"].encode(new).arrays["x"][:, 0], encoders["x"].encode_staged(batch).arrays["x"]
-
-    (expected, _), (scaled_values, trained) = unseen([]), unseen(broken)
-    np.testing.assert_allclose(scaled_values, expected, rtol=0.02, atol=0.02)
-    assert abs(trained).max() < 5
-
-
-def deviation_of(values):
-    moments = Moments(1, 1)
-    moments.update(values[:, None], None)
-    return float(moments.deviation()[0, 0])
+@pytest.mark.parametrize(("extreme", "is_named"), [(None, False), (-999.0, False), (1e6, True), (-1e38, True)])
+def test_values_far_from_the_others_are_named(extreme, is_named, capsys):
+    values = [*NOISE.tolist(), *([] if extreme is None else [extreme] * 20)]
+    encoded([values], {})
+    assert ("field x: a value is more than 10,000 deviations from the others" in capsys.readouterr().err) == is_named
 
 
 def test_extreme_numbers_at_prediction_stay_finite_in_the_model():
@@ -255,13 +159,6 @@ def test_extreme_numbers_at_prediction_stay_finite_in_the_model():
     encoder.fit(lambda *names: iter([pa.record_batch({"x": pa.array([NOISE.tolist()])})]))
     scaled_values = encoder.encode(pa.record_batch({"x": pa.array([[1e38, -1e308]])})).arrays["x"]
     assert np.isfinite(scaled_values).all() and np.isfinite(scaled_values * np.float32(1e3)).all()
-
-
-def test_unscaled_numbers_may_name_a_category(options, tmp_path):
-    table = {"shop": [["a", "b"], ["b"]] * 10, "amount": [[1.0, 20.0], [5.0]] * 10, "label": ["x", "y"] * 10}
-    fields = {"shop": "category", "amount": {"kind": "number", "scale": "none", "by": "shop"}}
-    dataset = prepare(options(train=write(tmp_path / "t.parquet", table), label="label", fields=fields))
-    assert set(np.unique(dataset.splits["train"].sequences.fields["amount"])) == {1.0, 5.0, 20.0}
 
 
 @pytest.mark.parametrize(

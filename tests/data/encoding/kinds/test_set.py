@@ -336,10 +336,6 @@ def test_integers_that_a_cast_would_round_are_refused(tmp_path):
     assert sum(counts.refused for counts in dataset.report.values()) == 2
 
 
-def test_the_class_is_the_kind():
-    assert isinstance(make_encoder(set_field()), SetEncoder)
-
-
 def test_a_token_with_several_unknown_values_counts_once(options, tmp_path):
     def file(name, codes):
         rows = {"x": [[[code, code + 1], [code]] for code in codes], "z": [[code, code] for code in codes]}

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from seqclf.bundle.explanation import BriefExplainer
+from seqclf.bundle import explanation
+from seqclf.bundle.explanation import explain_shown
 from seqclf.bundle.python_rows import to_columns
 from seqclf.data.encoding.encoders import encode
 
@@ -22,15 +23,12 @@ def test_shown_tokens_have_the_contributions_of_an_explanation(classifier, encod
     sequence, predicted, fields = encoded
     expected = np.array(classifier("card").explain(sequence)["contributions"])
     for positions in ([0, 1, len(expected) - 1], list(range(len(expected)))):
-        shown = BriefExplainer(classifier("card"))(fields, predicted, positions)
+        shown = explain_shown(classifier("card"), fields, predicted, positions)
         np.testing.assert_allclose(shown, expected[positions], atol=2e-5)
 
 
-def test_a_row_beyond_the_budget_is_not_explained(classifier, encoded):
+def test_a_row_beyond_the_budget_is_not_explained(classifier, encoded, monkeypatch):
     _, predicted, fields = encoded
-    length = len(fields["shop"])
-    explain = BriefExplainer(classifier("card"), max_tokens=5 * length)
-    assert explain(fields, predicted, range(length)) is None
-    assert len(explain(fields, predicted, [0, 1])) == 2
-    assert explain(fields, predicted, [0, 1]) is None, "three lengths are spent"
-    assert len(explain(fields, predicted, [0])) == 1
+    monkeypatch.setattr(explanation, "MAX_TOKENS", 3 * len(fields["shop"]))
+    assert explain_shown(classifier("card"), fields, predicted, [0, 1, 2]) is None
+    assert len(explain_shown(classifier("card"), fields, predicted, [0, 1])) == 2
