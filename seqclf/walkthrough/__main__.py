@@ -134,7 +134,7 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
         checkpoint=str(checkpoint),
     )
     document = walkthrough_document(walkthrough)
-    show_document(document, alert_prefix="")
+    show_document(document)
     with progress.stage("writing the page"):
         write_output(page, render_document(document))
     console.print(f"page: {page}", soft_wrap=True)

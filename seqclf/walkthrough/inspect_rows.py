@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from seqclf.batching.collate import pad
-from seqclf.documents.blocks import Block, HeatMaps, Table, Text, bar
+from seqclf.documents.blocks import Block, HeatMaps, Table, Text
 from seqclf.documents.formatting import probability_text, shortened
 from seqclf.evaluation.decision import Decision
 from seqclf.models.ensemble import Ensemble
@@ -88,7 +88,7 @@ def _labels(
         verdict = "right" if label == task.classes[best] else "wrong"
         answer = [] if label is None else [f"{shortened(label, MAX_NAME_CHARACTERS)}: {verdict}"]
         probability = float(values[best])
-        cells = [row, names[best], probability_text(round(probability, 4)), bar(probability), next_classes]
+        cells = [row, names[best], probability_text(round(probability, 4)), probability, next_classes]
         table.append([*cells, *answer])
     columns = {"row": "text", "predicted": "text", "probability": "number", " ": "bar", "next classes": "text"}
     columns |= {"label": "text"} if labelled else {}

@@ -18,7 +18,6 @@ from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.data.storage.dataset import data_title
 from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.formatting import score
-from seqclf.documents.html import unbroken_overrides
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.decision import Decision, Guarantee
@@ -251,7 +250,7 @@ def test_epochs_count_from_one_and_many_are_folded(reports, rendered, tmp_path):
     content = rendered["two_classes.html"]
     (epochs,) = re.findall(r'<section id="epochs">.*?</section>', content, re.DOTALL)
     visible, folded = re.split(r"<details.*?>", epochs)
-    assert 'scope="row"' not in visible and "exported; epoch 7" in folded
+    assert 'scope="row"' not in visible and "chosen; epoch 7" in folded
     assert re.findall(r'scope="row">(\d+)<', folded) == [str(epoch) for epoch in range(1, 31)] and best in folded
     assert "Every validation (30)" in folded
     history = reports["two_classes.html"].history[:9]
@@ -318,21 +317,6 @@ def test_alarms_come_before_all_figures(pages):
     assert "it never predicts yes" in visible_text(content)
     alarm = content.index("is never predicted")
     assert content.index("Settle this before you use the model") < alarm < content.index("<h2>Threshold")
-
-
-@pytest.mark.parametrize(
-    ("text", "unbroken"),
-    [
-        ("Train again with optimizer.lr=1e-3.", ["optimizer.lr=1e-3"]),
-        ("Try optimizer.lr=1e-3 or model=gru", ["optimizer.lr=1e-3", "model=gru"]),
-        ("set (decision.min_recall=0.8), data.split.test=0.2: or", ["decision.min_recall=0.8", "data.split.test=0.2"]),
-        ("a = b <b>x</b>", []),
-    ],
-)
-def test_overrides_in_a_sentence_stay_on_one_line(text, unbroken):
-    markup = unbroken_overrides(text)
-    assert re.findall(r'<span class="override">(.*?)</span>', markup) == unbroken
-    assert re.sub(r"</?span.*?>", "", markup) == str(escape(text))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def printed(monkeypatch):
     def lines(case, width=100):
         monkeypatch.setattr(console, "_width", width)
         with console.capture() as captured:
-            show_document(walkthrough_document(case.walkthrough), alert_prefix="")
+            show_document(walkthrough_document(case.walkthrough))
         return captured.get().splitlines()
 
     return lines
