@@ -22,20 +22,11 @@ TOP_K = (2, 3, 5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Averages(JsonResult):
-    """Metrics averaged over classes, weighted by the number of rows of each class."""
-
-    recall: float
-    precision: float
-    f1: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class ConfusionMetrics(JsonResult):
     """Metrics that follow from a confusion matrix.
 
     `accuracy` is the fraction of correctly predicted rows. `recall` is the macro mean over the classes that have rows,
-    and `balanced_accuracy` is another name for the same number. `precision` and `f1` are macro means over the classes
+    which is also called balanced accuracy. `precision` and `f1` are macro means over the classes
     that occur among the labels or the predictions, as in scikit-learn. In these means, a ratio with the denominator 0
     counts as 0. In a dict by class, such as `recall_by_class`, a metric is None if its denominator is 0. `mcc` is
     Matthews' correlation coefficient. `confusion[i][j]` counts rows of class i that were predicted as class j.
@@ -45,8 +36,6 @@ class ConfusionMetrics(JsonResult):
     recall: float
     precision: float
     f1: float
-    weighted: Averages
-    balanced_accuracy: float
     mcc: float
     recall_by_class: dict[str, float | None]
     precision_by_class: dict[str, float | None]
@@ -134,9 +123,6 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
     def macro(values: np.ndarray, classes: np.ndarray) -> float:
         return float(values[classes].mean()) if classes.any() else 0.0
 
-    def weighted(values: np.ndarray) -> float:
-        return float((values * support).sum() / rows)
-
     def by_class(values: np.ndarray, is_defined: np.ndarray) -> dict[str, float | None]:
         pairs = zip(classes, values.tolist(), is_defined, strict=True)
         return {label: value if defined else None for label, value, defined in pairs}
@@ -146,8 +132,6 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
         recall=macro(recall, support > 0),
         precision=macro(precision, occurs),
         f1=macro(f1, occurs),
-        weighted=Averages(recall=weighted(recall), precision=weighted(precision), f1=weighted(f1)),
-        balanced_accuracy=macro(recall, support > 0),
         mcc=_matthews(confusion),
         recall_by_class=by_class(recall, support > 0),
         precision_by_class=by_class(precision, predicted > 0),
