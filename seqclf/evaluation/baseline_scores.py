@@ -94,7 +94,7 @@ def score_baseline(dataset: Dataset) -> ScoredBaseline:
     # the number of validation rows.
     validation_rows = len(dataset.splits["validation"].labels)
     cache_path = dataset.folder / f"baseline-{SCORES_FORMAT}-{validation_rows}-{dataset.positive}.npz"
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, BadZipFile):
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile):
         return _read_cache(cache_path)
     scored = _score_baseline(dataset)
     # The positive label may be invalid in a file name, or the folder may be read-only.
@@ -107,7 +107,7 @@ def score_baseline(dataset: Dataset) -> ScoredBaseline:
 
 def _read_cache(path: Path) -> ScoredBaseline:
     """Read the file that `_write_cache` wrote."""
-    with np.load(path, allow_pickle=False) as arrays:
+    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
         scores = BaselineScores.from_dict(json.loads(arrays["scores"].item()))
         predictions = {name: _predictions(arrays[f"{number}"]) for number, name in enumerate(scores.models)}
         return ScoredBaseline(scores, BaselineRows(arrays["positions"], predictions))

@@ -7,18 +7,17 @@ the scores of each epoch (`training/epoch_metrics.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from seqclf.evaluation.calibration import calibration_error
-from seqclf.evaluation.ranking import RANKING_METRICS, RankingCurve, ranking_curve, ranking_metrics
+from seqclf.evaluation.ranking import RANKING_METRICS, ranking_metrics
 from seqclf.system.json_result import JsonObject, JsonResult
 
 MAIN_METRICS = ("loss", "accuracy", "recall", "precision", "f1")
 EPOCH_METRICS = (*MAIN_METRICS, *RANKING_METRICS)  # names of the metrics of an epoch
-TOP_K = (2, 3, 5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +59,11 @@ class AlertMetrics(JsonResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PositiveMetrics(AlertMetrics, RankingCurve):
-    """Metrics of the positive label, including its ranking metrics."""
+class PositiveMetrics(AlertMetrics):
+    """Metrics of the positive label. `auroc`, `average_precision`: None if no row or every row has the label."""
 
     label: str
+    auroc: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +72,16 @@ class ClassificationMetrics(ConfusionMetrics):
 
     `loss` is the mean of -log p(label), and `ece` is the expected calibration error. With more than two classes,
     `average_precision` and `auroc` are means over classes, and each class is ranked against all others.
-    `recall_at_k["3"]` is the fraction of rows whose label is among the three most probable labels. `positive`: metrics
-    of the positive label, None without a positive label.
+    `positive`: metrics of the positive label, None without a positive label.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"recall_at_k", "positive"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"positive"})
 
     rows: int
     loss: float
     ece: float
     average_precision: float | None = None
     auroc: float | None = None
-    recall_at_k: dict[str, float] | None = None
     positive: PositiveMetrics | None = None
 
     def to_dict(self) -> JsonObject:
@@ -173,12 +171,9 @@ def classification_metrics(
         predicted = probabilities.argmax(axis=1)
     of_label = probabilities[np.arange(len(labels)), labels]
     confusion = confusion_matrix(labels, predicted, len(classes))
-    average_precision = auroc = recall_at_k = None
+    average_precision = auroc = None
     if len(classes) > 2:
         average_precision, auroc = ranking_metrics(labels, probabilities).values()
-        # Ties count against the label, so a model that gives all classes the same probability has a recall of 0.
-        rank = (probabilities >= of_label[:, None]).sum(axis=1)
-        recall_at_k = {str(k): float((rank <= k).mean()) for k in TOP_K if k < len(classes)}
     return ClassificationMetrics(
         **vars(confusion_metrics(confusion, classes)),
         rows=len(labels),
@@ -187,7 +182,6 @@ def classification_metrics(
         ece=calibration_error(labels, probabilities),
         average_precision=average_precision,
         auroc=auroc,
-        recall_at_k=recall_at_k,
         positive=None if positive is None else positive_metrics(labels, probabilities, confusion, classes, positive),
     )
 
@@ -201,16 +195,15 @@ def positive_metrics(
     matrix.
     """
     index = classes.index(positive)
-    is_positive = labels == index
     by_class = confusion_metrics(confusion, classes)
     return PositiveMetrics(
         label=positive,
-        rows=int(is_positive.sum()),
+        rows=int((labels == index).sum()),
         alerts=int(confusion[:, index].sum()),
         recall=by_class.recall_by_class[positive],
         precision=by_class.precision_by_class[positive],
         f1=by_class.f1_by_class[positive],
-        **asdict(ranking_curve(is_positive, probabilities[:, index])),
+        **ranking_metrics(labels, probabilities, index),
     )
 
 

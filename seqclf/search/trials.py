@@ -169,7 +169,7 @@ def read_metric(metrics: Mapping[str, Any], name: str) -> float:
 def _below(metrics: Any, name: str) -> Any:
     """Return the value at a dotted key in nested dicts, or None.
 
-    The keys of the dicts may also contain dots, such as "0.01".
+    The keys of the dicts may also contain dots, such as the label "v0.1".
     """
     if not isinstance(metrics, Mapping):
         return None

@@ -106,8 +106,8 @@ def test_an_unknown_metric_is_refused_before_the_first_trial(metric):
 
 
 def test_a_metric_is_read_below_a_name_with_points():
-    metrics = {"validation": {"positive": {"recall_at_share": {"0.01": 0.25}}}}
-    assert read_metric(metrics, "validation.positive.recall_at_share.0.01") == 0.25
+    metrics = {"validation": {"recall_by_class": {"v0.1": 0.25}}}
+    assert read_metric(metrics, "validation.recall_by_class.v0.1") == 0.25
 
 
 AWKWARD = {
