@@ -29,14 +29,16 @@ from seqclf.walkthrough.stages import Stage
 
 MAX_ATTENTION_TOKENS = 512  # maximum length of a row; attention weights of longer rows have too many pairs of tokens
 BACKWARD = "backward_layers"  # name of the layers of a recurrent encoder that read each row from its end
+EMBEDDED = (
+    "Embedded tokens",
+    "Every token becomes a vector, whose numbers are its channels and which training has adjusted: an id looks up its "
+    "row in a table, and numbers go through a linear layer. Equal tokens have equal vectors, wherever they stand. The "
+    "batch has one axis more. The vectors of several fields stand one after the other.",
+)
 # Explanations by class of the module. A module of another class is explained by the first line of its docstring.
 TEXTS: dict[type[nn.Module], tuple[str, str]] = {
-    FieldEmbedding: (
-        "Embedded tokens",
-        "Every token becomes a vector, whose numbers are its channels and which training has adjusted: an id looks up "
-        "its row in a table, and numbers go through a linear layer. Equal tokens have equal vectors, wherever they "
-        "stand. The batch has one axis more. The vectors of several fields stand one after the other.",
-    ),
+    FieldEmbedding: EMBEDDED,
+    nn.Embedding: EMBEDDED,
     nn.RNNBase: (
         "Hidden states",
         "The layer reads a row token by token. The hidden state at a token is made of that token and of the state "
@@ -61,6 +63,7 @@ def network_stages(network: nn.Module, calls: Mapping[str, Call], batch: ShownBa
 
     `calls`: see `record`.
     """
+    logits = as_array(calls["members.0" if isinstance(network, Ensemble) else ""].output)
     if isinstance(network, Ensemble):
         network = network.members[0]
         calls = {path.removeprefix("members.0."): call for path, call in calls.items() if path.startswith("members.0.")}
@@ -71,9 +74,9 @@ def network_stages(network: nn.Module, calls: Mapping[str, Call], batch: ShownBa
         if not name or not _is_shown(name, modules):
             continue
         stage = _stage(name, modules[name], calls, batch, known)
-        if stage is None:
+        if stage is None or _has_values(stage, logits):
             continue
-        if stages and stages[-1].module.startswith(f"{name}.") and _are_equal(stages[-1], stage):
+        if stages and stages[-1].module.startswith(f"{name}.") and _has_values(stages[-1], stage.values):
             stages.pop()  # an outer module with one layer has the values of this layer
         if isinstance(modules[name], Pooling):
             stages += _pooling_scores(name, calls, modules[name], batch, known)
@@ -81,15 +84,16 @@ def network_stages(network: nn.Module, calls: Mapping[str, Call], batch: ShownBa
     return stages
 
 
-def _are_equal(first: Stage, second: Stage) -> bool:
-    """Return True if two stages have the same values, apart from padding, which may be NaN."""
-    return np.array_equal(np.asarray(first.values), np.asarray(second.values), equal_nan=True)
+def _has_values(stage: Stage, values: np.ndarray | None) -> bool:
+    if stage.values is None or values is None:
+        return False
+    return np.array_equal(stage.values, values, equal_nan=True)  # padding may be NaN
 
 
 def _is_shown(name: str, modules: Mapping[str, nn.Module]) -> bool:
     """Return True for a part of the network, a layer, or an attention, unless it changes nothing in a prediction."""
     parent = modules[name.rpartition(".")[0]]
-    if isinstance(modules[name], (nn.Dropout, TokenDropout)) or name == "output":
+    if isinstance(modules[name], (nn.Dropout, TokenDropout)):
         return False
     return "." not in name or isinstance(parent, nn.ModuleList) or isinstance(modules[name], SelfAttention)
 
@@ -115,13 +119,15 @@ def _stage(
         return _attention(name, module, calls, batch)
     call = calls[name]
     output = _first_tensor(call.output, int(batch.lengths.max()))
-    if output is None or len(output) != len(batch.names):
+    if output is None or len(output) != len(batch.names) or output.ndim not in (2, 3):
+        return None
+    if output.ndim == 3 and output.shape[1] not in known:
         return None
     default = f"Outputs of {type(module).__name__}", (module.__doc__ or f"The outputs of {name}.").strip()
     title, text = next((texts for kind, texts in TEXTS.items() if isinstance(module, kind)), default)
     text = text.splitlines()[0]
-    if name[-1].isdigit():
-        title += f" {int(name.rpartition('.')[2]) + 1}"
+    if (number := name.rpartition(".")[2]).isdigit():
+        title += f" {int(number) + 1}"
     if f".{BACKWARD}." in name:
         output = reorder(output, flip_order(torch.from_numpy(known[output.shape[1]]), output.shape[1]))
         title, text = f"{title}, backward", text + BACKWARD_TEXT
@@ -137,8 +143,6 @@ def _stage(
         headings = [f"channel {channel + 1}" for channel in channels]
         maps = HeatMaps([row_map(values[:, channels], batch.names, headings)])
         return Stage(title, text, [_selection(values), maps], values, ("rows", "channels"), name, note)
-    if values.ndim != 3 or values.shape[1] not in known:
-        return None
     maps = token_maps(values, _shortened(batch, known[values.shape[1]]))
     return Stage(title, text, [_selection(values), maps], values, ("rows", "tokens", "channels"), name, note)
 
@@ -166,7 +170,8 @@ def _selection(values: np.ndarray) -> Block | None:
 
 def _halting(call: Call, known: Mapping[int, np.ndarray]) -> str:
     """Return a sentence on the rows of which a network that halts has not read all tokens, or ""."""
-    lengths, read = known[call.args[0].shape[1]], as_array(call.args[1])
+    read = as_array(call.args[1])
+    lengths = known.get(call.args[0].shape[1], read)
     halted = [
         f"row {row} after {count} of {length} tokens"
         for row, (count, length) in enumerate(zip(read.tolist(), lengths.tolist(), strict=True), start=1)
@@ -213,7 +218,7 @@ def _pooling_scores(
 ) -> Iterator[Stage]:
     """Yield the contribution of each token to the pooled vector of its row, for the kinds attention and max."""
     outputs, lengths = calls[name].args[:2]
-    if outputs.shape[1] == 1:
+    if outputs.shape[1] == 1 or outputs.shape[1] not in known:
         return
     inside = token_mask(lengths, outputs.shape[1])[..., None]
     shown = _shortened(batch, known[outputs.shape[1]])
