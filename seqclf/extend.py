@@ -7,8 +7,6 @@
   recurrent state. `sort_nodes` sorts the nodes of trees. Arguments with the types `Count`, `NonNegative`, `Positive`
   and `Share` are checked before training, and so is the class of a part, by the mark `TargetOf`. `build` makes the
   part from its config.
-- Stages of a network in the command `walkthrough`: the class is `Stage`. The content of a stage is `TokenVectors`,
-  `TokenScores`, `TokenPairs`, `TreeLevels` or `RowVectors`. `Part` gives a name to some channels.
 - Losses: `RowLoss` is the base class.
 - Custom training loops: `FiniteCheck` and `StructureSchedule` are callbacks, and `write_bundle` exports a trained task.
 - Test data: `write_transactions` generates the dataset of `data=transactions`.
@@ -53,13 +51,6 @@ if TYPE_CHECKING:
     from seqclf.training.debugging.finite_check import FiniteCheck as FiniteCheck
     from seqclf.training.losses import RowLoss as RowLoss
     from seqclf.training.structure_schedule import StructureSchedule as StructureSchedule
-    from seqclf.walkthrough.stages import Part as Part
-    from seqclf.walkthrough.stages import RowVectors as RowVectors
-    from seqclf.walkthrough.stages import Stage as Stage
-    from seqclf.walkthrough.stages import TokenPairs as TokenPairs
-    from seqclf.walkthrough.stages import TokenScores as TokenScores
-    from seqclf.walkthrough.stages import TokenVectors as TokenVectors
-    from seqclf.walkthrough.stages import TreeLevels as TreeLevels
 
 _NAMES = {
     "config.argument_types": "TargetOf",
@@ -80,7 +71,6 @@ _NAMES = {
     "training.debugging.finite_check": "FiniteCheck",
     "training.losses": "RowLoss",
     "training.structure_schedule": "StructureSchedule",
-    "walkthrough.stages": "Part RowVectors Stage TokenPairs TokenScores TokenVectors TreeLevels",
 }
 _INNER = {"write_transactions": "write"}  # dict public name → name in its module, if different
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -18,33 +18,6 @@ from seqclf.documents.formatting import head_and_tail
 LONG_TABLE = 25  # number of rows; a page folds a longer table if `Table.folded` is set
 
 
-class Bar(NamedTuple):
-    """A bar in a table cell.
-
-    `start`, `end`: positions of the left and the right end of the bar, as fractions of the cell's width. `mark`:
-    position of a tick on the bar, as a fraction of the cell's width, or `None` for no tick.
-    """
-
-    start: float
-    end: float
-    mark: float | None = None
-
-
-def bar(fraction: float) -> Bar:
-    """Return a bar that starts at the left edge of a cell and covers the given fraction of the cell's width.
-
-    >>> bar(0.25)
-    Bar(start=0.0, end=0.25, mark=None)
-    """
-    return Bar(0.0, fraction)
-
-
-class Spark(NamedTuple):
-    """A small histogram in a table cell. `counts`: number of values in each of the B bins, from left to right."""
-
-    counts: Sequence[int]
-
-
 @dataclass(frozen=True)
 class Text:
     """A paragraph.
@@ -79,31 +52,19 @@ class Alerts:
 class Table:
     """A table. The first cell of each row is the heading of the row.
 
-    `columns`: dict heading → "text", "number" or "bar". The cells of a "bar" column are `Bar` objects. The terminal
-    omits bar columns, because another column of the table shows the same numbers. Two columns without a heading need
-    different keys: use "" and " ". `caption`: a line above the table. `strong`: index of the row that is printed in
-    bold. `stacked`: True for a table of prose. On phones, the cells of each row of a stacked table are placed one below
-    the other. `folded`: if this title is not `None`, a page hides a table of more than `longest` rows until the reader
-    clicks the title. `page_columns`: headings of the columns that only a page shows.
+    `columns`: dict heading → "text", "number" or "bar". The cells of a "bar" column are fractions of the column's
+    width. The terminal omits bar columns, because another column of the table shows the same numbers. Two columns
+    without a heading need different keys: use "" and " ". `caption`: a line above the table. `strong`: index of the row
+    that is printed in bold. `folded`: if this title is not `None`, a page hides a table of more than `LONG_TABLE` rows
+    until the reader clicks the title.
     """
 
     columns: Mapping[str, str]
     rows: Sequence[Sequence[object]]
     strong: int | None = None
-    stacked: bool = False
     folded: str | None = None
     caption: str | None = None
-    longest: int = LONG_TABLE
-    page_columns: Sequence[str] = ()
     page_only: bool = False
-
-    @property
-    def css_class(self) -> str:
-        """CSS classes of the table. A table with bars fills the width of the page."""
-        kinds = list(self.columns.values())
-        # A table with one text column is never stacked, because readers compare numbers down a column.
-        stacks = self.stacked and kinds.count("text") > 1
-        return " ".join(["full"] * ("bar" in kinds) + ["stacked"] * stacks)
 
     @property
     def label(self) -> str:
@@ -112,7 +73,7 @@ class Table:
 
     @property
     def is_folded(self) -> bool:
-        return self.folded is not None and len(self.rows) > self.longest
+        return self.folded is not None and len(self.rows) > LONG_TABLE
 
 
 def limited_table(table: Table, most: int) -> Table:
@@ -141,14 +102,10 @@ class Code:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on a page, drawn as SVG.
-
-    `description`: content of the figure in words. `caption`: line below the figure, or "" for no line.
-    """
+    """A figure on a page, drawn as SVG. `description`: content of the figure in words."""
 
     drawing: Markup
     description: str
-    caption: str = ""
     page_only: bool = True
 
 
@@ -249,8 +206,7 @@ class Document:
 
     `lead`: bold text before the summary. `answers`: dict question → answer, shown below the summary. `facts`: dict name
     of a fact → lines of text, shown below the answers. `alerts`: problems, one line each. A page shows the alerts
-    before the sections, and the terminal prints them after the sections. `no_alerts`: line that a page shows if there
-    are no alerts.
+    before the sections, and the terminal prints them after the sections.
     """
 
     title: str
@@ -260,4 +216,3 @@ class Document:
     answers: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     alerts: Sequence[str] = ()
-    no_alerts: str = ""

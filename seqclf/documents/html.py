@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from seqclf.documents.blocks import Bar, Document, Section, Spark, Template, limited_table
+from seqclf.documents.blocks import Document, Section, Template, limited_table
 from seqclf.documents.formatting import number, percent, probability_text, shortened, warning_lines
 
 if TYPE_CHECKING:
@@ -26,13 +25,11 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-OVERRIDE = re.compile(r"(\b[a-z_][\w.]*=[\w.+-]{1,30}(?<![.])(?=[\s.,:;)]|$))")  # longer values may wrap
 ID = re.compile(r'<[^<>]*\sid="([^"]*)"')
 MAX_CHARACTERS = 60  # characters of a section id
 MAX_ROWS = 100  # rows of a table; limits a page of thousands of classes to less than a megabyte
 MAX_ALERTS = 100
 MAX_ALERT_CHARACTERS = 4000  # an alert may end with a long override, which the reader copies
-SPARK_WIDTH, SPARK_HEIGHT = 96, 20
 
 
 def anchor_of(heading: str) -> str:
@@ -86,30 +83,6 @@ def css_percent(fraction: float) -> str:
     return f"{100 * min(1.0, max(0.0, fraction)):.1f}%"
 
 
-def bar_style(bar: Bar) -> str:
-    """Return the CSS position and width of a bar in its table cell.
-
-    >>> bar_style(Bar(0.5, 7.0))
-    'left:50.0%;width:50.0%'
-    """
-    width = max(0.0, min(1.0, bar.end) - max(0.0, bar.start))
-    return f"left:{css_percent(bar.start)};width:{css_percent(width)}"
-
-
-def spark_path(spark: Spark) -> str:
-    """Return the histogram of a table cell as an SVG path.
-
-    Bar heights are square roots of the counts, so that small counts remain visible.
-    """
-    top = math.sqrt(max(spark.counts))
-    step = SPARK_WIDTH / len(spark.counts)
-    return "".join(
-        f"M{position * step:.1f} {SPARK_HEIGHT}v{-SPARK_HEIGHT * math.sqrt(count) / top:.1f}h{step:.1f}V{SPARK_HEIGHT}z"
-        for position, count in enumerate(spark.counts)
-        if count
-    )
-
-
 def render_page(template: str, *, title: str, script: str = "", **context: Any) -> str:
     """Render a complete page.
 
@@ -131,21 +104,6 @@ def read_template(name: str) -> str:
     return folder.joinpath(path).read_text(encoding="utf-8")
 
 
-def unbroken_overrides(text: str) -> Markup:
-    """Put each command-line override in a text into a `span` element without line breaks.
-
-    A line break inside an override would corrupt the text that a reader copies.
-
-    >>> unbroken_overrides("Try optimizer.lr=1e-3 or more rows")
-    Markup('Try <span class="override">optimizer.lr=1e-3</span> or more rows')
-    """
-    parts = OVERRIDE.split(text)  # the parts at odd indices are overrides
-    return Markup().join(
-        Markup('<span class="override">{}</span>').format(part) if index % 2 else escape(part)
-        for index, part in enumerate(parts)
-    )
-
-
 @cache
 def environment() -> Environment:
     """Return the Jinja environment of all templates. The environment escapes every value that is not `Markup`."""
@@ -161,16 +119,13 @@ def environment() -> Environment:
     )
     templates.filters |= {
         "anchor": anchor_of,
-        "bar_style": bar_style,
         "block_name": lambda block: type(block).__name__,
         "css_percent": css_percent,
         "limited": lambda table: limited_table(table, MAX_ROWS),
         "number": number,
         "percent": percent,
         "render": render_template,
-        "spark_path": spark_path,
         "probability": probability_text,
         "shortened": shortened,
-        "unbroken": unbroken_overrides,
     }
     return templates

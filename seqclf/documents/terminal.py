@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -23,7 +22,6 @@ from seqclf.documents.blocks import (
     HeatMap,
     HeatMaps,
     Section,
-    Spark,
     Table,
     Template,
     Text,
@@ -38,8 +36,6 @@ MIN_NUMBER, MIN_TEXT = 12, 20  # minimum width of a column, in characters, if it
 MAX_HEAT_MAPS = 3  # printed heat maps of one block
 MAX_HEAT_CELL = 14  # characters of a cell in a heat map
 PADDING = "░"
-LEVELS = "▁▂▃▄▅▆▇█"
-SPARK_CELLS = 10
 
 
 def make_console() -> Console:
@@ -64,7 +60,7 @@ def make_console() -> Console:
 console = make_console()
 
 
-def show_document(document: Document, alert_prefix: str = "data: ") -> None:
+def show_document(document: Document) -> None:
     """Print the sections of a document, followed by its alerts.
 
     The alerts come last, because readers see the end of the output first.
@@ -73,7 +69,7 @@ def show_document(document: Document, alert_prefix: str = "data: ") -> None:
         if not section.page_only:
             show_section(section)
     for line in warning_lines(document.alerts):
-        show_line(f"{alert_prefix}{line}", "yellow")
+        show_line(line, "yellow")
 
 
 def show_section(section: Section) -> None:
@@ -128,7 +124,7 @@ def show_table(table: Table) -> None:
     table = limited_table(table, MAX_ROWS)
     columns = []
     for index, (heading, kind) in enumerate(table.columns.items()):
-        if kind != "bar" and heading not in table.page_columns:
+        if kind != "bar":
             cells = [_cell(row[index]) if index < len(row) else Cell() for row in table.rows]
             columns.append(_Column(heading.strip(), cells, kind.startswith("number")))
     if _width(columns) > console.width:
@@ -203,21 +199,7 @@ def _heat_text(cell: HeatCell | str | None) -> str:
 
 
 def _cell(value: object) -> Cell:
-    return Cell(spark_text(value.counts) if isinstance(value, Spark) else shortened(value, MAX_CELL))
-
-
-def spark_text(counts: Sequence[int]) -> str:
-    """Return a histogram as a line of at most `SPARK_CELLS` block characters.
-
-    The heights are square roots of the counts, so that small counts remain visible.
-
-    >>> spark_text([0, 1, 4, 9])
-    ' ▃▆█'
-    """
-    step = math.ceil(len(counts) / SPARK_CELLS) or 1
-    heights = [math.sqrt(sum(counts[start : start + step])) for start in range(0, len(counts), step)]
-    top = max(heights, default=0.0) or 1.0
-    return "".join(LEVELS[math.ceil(height / top * len(LEVELS)) - 1] if height else " " for height in heights)
+    return Cell(shortened(value, MAX_CELL))
 
 
 def show_warnings(warnings: Sequence[str]) -> None:

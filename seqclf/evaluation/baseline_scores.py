@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
-from xxhash import xxh3_64_hexdigest
 
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
@@ -21,11 +21,11 @@ from seqclf.evaluation.baseline import MAX_BOOSTED_CLASSES, MAX_FITTED_TOKENS, f
 from seqclf.evaluation.comparison import RowPredictions, deciding_metric
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
 from seqclf.system import progress
-from seqclf.system.atomic_files import atomic_replace, write_bytes
+from seqclf.system.atomic_files import write_bytes
 from seqclf.system.json_result import JsonResult
 
-# Format version in the names of the cache files; increase the version when the content of the files changes.
-SCORES_FORMAT = 5
+# Format version in the name of the cache file; increase the version when the content of the file changes.
+SCORES_FORMAT = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,8 @@ def score_baseline(dataset: Dataset) -> ScoredBaseline:
     # Holding out rows makes the validation split smaller, which changes the scores. The file name therefore contains
     # the number of validation rows.
     validation_rows = len(dataset.splits["validation"].labels)
-    cache_path = dataset.folder / f"baseline-{SCORES_FORMAT}-{validation_rows}-{dataset.positive}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+    cache_path = dataset.folder / f"baseline-{SCORES_FORMAT}-{validation_rows}-{dataset.positive}.npz"
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile):
         return _read_cache(cache_path)
     scored = _score_baseline(dataset)
     # The positive label may be invalid in a file name, or the folder may be read-only.
@@ -106,33 +106,21 @@ def score_baseline(dataset: Dataset) -> ScoredBaseline:
 
 
 def _read_cache(path: Path) -> ScoredBaseline:
-    """Read the cache files that `_write_cache` wrote.
-
-    Raises ValueError if a file is damaged or the files do not belong together.
-    """
-    state = json.loads(path.read_text(encoding="utf-8"))
-    content = path.with_suffix(".npz").read_bytes()
-    if xxh3_64_hexdigest(content) != state["rows"]:
-        raise ValueError(f"{path.with_suffix('.npz')} differs from its checksum")
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        scores = BaselineScores.from_dict(state["scores"])
+    """Read the file that `_write_cache` wrote."""
+    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
+        scores = BaselineScores.from_dict(json.loads(arrays["scores"].item()))
         predictions = {name: _predictions(arrays[f"{number}"]) for number, name in enumerate(scores.models)}
         return ScoredBaseline(scores, BaselineRows(arrays["positions"], predictions))
 
 
 def _write_cache(path: Path, scored: ScoredBaseline) -> None:
-    """Write the scores to a JSON file, and the predictions to an npz file that loads without pickle."""
+    """Write the scores and the predictions to a file that loads without pickle."""
     positions, predictions = scored.last_rows
-    arrays = {"positions": positions}
+    arrays = {"scores": np.array(json.dumps(scored.scores.to_dict())), "positions": positions}
     arrays |= {f"{number}": rows.scores for number, rows in enumerate(predictions.values()) if rows.scores is not None}
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
-    # Write the JSON file last and with the hash of the npz file, so that a reader detects interrupted and simultaneous
-    # writes.
-    write_bytes(path.with_suffix(".npz"), content.getvalue())
-    with atomic_replace(path) as unfinished:
-        state = {"scores": scored.scores.to_dict(), "rows": xxh3_64_hexdigest(content.getvalue())}
-        unfinished.write_text(json.dumps(state), encoding="utf-8")
+    write_bytes(path, content.getvalue())
 
 
 def _score_baseline(dataset: Dataset) -> ScoredBaseline:

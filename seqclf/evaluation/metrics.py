@@ -7,27 +7,17 @@ the scores of each epoch (`training/epoch_metrics.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from seqclf.evaluation.calibration import calibration_error
-from seqclf.evaluation.ranking import RANKING_METRICS, RankingCurve, ranking_curve, ranking_metrics
+from seqclf.evaluation.ranking import RANKING_METRICS, ranking_metrics
 from seqclf.system.json_result import JsonObject, JsonResult
 
 MAIN_METRICS = ("loss", "accuracy", "recall", "precision", "f1")
 EPOCH_METRICS = (*MAIN_METRICS, *RANKING_METRICS)  # names of the metrics of an epoch
-TOP_K = (2, 3, 5)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Averages(JsonResult):
-    """Metrics averaged over classes, weighted by the number of rows of each class."""
-
-    recall: float
-    precision: float
-    f1: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +25,7 @@ class ConfusionMetrics(JsonResult):
     """Metrics that follow from a confusion matrix.
 
     `accuracy` is the fraction of correctly predicted rows. `recall` is the macro mean over the classes that have rows,
-    and `balanced_accuracy` is another name for the same number. `precision` and `f1` are macro means over the classes
+    which is also called balanced accuracy. `precision` and `f1` are macro means over the classes
     that occur among the labels or the predictions, as in scikit-learn. In these means, a ratio with the denominator 0
     counts as 0. In a dict by class, such as `recall_by_class`, a metric is None if its denominator is 0. `mcc` is
     Matthews' correlation coefficient. `confusion[i][j]` counts rows of class i that were predicted as class j.
@@ -45,8 +35,6 @@ class ConfusionMetrics(JsonResult):
     recall: float
     precision: float
     f1: float
-    weighted: Averages
-    balanced_accuracy: float
     mcc: float
     recall_by_class: dict[str, float | None]
     precision_by_class: dict[str, float | None]
@@ -71,10 +59,11 @@ class AlertMetrics(JsonResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PositiveMetrics(AlertMetrics, RankingCurve):
-    """Metrics of the positive label, including its ranking metrics."""
+class PositiveMetrics(AlertMetrics):
+    """Metrics of the positive label. `auroc`, `average_precision`: None if no row or every row has the label."""
 
     label: str
+    auroc: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,18 +72,16 @@ class ClassificationMetrics(ConfusionMetrics):
 
     `loss` is the mean of -log p(label), and `ece` is the expected calibration error. With more than two classes,
     `average_precision` and `auroc` are means over classes, and each class is ranked against all others.
-    `recall_at_k["3"]` is the fraction of rows whose label is among the three most probable labels. `positive`: metrics
-    of the positive label, None without a positive label.
+    `positive`: metrics of the positive label, None without a positive label.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"recall_at_k", "positive"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"positive"})
 
     rows: int
     loss: float
     ece: float
     average_precision: float | None = None
     auroc: float | None = None
-    recall_at_k: dict[str, float] | None = None
     positive: PositiveMetrics | None = None
 
     def to_dict(self) -> JsonObject:
@@ -134,9 +121,6 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
     def macro(values: np.ndarray, classes: np.ndarray) -> float:
         return float(values[classes].mean()) if classes.any() else 0.0
 
-    def weighted(values: np.ndarray) -> float:
-        return float((values * support).sum() / rows)
-
     def by_class(values: np.ndarray, is_defined: np.ndarray) -> dict[str, float | None]:
         pairs = zip(classes, values.tolist(), is_defined, strict=True)
         return {label: value if defined else None for label, value, defined in pairs}
@@ -146,8 +130,6 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
         recall=macro(recall, support > 0),
         precision=macro(precision, occurs),
         f1=macro(f1, occurs),
-        weighted=Averages(recall=weighted(recall), precision=weighted(precision), f1=weighted(f1)),
-        balanced_accuracy=macro(recall, support > 0),
         mcc=_matthews(confusion),
         recall_by_class=by_class(recall, support > 0),
         precision_by_class=by_class(precision, predicted > 0),
@@ -189,12 +171,9 @@ def classification_metrics(
         predicted = probabilities.argmax(axis=1)
     of_label = probabilities[np.arange(len(labels)), labels]
     confusion = confusion_matrix(labels, predicted, len(classes))
-    average_precision = auroc = recall_at_k = None
+    average_precision = auroc = None
     if len(classes) > 2:
         average_precision, auroc = ranking_metrics(labels, probabilities).values()
-        # Ties count against the label, so a model that gives all classes the same probability has a recall of 0.
-        rank = (probabilities >= of_label[:, None]).sum(axis=1)
-        recall_at_k = {str(k): float((rank <= k).mean()) for k in TOP_K if k < len(classes)}
     return ClassificationMetrics(
         **vars(confusion_metrics(confusion, classes)),
         rows=len(labels),
@@ -203,7 +182,6 @@ def classification_metrics(
         ece=calibration_error(labels, probabilities),
         average_precision=average_precision,
         auroc=auroc,
-        recall_at_k=recall_at_k,
         positive=None if positive is None else positive_metrics(labels, probabilities, confusion, classes, positive),
     )
 
@@ -217,16 +195,15 @@ def positive_metrics(
     matrix.
     """
     index = classes.index(positive)
-    is_positive = labels == index
     by_class = confusion_metrics(confusion, classes)
     return PositiveMetrics(
         label=positive,
-        rows=int(is_positive.sum()),
+        rows=int((labels == index).sum()),
         alerts=int(confusion[:, index].sum()),
         recall=by_class.recall_by_class[positive],
         precision=by_class.precision_by_class[positive],
         f1=by_class.f1_by_class[positive],
-        **asdict(ranking_curve(is_positive, probabilities[:, index])),
+        **ranking_metrics(labels, probabilities, index),
     )
 
 

@@ -2,54 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from seqclf.system.json_result import JsonResult
-
 RANKING_METRICS = ("average_precision", "auroc")
-# The highest recall is reported at each of these precisions, and the highest precision is reported at each of these
-# recalls.
-OPERATING_POINTS = (0.5, 0.8, 0.9, 0.95)
-ALERT_SHARES = (0.01, 0.05, 0.1)  # the recall is reported if these fractions of the rows are alerts
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankingCurve(JsonResult):
-    """Ranking metrics of one class. All metrics are None if no row or every row belongs to the class.
-
-    `recall_at_precision["0.9"]` is the highest recall at a precision of at least 0.9. `precision_at_recall["0.9"]` is
-    the highest precision at a recall of at least 0.9. `recall_at_share["0.01"]` is the recall if the 1 % of rows with
-    the highest scores are alerts.
-    """
-
-    average_precision: float | None = None
-    auroc: float | None = None
-    recall_at_precision: dict[str, float] | None = None
-    precision_at_recall: dict[str, float] | None = None
-    recall_at_share: dict[str, float] | None = None
-
-
-def ranking_curve(truth: np.ndarray, score: np.ndarray) -> RankingCurve:
-    """Return the ranking metrics of `score` (N,). `truth`: (N,) bool, True for rows of the class.
-
-    >>> curve = ranking_curve(np.array([False, False, True, True]), np.array([0.1, 0.6, 0.4, 0.9]))
-    >>> curve.auroc, curve.recall_at_precision["0.9"]
-    (0.75, 0.5)
-    """
-    from sklearn.metrics import precision_recall_curve
-
-    if not truth.any() or truth.all():
-        return RankingCurve()
-    precision, recall, _ = precision_recall_curve(truth, score)
-    alert_counts = {share: max(1, int(np.ceil(share * len(truth)))) for share in ALERT_SHARES}
-    return RankingCurve(
-        **_average_precision_and_auroc(truth, score),
-        recall_at_precision={str(p): float(recall[precision >= p].max()) for p in OPERATING_POINTS},
-        precision_at_recall={str(r): float(precision[recall >= r].max()) for r in OPERATING_POINTS},
-        recall_at_share={str(share): recall_of_highest(truth, score, count) for share, count in alert_counts.items()},
-    )
 
 
 def ranking_metrics(

@@ -78,13 +78,6 @@ class SequenceEncoder(nn.Module):
         """
         return None
 
-    def walkthrough_stages(self, recorded: Any, batch: Any, outputs: Any) -> Iterable[Any] | None:
-        """Return the stages (`Stage`) that the command `seqclf walkthrough` shows for this encoder.
-
-        If the method returns `None`, the command shows only the outputs of the encoder.
-        """
-        return None
-
 
 def reads_trees(model: Mapping[str, Any]) -> bool:
     """Return True if the encoder in a model config reads trees.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,3 @@ class SequenceNetwork(nn.Module):
     def step_form(self) -> Any:
         """Return the streaming form of this network (see `ChunkStep`), or `None` if there is no streaming form."""
         return None
-
-    def walkthrough_stages(self, recorded: Any, batch: Any) -> Iterable[Any]:
-        """Return the stages (`Stage`) that the command `seqclf walkthrough` shows between the inputs and the logits."""
-        return ()

@@ -15,8 +15,6 @@ from seqclf.report.reliability import ReliabilityBin
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
 MAX_POINTS = 300  # maximum number of points of one curve
 CURVE_IN = 5.0  # width of a figure in inches
-RARE = 0.1  # if the event occurs in a smaller fraction of rows, or is absent in one, the axes show log-odds
-LOG_ODDS_TICKS = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 
 
 def learning_curves(history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None) -> Markup:
@@ -81,52 +79,20 @@ def reliability(bins: Sequence[ReliabilityBin]) -> Markup:
 
     Each bin is one point. The position of the point is the mean predicted probability (x) and the observed fraction of
     events (y). A vertical line shows the confidence interval of this fraction.
-
-    Both axes show log-odds if the event happened in nearly all rows or in nearly no row. On linear axes, the points of
-    rare or very frequent events would all lie in one corner.
     """
-    rows = sum(part.rows for part in bins)
-    share = sum(part.observed for part in bins) / rows
-    is_rare = not RARE <= share <= 1 - RARE
-    low, high = _log_odds_limits(bins) if is_rare else (0.0, 1.0)
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        axis.plot([low, high], [low, high], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
+        axis.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
         for part in bins:
-            mean, bottom, top, centre = np.clip([part.mean, part.share_low, part.share_high, part.share], low, high)
-            axis.plot([mean, mean], [bottom, top], color=FILL, linewidth=1)
-            # The marker is hollow if the observed fraction is 0 or 1, because its log-odds are infinite.
-            inside = low < part.share < high or not is_rare
-            face = FILL if inside else "none"
-            axis.plot(mean, centre, color=FILL, marker="o", markersize=5, markerfacecolor=face, clip_on=False, zorder=3)
+            axis.plot([part.mean, part.mean], [part.share_low, part.share_high], color=FILL, linewidth=1)
+            axis.plot(part.mean, part.share, color=FILL, marker="o", markersize=5, clip_on=False, zorder=3)
         _style_axes(axis, "predicted probability", "observed share of rows")
-        if is_rare:
-            axis.set(xscale="logit", yscale="logit")  # set first, because `set` resets locators and formatters
-            for side in (axis.xaxis, axis.yaxis):
-                side.set_major_locator(ticker.FixedLocator([tick for tick in LOG_ODDS_TICKS if low <= tick <= high]))
-                side.set_minor_locator(ticker.NullLocator())
-        for side in (axis.xaxis, axis.yaxis):
-            side.set_major_formatter(ticker.FuncFormatter(lambda value, _: _tick_percent(value)))
-        axis.set_xlim(low, high)
-        axis.set_ylim(low, high)
-        figure.subplots_adjust(**{**MARGIN, "left": 0.17, "right": 0.95})
-
-    from matplotlib import ticker
+        axis.set_xlim(0, 1)
+        axis.set_ylim(0, 1)
+        figure.subplots_adjust(**MARGIN)
 
     return render_svg(draw, CURVE_IN, 0.72 * CURVE_IN)
-
-
-def _log_odds_limits(bins: Sequence[ReliabilityBin]) -> tuple[float, float]:
-    """Return the lower and the upper limit of a log-odds axis on which all bins are visible.
-
-    The lower limit and 1 minus the upper limit are powers of ten.
-    """
-    smallest = min(min(part.mean, part.share_high) for part in bins)
-    largest = max(max(part.mean, part.share_low) for part in bins)
-    low = 10.0 ** np.floor(np.log10(np.clip(smallest, 1e-6, 0.1)))
-    high = 1 - 10.0 ** np.floor(np.log10(np.clip(1 - largest, 1e-6, 0.1)))
-    return float(low), float(high)
 
 
 def _style_axes(axis: Any, x_label: str, y_label: str) -> None:
@@ -142,12 +108,3 @@ def _style_axes(axis: Any, x_label: str, y_label: str) -> None:
 
 def _float(value: Any) -> float:
     return float("nan") if value in (None, "") else float(value)
-
-
-def _tick_percent(share: float) -> str:
-    """Return a tick label as a percentage with all digits, so that two ticks near 0 or 1 have different labels.
-
-    >>> _tick_percent(0.5), _tick_percent(0.9999), _tick_percent(0.00001)
-    ('50%', '99.99%', '0.001%')
-    """
-    return f"{round(100 * share, 7):.10g}%"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from seqclf.config.override_text import argument
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import Schema
 from seqclf.documents.blocks import Alerts, Block, Code, Document, Section, Table, Text
@@ -23,7 +22,6 @@ FEW_ROWS = 30  # rows of a class; with fewer rows, the metrics of the class are 
 
 RUN = """seqclf predict bundle=PATH input=new.parquet output=scores.parquet
 seqclf evaluate bundle=PATH data=files data.test=labelled.parquet {label} report=report.html"""
-PLAIN_WORD = re.compile(r"(?!(?:null|true|false|inf|nan)$)[a-z][\w.-]*", re.IGNORECASE | re.ASCII)
 
 
 def model_card(manifest: Mapping[str, Any], result: RunResult) -> str:
@@ -107,10 +105,6 @@ def _limits(schema: Schema, result: RunResult, padding_error: float | None) -> l
 
 def _override(key: str, value: str) -> str:
     """Return `key=value` as one shell word, quoted for Hydra and for the shell if the value needs quotes."""
-    if PLAIN_WORD.fullmatch(value):
-        return f"{key}={value}"
     if not value.isprintable() or any(part in value for part in ("```", "${", "\\")):
         return f"{key}=COLUMN"  # no quoting passes such a value through both the shell and Hydra on one line
-    # The shell strips the outer pair of quotes, and Hydra strips the inner pair.
-    escaped = value.replace("'", "\\'")
-    return shlex.quote(f"{key}='{escaped}'")
+    return argument(key, value)

@@ -101,7 +101,7 @@ def _table(result: RunResult, shown: Sequence[ShownMetric], columns: dict[str, l
     label = None if result.positive is None else shortened(result.positive, MAX_LABEL_CHARACTERS)
     titles = [metric_title(metric.name, label if metric.of_positive else None) for metric in shown]
     rows = list(zip(titles, *columns.values(), strict=True))
-    return Table({"": "text", **score_columns(list(columns))}, rows, stacked=True)
+    return Table({"": "text", **score_columns(list(columns))}, rows)
 
 
 def verdict_blocks(result: RunResult) -> list[Block]:
@@ -115,7 +115,7 @@ def verdict_blocks(result: RunResult) -> list[Block]:
         blocks.append(Alerts([f"{alarm.text}. Try {alarm.remedy}." for alarm in metrics.alarms]))
     if result.baseline is not None and (compared := comparison_rows(result.baseline)):
         text = "Against a model that ignores the order, on the same rows. The first line decides."
-        blocks += [Text(text, soft=True), Table(COMPARISON_COLUMNS, compared, strong=0, stacked=True)]
+        blocks += [Text(text, soft=True), Table(COMPARISON_COLUMNS, compared, strong=0)]
     blocks += ladder_blocks(result)
     blocks += [Text(row_counts(metrics, result.split), soft=True), score_table(result)]
     if (note := between_note(metrics)) is not None:

@@ -22,9 +22,6 @@ from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.tokens_curve import TokensCurve
 
-SCALES = (100, 1000, 10_000)  # denominators of counts in sentences such as "86 of 100"
-MAX_WIDTH = 60  # maximum width of the interval of a count, such as 12 for "between 79 and 91"
-
 # Sentences about the guarantees of a decision (thresholds chosen to meet targets).
 
 TARGETS = {
@@ -185,14 +182,12 @@ def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> st
         return f"{split} has no row of {label} among {metrics.rows:,}, so its recall is unknown."
     threshold = probability_text(decision.threshold_of(list(metrics.support_by_class).index(positive.label)))
     intervals = None if metrics.intervals is None else metrics.intervals.positive
-    of_rows, hits = out_of(positive.recall or 0.0, None if intervals is None else intervals.recall, positive.rows)
-    recall = f"Of {of_rows} sequences labelled {label} it finds {hits}"
+    hits = out_of_100(positive.recall or 0.0, None if intervals is None else intervals.recall)
+    recall = f"Of 100 sequences labelled {label} it finds {hits}"
     if not positive.alerts:
         return f"{recall}, as it never predicts {label} at the threshold {threshold}{_doubt(metrics, intervals)}."
-    of_alerts, right = out_of(
-        positive.precision or 0.0, None if intervals is None else intervals.precision, positive.alerts
-    )
-    alerts = f"of {of_alerts} alerts {right} are right, at the threshold {threshold}"
+    right = out_of_100(positive.precision or 0.0, None if intervals is None else intervals.precision)
+    alerts = f"of 100 alerts {right} are right, at the threshold {threshold}"
     return f"{recall}; {alerts}{_doubt(metrics, intervals)}."
 
 
@@ -216,16 +211,16 @@ def class_result(metrics: SplitMetrics) -> str:
     recalls = {label: value for label, value in metrics.recall_by_class.items() if value is not None}
     worst = min(recalls, key=lambda label: recalls[label])
     intervals = metrics.intervals
-    of_rows, right = out_of(metrics.accuracy, None if intervals is None else intervals.accuracy, metrics.rows)
+    right = out_of_100(metrics.accuracy, None if intervals is None else intervals.accuracy)
     result = (
-        f"Of {of_rows} sequences it classifies {right} correctly; its macro recall over {len(recalls)} classes is "
+        f"Of 100 sequences it classifies {right} correctly; its macro recall over {len(recalls)} classes is "
         f"{metrics.recall:.3f}"
     )
     if recalls[worst] == 1:
         return f"{result}, as it finds all sequences of each class."
     of_worst = None if intervals is None else intervals.recall_by_class[worst]
-    of_class, hits = out_of(recalls[worst], of_worst, metrics.support_by_class[worst])
-    return f"{result}, and it is weakest on {shortened(worst, MAX_LABEL_CHARACTERS)}: of {of_class} it finds {hits}."
+    hits = out_of_100(recalls[worst], of_worst)
+    return f"{result}, and it is weakest on {shortened(worst, MAX_LABEL_CHARACTERS)}: of 100 it finds {hits}."
 
 
 def row_counts(metrics: SplitMetrics, split: str) -> str:
@@ -249,38 +244,21 @@ def group_sentence(groups: GroupScores) -> str:
     return f"The rows come in {groups.count:,} groups (data.group){equal}{few}."
 
 
-def out_of(share: float, interval: Interval = None, rows: int | None = None) -> tuple[str, str]:
-    """Write a fraction as a count out of a round number, such as 86 out of 100.
+def out_of_100(share: float, interval: Interval = None) -> str:
+    """Write a fraction as a count out of 100, with its interval.
 
-    Return two texts: the round number, and the count with its interval.
-
-    `rows`: number of rows on which the fraction was measured. The round number is 100, 1,000 or 10,000. A number above
-    100 is used only if it is at most `rows` and if the interval is narrow. A wide interval does not support more
-    digits.
-
-    >>> out_of(0.862, (0.79, 0.91)), out_of(0.9971), out_of(0.00003)
-    (('100', '86 (between 79 and 91)'), ('1,000', '997'), ('10,000', 'fewer than 1'))
-    >>> out_of(1.0, (0.996, 1.0)), out_of(108 / 109, (0.95, 0.9998), rows=109)
-    (('1,000', '1,000 (between 996 and 1,000)'), ('100', '99 (between 95 and more than 99)'))
+    >>> out_of_100(0.862, (0.79, 0.91)), out_of_100(0.9971), out_of_100(0.00003)
+    ('86 (between 79 and 91)', 'more than 99', 'fewer than 1')
     """
-    width = 0.0 if interval is None else interval[1] - interval[0]
-    fitting = [scale for scale in SCALES if (rows is None or scale <= rows) and width * scale <= MAX_WIDTH]
-    scales = fitting or [SCALES[0]]
-    values = (share, *(interval or ()))
-    scale = next((scale for scale in scales if all(_is_exact(value, scale) for value in values)), scales[-1])
-    count, *limits = (_count(value, scale) for value in values)
-    return f"{scale:,}", count + (" (between {} and {})".format(*limits) if limits else "")
+    count, *limits = (_count(value) for value in (share, *(interval or ())))
+    return count + (" (between {} and {})".format(*limits) if limits else "")
 
 
-def _is_exact(share: float, scale: int) -> bool:
-    """Return False if rounding turns a fraction strictly between 0 and 1 into a count of 0 or of `scale`."""
-    return share in (0, 1) or 0 < round(share * scale) < scale
-
-
-def _count(share: float, scale: int) -> str:
-    if _is_exact(share, scale):
-        return f"{round(share * scale):,}"
-    return f"more than {scale - 1:,}" if share > 0.5 else "fewer than 1"
+def _count(share: float) -> str:
+    """Return the count out of 100. It is 0 or 100 only for a fraction of exactly 0 or 1."""
+    if share in (0, 1) or 0 < round(share * 100) < 100:
+        return f"{round(share * 100)}"
+    return "more than 99" if share > 0.5 else "fewer than 1"
 
 
 def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None) -> str | None:

@@ -31,7 +31,6 @@ def _search(config: SearchConfig) -> SearchResult:
         SearchResult,
         best_command,
         completed_trials,
-        draw_trials,
         open_study,
         run_trials,
         trial_line,
@@ -59,7 +58,6 @@ def _search(config: SearchConfig) -> SearchResult:
     trials = completed_trials(study)
     best = trials[0]
     write_best(best, options.metric, folder / BEST)
-    draw_trials(trials, options, folder / "search.png")
     console.print(trials_table(trials, options.metric))
     console.print(f"best: {folder / BEST}, or\n  {best_command(best, overrides)}", soft_wrap=True)
     return SearchResult(str(folder), len(study.trials), options.metric, best.score, best.settings)

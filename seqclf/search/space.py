@@ -1,12 +1,11 @@
-"""The search space of a hyperparameter search: a list or range of values for each config key."""
+"""The config of the command `search`, and its search space: a list or range of values for each config key."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import is_dataclass
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import fields
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, model_validator
 
@@ -112,9 +111,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-# Config model of the command `search`. The config is checked without importing PyTorch.
-
-
 def require_space(space: dict[str, Any]) -> dict[str, Any]:
     """Return the search space. Raises InputError if a range is invalid or a list is empty (see `check_space`)."""
     check_space(space)
@@ -130,42 +126,22 @@ def require_trial_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_metric(name: str) -> str:
-    """Return the name of a metric. Raises InputError if metrics.json has no number with this dotted key.
+    """Return the name of a metric. Raises InputError if its first two parts name no scores of metrics.json.
 
     >>> require_metric("validation.positive.average_precision")
     'validation.positive.average_precision'
     """
-    first, *parts = name.split(".")
-    kind: Any = METRICS.get(first)
-    known = [field for field, value in get_type_hints(kind).items() if _holds_number(value)] if kind else [*METRICS]
-    if kind is None or not _is_number_at(kind, parts):
-        hint = did_you_mean(parts[0], known) if kind and parts else ""
-        listed = ", ".join(f"{first}.{field}" for field in known) if kind else "validation.recall"
-        raise InputError(f"search.metric={name}", "metrics.json has no such number", hint or f"write one of {listed}")
+    split, _, metric = name.partition(".")
+    known = [field.name for field in fields(SCORES[split])] if split in SCORES else []
+    first = metric.partition(".")[0]
+    if first not in known:
+        listed = ", ".join(f"{split}.{field}" for field in known) or "validation.recall"
+        remedy = did_you_mean(first, known) or f"write one of {listed}"
+        raise InputError(f"search.metric={name}", "metrics.json has no such number", remedy)
     return name
 
 
-def _is_number_at(kind: Any, parts: list[str]) -> bool:
-    """Return True if a value of type `kind` contains a number at the nested keys `parts`.
-
-    A key may be a label with dots. Therefore, several parts may belong to one key.
-    """
-    options = [option for option in get_args(kind) if option is not type(None)]
-    origin = get_origin(kind)
-    if origin in (Union, UnionType):
-        return any(_is_number_at(option, parts) for option in options)
-    if not parts:
-        return kind in (int, float)
-    if origin is dict:
-        return any(_is_number_at(options[1], parts[end:]) for end in range(1, len(parts) + 1))
-    return is_dataclass(kind) and _is_number_at(get_type_hints(kind).get(parts[0]), parts[1:])
-
-
-def _holds_number(kind: Any) -> bool:
-    return any(option in (int, float) for option in (kind, *get_args(kind)))
-
-
-METRICS = {"validation": SplitMetrics, "test": SplitMetrics, "calibration": Calibration}
+SCORES: dict[str, Any] = {"validation": SplitMetrics, "test": SplitMetrics, "calibration": Calibration}
 Space = Annotated[dict[str, Any], AfterValidator(require_space)]
 
 

@@ -21,16 +21,16 @@ from seqclf.config.override_text import shell_word
 from seqclf.errors import InputError
 from seqclf.search.space import OF_TRIALS, SETTINGS, TrialSettings, as_overrides, suggest
 from seqclf.system import progress
-from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, write_output
+from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from seqclf.search.space import SearchOptions
 
 
 DATABASE = "search.db"
+BEST = Path("experiment") / "best.yaml"
+MAX_ROWS = 15  # maximum number of trials in the printed table
 MAX_FAILURES = 5  # number of failed trials in a row after which the search ends
 
 
@@ -54,8 +54,8 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
     """Open the Optuna study (stored trials) in `folder`. If the folder has no study, create a new study.
 
     A study is an SQLite file. `overrides`: the user's overrides, which are the same for all trials. Raises InputError
-    if the stored trials have other overrides, because metrics of trials with other data cannot be compared. The stored
-    trials could also have trained on rows that are held out for a guarantee.
+    if the stored trials have other overrides, metrics or directions, because their values cannot be compared. The
+    stored trials could also have trained on rows that are held out for a guarantee.
     """
     try:
         import optuna
@@ -70,25 +70,15 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
         direction=options.goal,
         load_if_exists=True,
     )
-    earlier_metric = study.user_attrs.get("metric")
-    if earlier_metric not in (None, options.metric):
-        raise InputError(
-            f"search.metric={options.metric}", f"the search in {folder} is for {earlier_metric}", "name another folder"
-        )
-    if study.trials and study.direction.name.lower() != options.goal:
-        earlier = study.direction.name.lower()
-        raise InputError(
-            f"search.direction={options.goal}", f"the search in {folder} is to {earlier}", "name another folder"
-        )
-    earlier_overrides = study.user_attrs.get("overrides")
-    if earlier_overrides is not None and earlier_overrides != sorted(overrides):
-        earlier = " ".join(earlier_overrides) or "the defaults"
+    settings = [*sorted(overrides), f"search.metric={options.metric}", f"search.direction={options.goal}"]
+    earlier = study.user_attrs.get("overrides", settings)
+    if earlier != settings:
         raise InputError(
             f"hydra.run.dir={folder}",
-            f"holds trials of other settings ({earlier})",
+            f"holds trials of other settings ({' '.join(earlier)})",
             "give the same, or name another folder",
         )
-    study.set_user_attr("overrides", sorted(overrides))
+    study.set_user_attr("overrides", settings)
     return study
 
 
@@ -136,7 +126,6 @@ def run_trials(
                 failures = 0
                 searching.advance()
                 study.tell(trial, value)
-                study.set_user_attr("metric", options.metric)
             else:
                 failures += 1
                 trial.set_user_attr("error", error)
@@ -180,21 +169,12 @@ def read_metric(metrics: Mapping[str, Any], name: str) -> float:
 def _below(metrics: Any, name: str) -> Any:
     """Return the value at a dotted key in nested dicts, or None.
 
-    The keys of the dicts may also contain dots, such as "0.01".
+    The keys of the dicts may also contain dots, such as the label "v0.1".
     """
     if not isinstance(metrics, Mapping):
         return None
     found = (_below(part, name[len(key) + 1 :]) for key, part in metrics.items() if name.startswith(f"{key}."))
     return metrics[name] if name in metrics else next((value for value in found if value is not None), None)
-
-
-# Outputs of a search: a printed table of trials, a plot, and a file with the best settings.
-
-BEST = Path("experiment") / "best.yaml"
-MAX_ROWS = 15  # maximum number of trials in the printed table
-PANELS = 3  # number of panels side by side in the plot; a panel shows one setting
-LOG_SCALE = 20  # the axis of a setting is logarithmic if largest value / smallest value exceeds this ratio
-BLUE, GREY = "#2f6db5", "#9aa5b1"
 
 
 @dataclass(frozen=True)
@@ -263,46 +243,6 @@ def best_command(best: Trial, overrides: Sequence[str]) -> str:
     """
     kept = [text for text in overrides if text.lstrip("+").partition("=")[0] not in OF_TRIALS]
     return " ".join(map(shell_word, ["python", "-m", "seqclf.train", *kept, *as_overrides(best.settings)]))
-
-
-def draw_trials(trials: Sequence[Trial], options: SearchOptions, path: Path) -> None:
-    """Plot the metric over the number of the trial. In further panels, plot the metric over each setting."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    trials = sorted(trials, key=lambda trial: trial.number)
-    values = np.array([trial.score for trial in trials])
-    best_so_far = (np.maximum if options.goal == "maximize" else np.minimum).accumulate(values)
-    keys = list(trials[0].settings)
-    panel_rows = -(-len(keys) // PANELS)
-    figure = Figure(figsize=(9, 2.6 * (1 + panel_rows)), layout="constrained")
-    grid = figure.add_gridspec(1 + panel_rows, PANELS)
-    progress = figure.add_subplot(grid[0, :])
-    numbers = [trial.number for trial in trials]
-    progress.plot(numbers, values, "o", markersize=4, color=GREY)
-    progress.step(numbers, best_so_far, where="post", color=BLUE)
-    progress.set_xlabel("trial")
-    progress.set_ylabel(options.metric)
-    for panel, key in enumerate(keys):
-        axes = figure.add_subplot(grid[1 + panel // PANELS, panel % PANELS])
-        _draw_setting(axes, key, [trial.settings[key] for trial in trials], values)
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=8)
-    with explain_disk_errors(path), atomic_replace(path) as unfinished:
-        figure.savefig(unfinished, dpi=130, format="png")
-
-
-def _draw_setting(axes: Axes, key: str, settings: Sequence[Any], values: Any) -> None:
-    """Plot the metric over one setting, with one point per trial.
-
-    If a value of the setting is not a number, all values are shown as text.
-    """
-    numeric = all(isinstance(setting, (int, float)) and not isinstance(setting, bool) for setting in settings)
-    axes.plot(settings if numeric else [str(setting) for setting in settings], values, "o", markersize=4, color=BLUE)
-    if numeric and min(settings) > 0 and max(settings) / min(settings) > LOG_SCALE:
-        axes.set_xscale("log")
-    axes.set_xlabel(key, fontsize=9)
 
 
 def _short(value: Any) -> str:

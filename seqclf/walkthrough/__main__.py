@@ -30,9 +30,7 @@ class WalkthroughResult(JsonResult):
     """Result that `walkthrough` prints as one JSON line.
 
     `page`: path of the page. `rows`: number of rows on the page. `refused`: number of rejected rows. `longest`: number
-    of tokens in the longest row. `padding`: fraction of the padded batch that is padding. `bundle_error`: largest
-    difference between the logits on the page and the logits of the run's bundle (exported model). `bundle_error` is
-    `None` if there is no bundle.
+    of tokens in the longest row. `padding`: fraction of the padded batch that is padding.
     """
 
     page: str
@@ -44,7 +42,6 @@ class WalkthroughResult(JsonResult):
     stages: list[str]
     predictions: list[Label]
     probabilities: list[float]
-    bundle_error: float | None
 
 
 @command("walkthrough", "seqclf.walkthrough.options.WalkthroughConfig")
@@ -80,7 +77,10 @@ def _check(config: WalkthroughConfig, overrides: Sequence[str]) -> None:
     if config.input is not None:
         readable_files(fetched(Source(config.input, "input")))
     if config.checkpoint is None:
-        _check_training(config)
+        if config.debug.ends_early:
+            raise InputError(f"debug={config.debug.name}", "leaves no model to show", "remove it, or use seqclf train")
+        if config.trainer["fast_dev_run"]:
+            raise InputError("trainer.fast_dev_run", "leaves no model to show", "set trainer.max_epochs=1 instead")
         return
     of_training = [key for key in map(key_of, overrides) if key.partition(".")[0] not in OF_THE_PAGE]
     if of_training:
@@ -93,13 +93,6 @@ def _check(config: WalkthroughConfig, overrides: Sequence[str]) -> None:
         raise InputError(
             f"checkpoint={config.checkpoint}", "name rows to show", "add input=FILE or sequence=TEXT_OR_JSON"
         )
-
-
-def _check_training(config: WalkthroughConfig) -> None:
-    if config.debug.ends_early:
-        raise InputError(f"debug={config.debug.name}", "leaves no model to show", "remove it, or use seqclf train")
-    if config.trainer["fast_dev_run"]:
-        raise InputError("trainer.fast_dev_run", "leaves no model to show", "set trainer.max_epochs=1 instead")
 
 
 def _train(config: WalkthroughConfig, run: Path) -> Path | None:
@@ -118,13 +111,13 @@ def _train(config: WalkthroughConfig, run: Path) -> Path | None:
 
 def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> WalkthroughResult:
     from seqclf.documents.html import render_document
-    from seqclf.documents.terminal import show_document, show_line
+    from seqclf.documents.terminal import console, show_document
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
     from seqclf.training.module import load_task
-    from seqclf.walkthrough.document import Walkthrough, bundle_text, walkthrough_document
+    from seqclf.walkthrough.document import Walkthrough, walkthrough_document
     from seqclf.walkthrough.inspect_rows import inspect_rows
-    from seqclf.walkthrough.run_files import RunFiles
+    from seqclf.walkthrough.run_files import chosen_rule
     from seqclf.walkthrough.shown_rows import RowReader
 
     with progress.stage("loading the model"):
@@ -132,29 +125,23 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
         task = load_task(checkpoint, config.trust if config.checkpoint is not None else True)
         reader = RowReader(task.hparams["dataset"])
     rows = _rows(config, reader)
-    files = RunFiles.of(checkpoint, task.trained_steps, is_refitted=task.is_refitted)
+    rule = chosen_rule(checkpoint, task.trained_steps, is_refitted=task.is_refitted)
     if task.model.halts:
-        task.model.threshold = files.threshold  # the checkpoint was written before validation set the threshold
-    inspection = inspect_rows(task, rows, files.decision)
-    error = files.bundle_error(rows.sequences, inspection.logits)
+        task.model.threshold = rule.threshold  # the checkpoint was written before validation set the threshold
+    inspection = inspect_rows(task, rows, rule.decision)
     walkthrough = Walkthrough(
         stages=inspection.stages,
         refused=rows.refused,
         model=task.hparams["model"],
         weights=sum(weight.numel() for weight in task.model.parameters()),
         checkpoint=str(checkpoint),
-        history=files.history,
-        best_epoch=files.best_epoch,
-        bundle_error=error,
     )
     document = walkthrough_document(walkthrough)
-    show_document(document, alert_prefix="")
-    if error is not None:
-        show_line(f"\nthe bundle {bundle_text(error)}")
+    show_document(document)
     with progress.stage("writing the page"):
         write_output(page, render_document(document))
-    _show_files(config, checkpoint, page)
-    return _result(inspection, rows, task, reader, page, checkpoint, error)
+    console.print(f"page: {page}", soft_wrap=True)
+    return _result(inspection, rows, task, reader, page, checkpoint)
 
 
 def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
@@ -177,16 +164,6 @@ def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
     return reader.of_split(dataset.splits[split], dataset.classes, config.rows)
 
 
-def _show_files(config: WalkthroughConfig, checkpoint: Path, page: Path) -> None:
-    from seqclf.config.override_text import argument
-    from seqclf.documents.terminal import console
-
-    console.print(f"page: {page}", soft_wrap=True)
-    if config.checkpoint is None:
-        again = f"seqclf walkthrough {argument('checkpoint', str(checkpoint))} input=FILE"
-        console.print(f"the same model on other rows: {again}", soft_wrap=True)
-
-
 def _result(
     inspection: Inspection,
     rows: ShownRows,
@@ -194,7 +171,6 @@ def _result(
     reader: RowReader,
     page: Path,
     checkpoint: Path,
-    error: float | None,
 ) -> WalkthroughResult:
     from seqclf.data.schema.schema import typed_labels
 
@@ -211,7 +187,6 @@ def _result(
         stages=[stage.title for stage in inspection.stages],
         predictions=[labels[index] for index in predicted],
         probabilities=[round(float(inspection.probabilities[row, index]), 6) for row, index in enumerate(predicted)],
-        bundle_error=error,
     )
 
 

@@ -2,119 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from seqclf.documents.blocks import HeatCell, HeatMap, HeatMaps
 from seqclf.documents.formatting import shortened
-from seqclf.walkthrough.stages import ClassScores, RowVectors, TokenPairs, TokenScores, TokenVectors, channel_names
 
+MAX_CHANNELS = 8
 MAX_TOKENS = 200  # maximum number of token columns in a heat map
 MAX_PADDING_COLUMNS = 4  # maximum number of padding columns, so that a short row has a small heat map
 MAX_CELLS = 4000  # maximum number of cells in all heat maps of a stage; at least one heat map is drawn
-MAX_CLASSES = 12  # maximum number of class columns
 MAX_TOKEN_CHARACTERS = 14
 SMALL, LARGE = 0.2, 1000.0  # numbers have 3 decimals if the largest value is below SMALL, 0 from LARGE on, else 2
 
 
-def token_maps(content: TokenVectors, names: Sequence[str]) -> HeatMaps:
-    """Return one heat map for each row, with a line for each channel and a column for each token."""
-    inside = np.arange(content.values.shape[1]) < content.lengths[:, None]
-    largest = float(np.abs(content.values[inside][:, content.channels]).max(initial=0))
-    maps: list[HeatMap] = []
-    for row, length in enumerate(content.lengths.tolist()):
-        columns, padding, more = _columns(length, content.values.shape[1])
-        if maps and (len(maps) + 1) * (columns + padding) * len(content.channels) > MAX_CELLS:
-            break
-        tokens = None if content.tokens is None else content.tokens[row]
-        values = content.values[row, :columns][:, content.channels].T
-        rows = [
-            (name, [*(cell(value, largest) for value in line), *[None] * padding])
-            for name, line in zip(channel_names(content.channels, content.parts), values, strict=True)
-        ]
-        headings, notes = _token_headings(tokens, columns, padding)
-        maps.append(HeatMap(f"Row {names[row]}", rows, headings, _corner(tokens), notes, more))
-    return HeatMaps(maps, len(content.lengths) - len(maps))
+class ShownBatch(NamedTuple):
+    """The names of B rows and of their tokens.
 
-
-def score_maps(content: TokenScores, names: Sequence[str]) -> HeatMaps:
-    """Return one heat map for each row, with a single line: the score of each token."""
-    largest = float(np.nanmax(np.abs(content.values)))
-    maps: list[HeatMap] = []
-    cells_drawn = 0
-    for row, length in enumerate(content.lengths.tolist()):
-        columns, padding, more = _columns(length, content.values.shape[1])
-        cells_drawn += columns + padding
-        if maps and cells_drawn > MAX_CELLS:
-            break
-        marked = None if content.marked is None else int(content.marked[row])
-        cells = [
-            cell(value, largest, position == marked) for position, value in enumerate(content.values[row, :columns])
-        ]
-        tokens = None if content.tokens is None else content.tokens[row]
-        headings, notes = _token_headings(tokens, columns, padding)
-        if marked is not None and marked < columns:
-            notes = [f"{note}: {content.marks[row]}" if index == marked else note for index, note in enumerate(notes)]
-        line = (content.name, [*cells, *[None] * padding])
-        maps.append(HeatMap(f"Row {names[row]}", [line], headings, _corner(tokens), notes, more))
-    return HeatMaps(maps, len(content.lengths) - len(maps))
-
-
-def pair_maps(content: TokenPairs, names: Sequence[str]) -> HeatMaps:
-    """Return one heat map for each row, with a line and a column for each token.
-
-    The cell in line i and column j shows the fraction of token i's input that comes from token j.
+    `names`: name of each row. `lengths`: (B,) number of tokens of each row. `tokens`: one list of token texts for each
+    row, or `None` if tokens are vectors of numbers.
     """
-    maps: list[HeatMap] = []
-    cells = 0
-    for row, length in enumerate(content.lengths.tolist()):
-        shown = min(length, int(MAX_CELLS**0.5) // 2)
-        cells += shown * shown
-        if maps and cells > MAX_CELLS:
-            break
-        values = content.values[row, :shown, :shown]
-        largest = float(content.values[row, :length, :length].max())
-        tokens, _ = _token_headings(None if content.tokens is None else content.tokens[row], shown, 0)
-        rows = [(tokens[i], [cell(value, largest) for value in values[i]]) for i in range(shown)]
-        more = f"the first {shown} of {length:,} tokens" if shown < length else ""
-        maps.append(HeatMap(f"Row {names[row]}", rows, tokens, "token reads", more=more))
-    return HeatMaps(maps, len(content.lengths) - len(maps))
+
+    names: Sequence[str]
+    lengths: np.ndarray
+    tokens: Sequence[Sequence[str]] | None
 
 
-def row_map(content: RowVectors, names: Sequence[str]) -> HeatMap:
-    """Return one heat map of all rows, with a line for each row and a column for each channel."""
-    values = content.values[:, content.channels]
-    largest = float(np.abs(values).max())
-    rows = [(names[row], [cell(value, largest) for value in line]) for row, line in enumerate(values)]
-    return HeatMap("", rows, channel_names(content.channels, content.parts), "row")
+def token_maps(values: np.ndarray, batch: ShownBatch, lines: Sequence[str] | None = None) -> HeatMaps:
+    """Return one heat map for each row, with a line for each channel and a column for each token.
 
-
-def class_map(content: ClassScores, names: Sequence[str]) -> HeatMap:
-    """Return one heat map of all rows, with a line for each row and a column for each class.
-
-    Only the `MAX_CLASSES` classes with the largest values are shown.
+    `values`: (B, T, D) array; positions from `batch.lengths` on are padding. `lines`: name of each channel. If `lines`
+    is `None`, the heat maps show the channels that vary most.
     """
-    count = len(content.classes)
-    order = np.argsort(-content.values.max(axis=0), kind="stable")[:MAX_CLASSES]
-    shown = np.sort(order)
-    values = content.values[:, shown]
+    inside = np.arange(values.shape[1]) < batch.lengths[:, None]
+    channels = varying_channels(values[inside]) if lines is None else np.arange(len(lines))
+    lines = [f"channel {channel + 1}" for channel in channels] if lines is None else lines
+    largest = float(np.abs(values[inside][:, channels]).max(initial=0))
+
+    def maps() -> Iterator[HeatMap]:
+        for row, length in enumerate(batch.lengths.tolist()):
+            columns = min(length, MAX_TOKENS)
+            hidden = values.shape[1] - length
+            padding = min(hidden, MAX_PADDING_COLUMNS) if columns == length else 0
+            cells = [
+                (name, [*(number_cell(value, largest) for value in line), *[None] * padding])
+                for name, line in zip(lines, values[row, :columns][:, channels].T, strict=True)
+            ]
+            headings, notes = _headings(None if batch.tokens is None else batch.tokens[row], columns, padding)
+            more = f"and {hidden - padding:,} more columns of padding" if padding and hidden > padding else ""
+            more = f"the first {columns} of {length:,} tokens" if columns < length else more
+            corner = "position" if batch.tokens is None else "token"
+            yield HeatMap(f"Row {batch.names[row]}", cells, headings, corner, notes, more)
+
+    return limited(maps(), len(batch.names))
+
+
+def pair_maps(values: np.ndarray, batch: ShownBatch) -> HeatMaps:
+    """Return one heat map for each row, with a line and a column for each token. `values`: (B, T, T) array."""
+    most = int(MAX_CELLS**0.5) // 2
+
+    def maps() -> Iterator[HeatMap]:
+        for row, length in enumerate(batch.lengths.tolist()):
+            shown = min(length, most)
+            tokens, _ = _headings(None if batch.tokens is None else batch.tokens[row], shown, 0)
+            largest = float(values[row, :length, :length].max())
+            more = f"the first {shown} of {length:,} tokens" if shown < length else ""
+            cells = [
+                (token, [number_cell(value, largest) for value in line[:shown]])
+                for token, line in zip(tokens, values[row, :shown], strict=True)
+            ]
+            yield HeatMap(f"Row {batch.names[row]}", cells, tokens, "token reads", more=more)
+
+    return limited(maps(), len(batch.names))
+
+
+def row_map(values: np.ndarray, names: Sequence[str], headings: Sequence[str], marked: Sequence[int] = ()) -> HeatMap:
+    """Return one heat map with a line for each row. `values`: (B, N) array. `marked`: column of each row to frame."""
     largest = float(np.abs(values).max())
-    rows = [
-        (
-            names[row],
-            [cell(value, largest, shown[i] == content.predicted[row]) for i, value in enumerate(line)],
-        )
-        for row, line in enumerate(values)
+    frames = marked or [-1] * len(values)
+    lines = [
+        (name, [number_cell(value, largest, column == frame) for column, value in enumerate(line)])
+        for name, line, frame in zip(names, values, frames, strict=True)
     ]
-    more = f"the {len(shown)} of {count:,} classes with the largest values" if len(shown) < count else ""
-    return HeatMap("", rows, [shortened(content.classes[index], 20) for index in shown], "row", more=more)
+    return HeatMap("", lines, headings, "row")
 
 
-def cell(value: float, largest: float, mark: bool = False) -> HeatCell:
+def limited(maps: Iterable[HeatMap], count: int) -> HeatMaps:
+    """Return the first heat maps, of at most `MAX_CELLS` cells together. `count`: number of all heat maps."""
+    kept: list[HeatMap] = []
+    cells = 0
+    for heat_map in maps:
+        cells += sum(len(line) for _, line in heat_map.rows)
+        if kept and cells > MAX_CELLS:
+            break
+        kept.append(heat_map)
+    return HeatMaps(kept, count - len(kept))
+
+
+def varying_channels(vectors: np.ndarray) -> np.ndarray:
+    """Return the ascending indices of the `MAX_CHANNELS` channels of `vectors` (N, D) that vary most.
+
+    >>> varying_channels(np.array([[0.0] * 8 + [1.0, 5.0], [0.0] * 8 + [2.0, 5.0]])).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 8]
+    """
+    return np.sort(np.argsort(-vectors.std(axis=0), kind="stable")[:MAX_CHANNELS])
+
+
+def number_cell(value: float, largest: float, mark: bool = False) -> HeatCell:
     """Return the heat-map cell of a number. `largest`: absolute value that gets the strongest colour.
 
-    >>> cell(-0.5, 2.0)
+    >>> number_cell(-0.5, 2.0)
     HeatCell(text='-0.50', share=0.25, kind='down', mark=False)
     """
     share = abs(float(value)) / largest if largest else 0.0
@@ -124,24 +123,7 @@ def cell(value: float, largest: float, mark: bool = False) -> HeatCell:
     return HeatCell(text, share, "down" if value < 0 else "up", mark)
 
 
-def _columns(length: int, longest: int) -> tuple[int, int, str]:
-    """Return the number of token columns and the number of padding columns to draw for a row.
-
-    Also return a text about the omitted columns, or "" if none are omitted.
-    """
-    columns = min(length, MAX_TOKENS)
-    padding = 0 if columns < length else min(longest - length, MAX_PADDING_COLUMNS)
-    if columns < length:
-        return columns, padding, f"the first {columns} of {length:,} tokens"
-    hidden = longest - length - padding
-    return columns, padding, f"and {hidden:,} more columns of padding" if hidden else ""
-
-
-def _corner(tokens: Sequence[str] | None) -> str:
-    return "position" if tokens is None else "token"
-
-
-def _token_headings(tokens: Sequence[str] | None, columns: int, padding: int) -> tuple[list[str], list[str]]:
+def _headings(tokens: Sequence[str] | None, columns: int, padding: int) -> tuple[list[str], list[str]]:
     """Return the headings and the notes of the columns.
 
     The headings are token texts and the notes are token numbers. If the tokens have no texts, the headings are token

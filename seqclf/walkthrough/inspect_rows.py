@@ -2,124 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 
 from seqclf.batching.collate import pad
-from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.field_spec import UNKNOWN_IDS
+from seqclf.documents.blocks import Block, HeatMaps, Table, Text
+from seqclf.documents.formatting import probability_text, shortened
 from seqclf.evaluation.decision import Decision
-from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.recurrent import Recurrent
 from seqclf.training.module import SequenceTask
+from seqclf.walkthrough.data_stages import MAX_NAME_CHARACTERS, data_stages
+from seqclf.walkthrough.heat_map import ShownBatch, row_map
 from seqclf.walkthrough.network_stages import network_stages
-from seqclf.walkthrough.recording import BatchView, Recording, as_array, record
+from seqclf.walkthrough.recording import as_array, record
 from seqclf.walkthrough.shown_rows import ShownRows
-from seqclf.walkthrough.stages import (
-    ROW_NAME,
-    ClassScores,
-    EncodedRows,
-    FieldTokens,
-    MemberScores,
-    PaddedBatch,
-    RawRows,
-    Stage,
-    active_rows,
-)
+from seqclf.walkthrough.stages import Stage
 
-SHOWN_CHANNELS = 3  # shown channels of a number field
-
-
-def data_stages(
-    rows: ShownRows, fields: Mapping[str, np.ndarray], lengths: np.ndarray, may_pack: bool = True
-) -> Iterator[Stage]:
-    """Yield the stages before the network: raw rows, encoded tokens and the padded batch.
-
-    `fields`: dict field → padded array of the batch. `lengths`: (B,) number of tokens of each row. `may_pack`: False if
-    the network cannot read packed sequences.
-    """
-    yield _raw(rows)
-    encoded = [[_field_tokens(rows, row, encoder) for encoder in rows.encoders.values()] for row in range(len(rows))]
-    yield _encoded(rows, encoded)
-    yield _padded(encoded, fields, lengths, may_pack)
-
-
-def _raw(rows: ShownRows) -> Stage:
-    shown = []
-    names = rows.given_names
-    for row in range(len(rows)):
-        # Prepared data does not keep all original cells. The other cells are decoded from the encoded tokens.
-        cells = rows.raw[row]
-        decoded = {
-            name: encoder.token_separator.join(encoder.decode(rows.fields_of(row)))
-            for name, encoder in rows.encoders.items()
-            if name not in cells
-        }
-        shown.append({ROW_NAME: names[row], **{name: cells.get(name, decoded.get(name, "")) for name in rows.encoders}})
-    text = "Each row is one sequence. Sequences have different lengths, and nothing is cut or filled up yet."
-    if (rows.original_lengths > rows.sequences.lengths).any():
-        text += " Tokens beyond data.max_length are left out from the next stage on."
-    return Stage("Raw rows", text, RawRows(shown, rows.labels, rows.original_lengths))
-
-
-def _encoded(rows: ShownRows, encoded: list[list[FieldTokens]]) -> Stage:
-    kinds = {encoder.spec()["kind"] for encoder in rows.encoders.values()}
-    sentences = ["A network computes with numbers, so every token becomes one."]
-    if kinds & {"category", "bag"}:
-        sentences.append(
-            "The vocabulary was learned from the training rows and gives each value an id. A value that was not among "
-            "them is unknown, and all unknown values share one id."
-        )
-    if "number" in kinds:
-        sentences.append("Numbers are scaled by the mean and the standard deviation of the training rows.")
-    return Stage("Encoded tokens", " ".join(sentences), EncodedRows(encoded))
-
-
-def _field_tokens(rows: ShownRows, row: int, encoder: FieldEncoder) -> FieldTokens:
-    name = encoder.field.name
-    values = rows.fields_of(row)[name]
-    given = rows.elements.get(name)
-    tokens = encoder.decode(rows.fields_of(row)) if given is None else given[row]
-    spec = encoder.spec()
-    if spec["kind"] == "category":
-        return FieldTokens(name, tokens, [str(id) for id in values.tolist()], values == UNKNOWN_IDS["category"])
-    if spec["kind"] == "bag":
-        encoded = [", ".join(str(id) for id in ids if id) or "none" for ids in values.tolist()]
-        return FieldTokens(name, tokens, encoded, (values == UNKNOWN_IDS["bag"]).any(axis=1))
-    return FieldTokens(name, tokens, [_channels_text(channels) for channels in values], np.zeros(len(values), bool))
-
-
-def _channels_text(channels: np.ndarray) -> str:
-    shown = ", ".join(f"{value:.2f}" for value in channels[:SHOWN_CHANNELS])
-    return f"{shown}, …" if len(channels) > SHOWN_CHANNELS else shown
-
-
-def _padded(
-    encoded: list[list[FieldTokens]], fields: Mapping[str, np.ndarray], lengths: np.ndarray, may_pack: bool
-) -> Stage:
-    longest = int(lengths.max())
-    cells = [[*row[0].encoded, *[""] * (longest - len(row[0].encoded))] for row in encoded]
-    padding = 1 - lengths.sum() / (len(lengths) * longest)
-    text = "A batch is one rectangle of numbers. "
-    if padding:
-        text += (
-            f"The {len(lengths)} rows are filled up to the longest, {longest} tokens, so {padding:.1%} of the "
-            "cells are padding. The lengths travel along: every later stage knows which cells are real, and no stage "
-            "reads the others. "
-        )
-    else:
-        text += "All rows are of one length here, so nothing has to be filled up. "
-    text += "The bars show the active batch size: the rows that still have a token at each position."
-    if may_pack:
-        text += " A packed sequence computes these rows only."
-    inputs = [(name, str(values.dtype), values.shape) for name, values in {**fields, "lengths": lengths}.items()]
-    content = PaddedBatch(encoded[0][0].name, cells, lengths, active_rows(lengths), inputs, may_pack)
-    return Stage("Padded batch", text, content, (len(lengths), longest), ("rows", "tokens"))
+MAX_LOGITS = 12  # maximum number of classes in the heat map of the logits
+MAX_CLASSES = 5  # shown probabilities of each row, which are the largest ones
 
 
 class Inspection(NamedTuple):
@@ -140,65 +43,63 @@ def inspect_rows(task: SequenceTask, rows: ShownRows, decision: Decision) -> Ins
     """Move the model of a task to the CPU, run the model on `rows` as one batch, and return all stages."""
     network = task.model.cpu().float().eval()
     arrays, lengths = pad(rows.sequences, np.arange(len(rows)))
-    names = [field["name"] for field in task.hparams["dataset"]["fields"]]
-    fields = {name: torch.from_numpy(arrays[name]) for name in names}
-    output, recorded = record(network, lambda: network(fields, torch.from_numpy(lengths), lengths))
+    fields = {field["name"]: torch.from_numpy(arrays[field["name"]]) for field in task.hparams["dataset"]["fields"]}
+    output, calls = record(network, lambda: network(fields, torch.from_numpy(lengths), lengths))
     logits = as_array(output)
     probabilities, predicted = decision.probabilities(logits), decision.choose(logits)
-    batch = BatchView(lengths, rows.tokens)
-    modules = list(network.modules())
-    # Convolutions read padded rows, and a recurrence on top of convolutions reads shorter sequences. Therefore only a
-    # model with a recurrence and without convolutions can pack the rows of the batch.
-    may_pack = any(isinstance(module, Recurrent) for module in modules)
-    may_pack &= not any(isinstance(module, ConvRecurrent) for module in modules)
     stages = [
-        *data_stages(rows, {name: arrays[name] for name in names}, lengths, may_pack),
-        *network_stages(network, recorded, batch),
-        *_members(network, recorded, task.classes),
-        *_results(logits, probabilities, predicted, task.classes, rows.labels, decision),
+        *data_stages(rows, {name: arrays[name] for name in fields}, lengths),
+        *network_stages(network, calls, ShownBatch(rows.names, lengths, rows.token_texts)),
+        _logits(logits, predicted, rows, task),
+        _labels(probabilities, predicted, rows, task, decision),
     ]
     return Inspection(stages, lengths, logits, probabilities, predicted)
 
 
-def _members(network: nn.Module, recorded: Recording, classes: Sequence[str]) -> Iterator[Stage]:
-    if not isinstance(network, Ensemble):
-        return
-
-    logits = [recorded.output(f"members.{index}") for index in range(len(network.members))]
-    members = as_array(torch.stack(logits).float().softmax(dim=-1))
-    text = (
-        f"The stages above are those of the first of {len(members)} networks of one design, which began with different "
-        "weights. Each gives probabilities, and the ensemble takes their mean."
-    )
-    content = MemberScores(members, members.mean(axis=0), classes)
-    yield Stage("Members of the ensemble", text, content, members.shape, ("members", "rows", "classes"), "members")
-
-
-def _results(
-    logits: np.ndarray,
-    probabilities: np.ndarray,
-    predicted: np.ndarray,
-    classes: Sequence[str],
-    labels: Sequence[str | None],
-    decision: Decision,
-) -> Iterator[Stage]:
-    axes = ("rows", "classes")
+def _logits(logits: np.ndarray, predicted: np.ndarray, rows: ShownRows, task: SequenceTask) -> Stage:
     text = (
         "A linear layer turns the vector of a row into one score for each class, the logit. Only the differences "
         "between the logits of a row matter."
     )
-    yield Stage("Logits", text, ClassScores(logits, classes, predicted, labels, False), logits.shape, axes)
+    note = ""
+    if isinstance(task.model, Ensemble):
+        count = len(task.model.members)
+        note = f"The stages above are those of the first of {count} networks. The logits give the mean probabilities."
+    shown = np.sort(np.argsort(-logits.max(axis=0), kind="stable")[:MAX_LOGITS]).tolist()
+    headings = [shortened(task.classes[index], 20) for index in shown]
+    marked = [shown.index(index) if index in shown else -1 for index in predicted.tolist()]
+    heat_map = row_map(logits[:, shown], rows.names, headings, marked)
+    if len(shown) < len(task.classes):
+        more = f"the {len(shown)} of {len(task.classes):,} classes with the largest values"
+        heat_map = replace(heat_map, more=more)
+    blocks: list[Block] = [Text("A frame marks the predicted class.", soft=True), HeatMaps([heat_map])]
+    return Stage("Logits", text, blocks, logits, ("rows", "classes"), note=note)
+
+
+def _labels(
+    probabilities: np.ndarray, predicted: np.ndarray, rows: ShownRows, task: SequenceTask, decision: Decision
+) -> Stage:
+    names = [shortened(name, MAX_NAME_CHARACTERS) for name in task.classes]
+    labelled = any(label is not None for label in rows.labels)
+    table = []
+    for row, best, label, values in zip(rows.names, predicted.tolist(), rows.labels, probabilities, strict=True):
+        others = [index for index in np.argsort(-values, kind="stable").tolist() if index != best][: MAX_CLASSES - 1]
+        next_classes = ", ".join(f"{names[index]} {values[index]:.4f}" for index in others)
+        verdict = "right" if label == task.classes[best] else "wrong"
+        answer = [] if label is None else [f"{shortened(label, MAX_NAME_CHARACTERS)}: {verdict}"]
+        probability = float(values[best])
+        cells = [row, names[best], probability_text(round(probability, 4)), probability, next_classes]
+        table.append([*cells, *answer])
+    columns = {"row": "text", "predicted": "text", "probability": "number", " ": "bar", "next classes": "text"}
+    columns |= {"label": "text"} if labelled else {}
     text = f"The softmax makes the logits of a row positive, so that they add up to 1. {_decision_text(decision)}"
-    scores = ClassScores(probabilities, classes, predicted, labels, True)
-    yield Stage("Probabilities and labels", text, scores, probabilities.shape, axes)
+    return Stage("Probabilities and labels", text, [Table(columns, table)], probabilities, ("rows", "classes"))
 
 
 def _decision_text(decision: Decision) -> str:
-    scaled = (
-        f" Logits are divided by the temperature {decision.temperature:.3g} before."
-        if decision.temperature != 1
-        else ""
-    )
+    scaled = ""
+    if decision.temperature != 1:
+        scaled = f" Logits are divided by the temperature {decision.temperature:.3g} before."
     if decision.rule == "argmax":
         return f"The most probable class is predicted.{scaled}"
     if decision.threshold is not None:

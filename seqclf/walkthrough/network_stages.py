@@ -1,199 +1,239 @@
-"""The stages of a network: embedded tokens, the stages of its encoder, and the pooled vector of each row.
+"""The stages of a network between the padded batch and the logits, from the recorded calls of its modules.
 
-`network_stages` and `encoder_stages.encoder_stages` call a function that is registered for the class of a module. To
-add a network class to this package, register a function with `network_stages.register`. A network or an encoder from
-another package is not registered. It defines a method `walkthrough_stages`. The method `walkthrough_stages` has the
-same arguments as a registered function, except the module.
+A stage is shown for each part of the network (a direct child) and for each layer (an entry of a `ModuleList`) whose
+output is a vector for each token or for each row. This holds for networks and encoders of other packages too.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from functools import singledispatch
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from seqclf.models.adaptive import AdaptiveClassifier
-from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.conv_recurrent import ConvRecurrent
+from seqclf.documents.blocks import Block, HeatMaps, Text
+from seqclf.models.embedding import FieldEmbedding, TokenDropout
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.network import SequenceNetwork
 from seqclf.models.pooling import Pooling, token_mask
-from seqclf.walkthrough.encoder_stages import encoder_stages
-from seqclf.walkthrough.recording import BatchView, Outputs, Recording, as_array, token_vectors
-from seqclf.walkthrough.stages import (
-    Part,
-    RowVectors,
-    Stage,
-    TokenScores,
-    TokenVectors,
-    varying_channels,
+from seqclf.models.recurrent import flip_order, reorder
+from seqclf.models.transformer import SelfAttention, rotate
+from seqclf.models.tree_levels import sort_nodes
+from seqclf.models.tree_lstm import TreeLSTM
+from seqclf.training.debugging.module_hooks import leaves
+from seqclf.walkthrough.heat_map import MAX_CHANNELS, ShownBatch, pair_maps, row_map, token_maps, varying_channels
+from seqclf.walkthrough.recording import Call, as_array
+from seqclf.walkthrough.stages import Stage
+
+MAX_ATTENTION_TOKENS = 512  # maximum length of a row; attention weights of longer rows have too many pairs of tokens
+BACKWARD = "backward_layers"  # name of the layers of a recurrent encoder that read each row from its end
+EMBEDDED = (
+    "Embedded tokens",
+    "Every token becomes a vector, whose numbers are its channels and which training has adjusted: an id looks up its "
+    "row in a table, and numbers go through a linear layer. Equal tokens have equal vectors, wherever they stand. The "
+    "batch has one axis more. The vectors of several fields stand one after the other.",
+)
+# Explanations by class of the module. A module of another class is explained by the first line of its docstring.
+TEXTS: dict[type[nn.Module], tuple[str, str]] = {
+    FieldEmbedding: EMBEDDED,
+    nn.Embedding: EMBEDDED,
+    nn.RNNBase: (
+        "Hidden states",
+        "The layer reads a row token by token. The hidden state at a token is made of that token and of the state "
+        "before it, so it knows everything up to there.",
+    ),
+    TreeLSTM: (
+        "Encoder outputs",
+        "A node needs the states of its children and nothing else. So all nodes of one depth are computed together, "
+        "over all trees of the batch: the deepest first, the roots last. The output is the state of each root, which "
+        "knows the whole tree.",
+    ),
+    Pooling: ("Pooled rows", "One vector for each row, whatever its length. The axis of the tokens is gone."),
+}
+BACKWARD_TEXT = (
+    " This layer reads each row from its own last token to its first, never from the padding. The states are shown in "
+    "the order of the row."
 )
 
-POOLING_TEXTS = {
-    "last": "the output of the last token, not of the padding behind it",
-    "mean": "the mean over the tokens of the row; padding does not count",
-    "max": "the largest value of each channel over the tokens of the row; padding does not count",
-    "attention": "a weighted mean over the tokens, with weights that the model has learned to give",
-}
 
+def network_stages(network: nn.Module, calls: Mapping[str, Call], batch: ShownBatch) -> list[Stage]:
+    """Return the stages of a network, in order of computation. Of an ensemble, they are those of its first member.
 
-@singledispatch
-def network_stages(network: SequenceNetwork, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
-    """Yield the stages of a network between the padded batch and the logits, in order of computation."""
-    yield from network.walkthrough_stages(recorded, batch)
-
-
-@network_stages.register
-def _(network: Ensemble, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
-    yield from network_stages(network.members[0], recorded.inside("members.0"), batch)
-
-
-@network_stages.register
-def _(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
-    yield _embedded(network, recorded, batch)
-    values, lengths, _ = recorded.output("encoder")
-    outputs = outputs_of(network.encoder, as_array(values), as_array(lengths))
-    for stage in encoder_stages(network.encoder, recorded.inside("encoder"), batch, outputs):
-        yield stage
-        if isinstance(stage.content, TokenVectors) and stage.content.values.shape[-1] == outputs.values.shape[-1]:
-            outputs = outputs._replace(channels=stage.content.channels)  # show the same channels in the pooled vector
-    tokens = batch.tokens if outputs.lengths.tolist() == batch.lengths.tolist() else None
-    pooled_lengths = as_array(recorded.call("pooling").args[1])
-    if isinstance(network, AdaptiveClassifier):
-        yield _halting(network, recorded, outputs, pooled_lengths, tokens)
-    yield from _pooling_stages(network.pooling, recorded, outputs._replace(lengths=pooled_lengths), batch, tokens)
-
-
-def _halting(
-    network: AdaptiveClassifier,
-    recorded: Recording,
-    outputs: Outputs,
-    read: np.ndarray,
-    tokens: Sequence[Sequence[str]] | None,
-) -> Stage:
-    """Return a stage with the cumulative halting probability at each token.
-
-    The cumulative probability at a token is the probability that the network halts at this token or before. `read`:
-    (B,) number of tokens that the network has read in each row.
+    `calls`: see `record`.
     """
-    hidden, lengths = torch.from_numpy(outputs.values), torch.from_numpy(outputs.lengths)
-    with torch.no_grad():
-        scores = network.halting_scores(hidden, network.pooling.prefixes(hidden, lengths), lengths)
-    values = -np.expm1(-as_array(scores))
-    at_the_last = as_array(scores)[np.arange(len(read)), read - 1]
-    marks = ["halts" if score >= network.threshold else "end" for score in at_the_last.tolist()]
-    text = (
-        "Each hidden state, and how sure the classifier is by then, give a probability to stop there, and with it the "
-        "probability that the row has halted, which only rises."
-    )
-    if math.isinf(network.threshold):
-        note = "No limit is set, so each row is read to its end. A run sets one on validation after its training."
-    else:
-        note = (
-            "A row is read up to the first token at which the probability to have halted is at least "
-            f"{-math.expm1(-network.threshold):.3g}, the limit that validation has set, or else to its end. Tokens "
-            "behind it do not count below. A prediction does not even compute them."
-        )
-    content = TokenScores("probability to have halted", values, outputs.lengths, tokens, read - 1, marks)
-    return Stage("Halting", text, content, values.shape, ("rows", "tokens"), recorded.name("halting"), note)
+    logits = as_array(calls["members.0" if isinstance(network, Ensemble) else ""].output)
+    if isinstance(network, Ensemble):
+        network = network.members[0]
+        calls = {path.removeprefix("members.0."): call for path, call in calls.items() if path.startswith("members.0.")}
+    modules = dict(network.named_modules())
+    known = _known_lengths(calls, batch.lengths)
+    stages: list[Stage] = []
+    for name in calls:
+        if not name or not _is_shown(name, modules):
+            continue
+        stage = _stage(name, modules[name], calls, batch, known)
+        if stage is None or _has_values(stage, logits):
+            continue
+        if stages and stages[-1].module.startswith(f"{name}.") and _has_values(stages[-1], stage.values):
+            stages.pop()  # an outer module with one layer has the values of this layer
+        if isinstance(modules[name], Pooling):
+            stages += _pooling_scores(name, calls, modules[name], batch, known)
+        stages.append(stage)
+    return stages
 
 
-def outputs_of(encoder: Any, values: np.ndarray, lengths: np.ndarray) -> Outputs:
-    """Return the outputs of an encoder.
+def _has_values(stage: Stage, values: np.ndarray | None) -> bool:
+    if stage.values is None or values is None:
+        return False
+    return np.array_equal(stage.values, values, equal_nan=True)  # padding may be NaN
 
-    The channels are divided into named parts, such as the forward and the backward direction.
+
+def _is_shown(name: str, modules: Mapping[str, nn.Module]) -> bool:
+    """Return True for a part of the network, a layer, or an attention, unless it changes nothing in a prediction."""
+    parent = modules[name.rpartition(".")[0]]
+    if isinstance(modules[name], (nn.Dropout, TokenDropout)):
+        return False
+    return "." not in name or isinstance(parent, nn.ModuleList) or isinstance(modules[name], SelfAttention)
+
+
+def _known_lengths(calls: Mapping[str, Call], lengths: np.ndarray) -> dict[int, np.ndarray]:
+    """Return the lengths (B,) of the rows wherever T positions are computed, as dict T → lengths.
+
+    Layers that shorten the rows, such as convolutions, pass the new lengths on to the next module.
     """
-    size = values.shape[-1]
-    backward = encoder.backward_size
-    # Channels of convolutions precede channels of the recurrence.
-    first = size - encoder.recurrent.size if isinstance(encoder, ConvRecurrent) else 0
-    middle = size - backward
-    parts = [Part("convolution", 0, first)] if first else []
-    parts += [Part("forward", first, middle), Part("backward", middle, size)] if backward else [Part("", first, size)]
-    return Outputs(values, lengths, parts, varying_channels(values, lengths, parts))
+    known = {int(lengths.max()): lengths}
+    for call in calls.values():
+        for leaf in leaves((call.args, dict(call.kwargs), call.output)):
+            if isinstance(leaf, Tensor) and leaf.dtype == torch.int64 and leaf.shape == lengths.shape:
+                known.setdefault(int(leaf.max()), as_array(leaf))
+    return known
 
 
-def _embedded(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Stage:
-    values = as_array(recorded.output("embedding"))
-    # The channels of one field are consecutive. Fields have the order of the embedding layers.
-    sizes = [recorded.output(f"embedding.layers.{index}").shape[-1] for index in range(len(network.embedding.names))]
-    stops = np.cumsum(sizes).tolist()
-    names = network.embedding.names if len(sizes) > 1 else [""]
-    parts = [Part(name, stop - size, stop) for name, size, stop in zip(names, sizes, stops, strict=True)]
-    text = (
-        f"Every token becomes a vector of {values.shape[-1]} numbers, its channels, which training has adjusted: an id "
-        "looks up its row in a table, and numbers go through a linear layer. Equal tokens have equal vectors, wherever "
-        "they stand. "
-        "The batch has one axis more."
-    )
-    if len(sizes) > 1:
-        text += f" The vectors of the {len(sizes)} fields of a token stand one after the other."
-    content = token_vectors(values, batch.lengths, batch.tokens, parts)
-    return Stage(
-        "Embedded tokens", text, content, values.shape, ("rows", "tokens", "channels"), recorded.name("embedding")
-    )
-
-
-def _pooling_stages(
-    pooling: Pooling,
-    recorded: Recording,
-    outputs: Outputs,
-    batch: BatchView,
-    tokens: Sequence[Sequence[str]] | None,
-) -> Iterator[Stage]:
-    of_one_token = outputs.values.shape[1] == 1 and int(batch.lengths.max()) > 1
-    for kind in pooling.kinds:
-        scores = None if of_one_token else _token_scores(kind, recorded, outputs, tokens)
-        if scores is not None:
-            yield scores
-    values = as_array(recorded.output("pooling"))
-    size = outputs.values.shape[-1]
-    several = len(pooling.kinds) > 1
-    channels = [index * size + outputs.channels for index in range(len(pooling.kinds))]
-    parts = [
-        Part(
-            f"{kind} {part.name}".strip() if several else part.name, index * size + part.start, index * size + part.stop
-        )
-        for index, kind in enumerate(pooling.kinds)
-        for part in outputs.parts
-    ]
-    how = "; ".join(f"{kind}: {POOLING_TEXTS[kind]}" for kind in pooling.kinds)
-    if "last" in pooling.kinds and pooling.forward_size < size:
-        how += ". The backward direction ends at the first token, so its part comes from there"
-    text = f"One vector for each row, whatever its length ({how}). The axis of the tokens is gone."
-    if of_one_token:
-        text = "One vector for each row: the state of its root. The axis of the tokens is gone."
-    content = RowVectors(values, np.concatenate(channels), parts)
-    yield Stage("Pooled rows", text, content, values.shape, ("rows", "channels"), recorded.name("pooling"))
-
-
-def _token_scores(
-    kind: str, recorded: Recording, outputs: Outputs, tokens: Sequence[Sequence[str]] | None
+def _stage(
+    name: str, module: nn.Module, calls: Mapping[str, Call], batch: ShownBatch, known: Mapping[int, np.ndarray]
 ) -> Stage | None:
-    """Return a stage with the contribution of each token to the pooled vector of its row.
-
-    Return `None` for last and mean pooling, because the contributions then do not depend on the token values.
-    """
-    inside = token_mask(torch.from_numpy(outputs.lengths), outputs.values.shape[1]).numpy()
-    if kind == "attention":
-        scores = as_array(recorded.output("pooling.score"))[..., 0]
-        weights = np.exp(
-            np.where(inside, scores, -np.inf) - np.where(inside, scores, -np.inf).max(axis=1, keepdims=True)
-        )
-        values = weights / weights.sum(axis=1, keepdims=True)
-        name, text = "weight", "The weight of each token in the pooled vector. The weights of a row add up to 1."
-    elif kind == "max":
-        winners = np.where(inside[..., None], outputs.values, -np.inf).argmax(axis=1)
-        values = (winners[:, None] == np.arange(outputs.values.shape[1])[:, None]).mean(axis=-1)
-        name = "share of channels"
-        text = (
-            "The share of the channels whose largest value is at this token, and which the pooled vector takes from it."
-        )
-    else:
+    """Return the stage of a module, or `None` if its output is not a vector for each token or for each row."""
+    if isinstance(module, SelfAttention):
+        return _attention(name, module, calls, batch)
+    call = calls[name]
+    output = _first_tensor(call.output, int(batch.lengths.max()))
+    if output is None or len(output) != len(batch.names) or output.ndim not in (2, 3):
         return None
-    content = TokenScores(name, values, outputs.lengths, tokens)
-    return Stage(f"Pooling by {kind}", text, content, values.shape, ("rows", "tokens"), recorded.name("pooling"))
+    if output.ndim == 3 and output.shape[1] not in known:
+        return None
+    default = f"Outputs of {type(module).__name__}", (module.__doc__ or f"The outputs of {name}.").strip()
+    title, text = next((texts for kind, texts in TEXTS.items() if isinstance(module, kind)), default)
+    text = text.splitlines()[0]
+    if (number := name.rpartition(".")[2]).isdigit():
+        title += f" {int(number) + 1}"
+    if f".{BACKWARD}." in name:
+        output = reorder(output, flip_order(torch.from_numpy(known[output.shape[1]]), output.shape[1]))
+        title, text = f"{title}, backward", text + BACKWARD_TEXT
+    note = ""
+    if isinstance(module, Pooling):
+        text = f"{text} The kind is {'+'.join(module.kinds)}. Padding does not count."
+        note = _halting(call, known)
+    elif isinstance(module, TreeLSTM):
+        note = _levels(call)
+    values = as_array(output)
+    if values.ndim == 2:
+        channels = varying_channels(values)
+        headings = [f"channel {channel + 1}" for channel in channels]
+        maps = HeatMaps([row_map(values[:, channels], batch.names, headings)])
+        return Stage(title, text, [_selection(values), maps], values, ("rows", "channels"), name, note)
+    maps = token_maps(values, _shortened(batch, known[values.shape[1]]))
+    return Stage(title, text, [_selection(values), maps], values, ("rows", "tokens", "channels"), name, note)
+
+
+def _first_tensor(output: Any, longest: int) -> Tensor | None:
+    """Return the first tensor of an output. Packed sequences are padded to `longest` tokens."""
+    first = next(iter(leaves(output)), None)
+    if isinstance(first, PackedSequence):
+        return pad_packed_sequence(first, batch_first=True, total_length=longest)[0]
+    return first if first is not None and first.is_floating_point() else None
+
+
+def _shortened(batch: ShownBatch, lengths: np.ndarray) -> ShownBatch:
+    """Return the batch with other lengths. A vector that is made of several tokens has no text."""
+    is_same = lengths.tolist() == batch.lengths.tolist()
+    return batch._replace(lengths=lengths, tokens=batch.tokens if is_same else None)
+
+
+def _selection(values: np.ndarray) -> Block | None:
+    count = values.shape[-1]
+    if count <= MAX_CHANNELS:
+        return None
+    return Text(f"The {MAX_CHANNELS} of {count:,} channels that vary most.", soft=True)
+
+
+def _halting(call: Call, known: Mapping[int, np.ndarray]) -> str:
+    """Return a sentence on the rows of which a network that halts has not read all tokens, or ""."""
+    read = as_array(call.args[1])
+    lengths = known.get(call.args[0].shape[1], read)
+    halted = [
+        f"row {row} after {count} of {length} tokens"
+        for row, (count, length) in enumerate(zip(read.tolist(), lengths.tolist(), strict=True), start=1)
+        if count < length
+    ]
+    return f"The network halts before the end: {', '.join(halted)}. Tokens behind it do not count." if halted else ""
+
+
+def _levels(call: Call) -> str:
+    """Return a sentence on the number of nodes at each depth of the trees."""
+    parents, lengths = call.kwargs["parents"], as_array(call.args[1])
+    depths = as_array(sort_nodes(parents, call.args[1]).depths).reshape(parents.shape)
+    counts = np.bincount(depths[np.arange(parents.shape[1]) < lengths[:, None]])
+    steps = ", ".join(f"{count:,}" for count in counts[::-1].tolist())
+    return f"{len(counts)} levels of nodes, computed from the deepest to the roots: {steps} nodes."
+
+
+def _attention(name: str, attention: SelfAttention, calls: Mapping[str, Call], batch: ShownBatch) -> Stage | None:
+    """Return the stage of the attention weights (B, T, T), averaged over the heads.
+
+    Entry (b, i, j) is the weight that token i of row b gives to token j. The fused attention of PyTorch does not return
+    weights, so they are computed from the recorded queries and keys.
+    """
+    if int(batch.lengths.max()) > MAX_ATTENTION_TOKENS:
+        return None
+    _, angles, mask = calls[name].args
+    queries, keys, _ = (
+        part.unflatten(-1, (attention.heads, -1)).transpose(1, 2)
+        for part in calls[f"{name}.inputs"].output.chunk(3, dim=-1)
+    )
+    products = rotate(queries, angles) @ rotate(keys, angles).mT * queries.shape[-1] ** -0.5
+    if mask is not None:
+        products = products.masked_fill(~mask, float("-inf"))
+    weights = as_array(products.softmax(dim=-1).mean(dim=1))
+    text = (
+        "Every token reads the tokens of its row, padding excluded, and decides by itself how much of each. A line "
+        f"shows what one token reads; its weights add up to 1. They are the mean over the {attention.heads} heads."
+    )
+    return Stage("Attention", text, [pair_maps(weights, batch)], weights, ("rows", "tokens", "tokens"), name)
+
+
+def _pooling_scores(
+    name: str, calls: Mapping[str, Call], pooling: Pooling, batch: ShownBatch, known: Mapping[int, np.ndarray]
+) -> Iterator[Stage]:
+    """Yield the contribution of each token to the pooled vector of its row, for the kinds attention and max."""
+    outputs, lengths = calls[name].args[:2]
+    if outputs.shape[1] == 1 or outputs.shape[1] not in known:
+        return
+    inside = token_mask(lengths, outputs.shape[1])[..., None]
+    shown = _shortened(batch, known[outputs.shape[1]])
+    for kind in pooling.kinds:
+        if kind == "attention":
+            line, text = "weight", "The weight of each token in the pooled vector. The weights of a row add up to 1."
+            scores = calls[f"{name}.score"].output.masked_fill(~inside, float("-inf")).softmax(dim=1)
+        elif kind == "max":
+            line, text = "share of channels", "The share of the channels whose largest value is at this token."
+            winners = outputs.masked_fill(~inside, float("-inf")).argmax(dim=1, keepdim=True)
+            positions = torch.arange(outputs.shape[1])[:, None]
+            scores = (winners == positions).float().mean(dim=-1, keepdim=True)
+        else:
+            continue
+        values = as_array(scores)
+        yield Stage(
+            f"Pooling by {kind}", text, [token_maps(values, shown, [line])], values[..., 0], ("rows", "tokens"), name
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.training.debugging.module_hooks import ModuleHooks
-from seqclf.walkthrough.stages import Part, TokenVectors, varying_channels
 
 
 class Call(NamedTuple):
@@ -21,49 +20,16 @@ class Call(NamedTuple):
     output: Any
 
 
-class Recording:
-    """The first call of each module of a network in one forward pass.
-
-    The name of a module is its dotted path in the network. The network itself has the name "".
-
-    >>> network = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
-    >>> output, recorded = record(network, lambda: network(torch.zeros(1, 2)))
-    >>> recorded.output("0").shape, recorded.inside("1").output("") is output
-    (torch.Size([1, 3]), True)
-    """
-
-    def __init__(self, calls: Mapping[str, Call], path: str = ""):
-        self.calls = calls
-        self.path = path
-
-    def name(self, module: str) -> str:
-        """Return the path of a module from the root of the network.
-
-        `module`: path relative to the root of this recording.
-        """
-        return ".".join(filter(None, [self.path, module]))
-
-    def inside(self, module: str) -> Recording:
-        """Return the recording of one module and its submodules, with paths relative to this module."""
-        return Recording(self.calls, self.name(module))
-
-    def ran(self, module: str) -> bool:
-        """Return True if the module ran in the forward pass."""
-        return self.name(module) in self.calls
-
-    def call(self, module: str) -> Call:
-        """Return the first call of a module. Raise KeyError if the module did not run."""
-        return self.calls[self.name(module)]
-
-    def output(self, module: str) -> Any:
-        """Return the output of the first call of a module."""
-        return self.call(module).output
-
-
-def record(network: nn.Module, run: Callable[[], Any]) -> tuple[Any, Recording]:
+def record(network: nn.Module, run: Callable[[], Any]) -> tuple[Any, dict[str, Call]]:
     """Call the function `run` without gradients.
 
-    Return the result of `run`, and a recording of the modules of `network` that were called.
+    Return the result of `run`, and the first call of each module of `network`, by the dotted path of the module and in
+    the order in which the calls ended.
+
+    >>> network = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    >>> output, calls = record(network, lambda: network(torch.zeros(1, 2)))
+    >>> list(calls), calls["0"].output.shape, calls["1"].output is output
+    (['0', '1', ''], torch.Size([1, 3]), True)
     """
     calls: dict[str, Call] = {}
 
@@ -78,43 +44,10 @@ def record(network: nn.Module, run: Callable[[], Any]) -> tuple[Any, Recording]:
             result = run()
     finally:
         hooks.remove()
-    return result, Recording(calls)
+    return result, calls
 
 
 def as_array(values: Tensor) -> np.ndarray:
     """Convert a tensor to a float32 array, or to an int64 array if the tensor has integers."""
     values = values.detach().cpu()
     return (values.float() if values.is_floating_point() else values.long()).numpy()
-
-
-class BatchView(NamedTuple):
-    """The input batch of a network.
-
-    `lengths`: (B,) number of tokens of each row. `tokens`: one list of token texts for each row, or `None` if tokens
-    are vectors.
-    """
-
-    lengths: np.ndarray
-    tokens: Sequence[Sequence[str]] | None
-
-
-class Outputs(NamedTuple):
-    """The outputs of an encoder.
-
-    `values`: (B, T', D) output vectors. T' may be smaller than the number of tokens. `lengths`: (B,) number of output
-    vectors of each row. `parts`: named ranges of channels, such as the forward direction. `channels`: (M,) indices of
-    the channels to show.
-    """
-
-    values: np.ndarray
-    lengths: np.ndarray
-    parts: Sequence[Part]
-    channels: np.ndarray
-
-
-def token_vectors(
-    values: np.ndarray, lengths: np.ndarray, tokens: Sequence[Sequence[str]] | None, parts: Sequence[Part] = ()
-) -> TokenVectors:
-    """Return token vectors as the content of a stage. The stage shows the channels that vary most."""
-    parts = parts or [Part("", 0, values.shape[-1])]
-    return TokenVectors(values, lengths, varying_channels(values, lengths, parts), parts, tokens)

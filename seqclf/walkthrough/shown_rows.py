@@ -14,7 +14,7 @@ from seqclf.bundle.python_rows import require_unchanged_fields, to_columns
 from seqclf.bundle.windows import required_columns
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.encoding.encoders import encode, token_texts
+from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.reading.reader import SourceReader
@@ -24,11 +24,12 @@ from seqclf.data.schema.casts import ID, LABEL
 from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.storage.store import Split, subset
-from seqclf.documents.formatting import plain_number
+from seqclf.documents.formatting import plain_number, shortened
 from seqclf.errors import InputError
 from seqclf.system.state_validation import error_context
 
 MAX_NUMBER_CHARACTERS = 10  # maximum length of a number that is shown as the text of a token
+MAX_NAME_CHARACTERS = 24
 MAX_TEXT_CHARACTERS = 2000  # characters kept of a raw cell
 
 
@@ -36,54 +37,60 @@ MAX_TEXT_CHARACTERS = 2000  # characters kept of a raw cell
 class ShownRows:
     """B encoded rows with their original texts.
 
-    `names`: id of each row, or its number from 1. `labels`: true label of each row, or `None` if the label is unknown.
-    `raw`: for each row, a dict field → original text. `elements`: dict field → list of original tokens for each row.
-    `elements` includes only fields whose cells are lists. `sequences`: encoded rows. `original_lengths`: (B,) number of
-    tokens of each row before truncation. `refused`: one reason for each rejected row of the input. `word`: word that
-    precedes the name of a row, such as "id".
+    `names`: number of each row from 1, followed by its name in the input if there is one. `labels`: true label of each
+    row, or `None` if the label is unknown. `cells`: for each row, a dict field → original text. `tokens`: dict field →
+    list of token texts for each row. `sequences`: encoded rows. `original_lengths`: (B,) number of tokens of each row
+    before truncation. `refused`: one reason for each rejected row of the input.
     """
 
     names: list[str]
     labels: list[str | None]
-    raw: list[dict[str, str]]
-    elements: Mapping[str, list[list[str]]]
+    cells: list[dict[str, str]]
+    tokens: Mapping[str, list[list[str]]]
     sequences: Ragged
     encoders: Mapping[str, FieldEncoder]
     original_lengths: np.ndarray
     refused: Sequence[str] = ()
-    word: str = "row"
 
     def __len__(self) -> int:
         return len(self.names)
 
-    @property
-    def given_names(self) -> list[str]:
-        """Name of each row, preceded by `word`, such as "id 7".
-
-        All names are "" if the rows have only numbers, from 1 to B.
-        """
-        if self.names == [str(number) for number in range(1, len(self) + 1)]:
-            return [""] * len(self)
-        return [f"{self.word} {name}" for name in self.names]
-
     def fields_of(self, row: int) -> dict[str, np.ndarray]:
         """Return the encoded tokens of one row as dict field → (T,) or (T, D) array."""
-        start, stop = self.sequences.offsets[row : row + 2]
-        return {name: values[start:stop] for name, values in self.sequences.fields.items()}
+        return fields_of(self.sequences, row)
 
     @property
-    def tokens(self) -> list[list[str]] | None:
+    def token_texts(self) -> list[list[str]] | None:
         """One list of short token texts for each row, or `None` if tokens are vectors of numbers."""
-        first = next(iter(self.encoders))
-        if len(self.encoders) == 1 and first in self.elements:
-            texts = self.elements[first]
-        elif self.encoders[first].spec()["kind"] == "category":
-            texts = [self.encoders[first].decode(self.fields_of(row)) for row in range(len(self))]
-        else:
-            texts = [token_texts(self.encoders, self.fields_of(row)) for row in range(len(self))]
+        name, encoder = next(iter(self.encoders.items()))
+        if encoder.spec()["kind"] == "category":
+            return self.tokens[name]
+        texts = [
+            [" ".join(parts) for parts in zip(*of_row, strict=True)]
+            for of_row in zip(*self.tokens.values(), strict=True)
+        ]
         are_numbers = all(encoder.spec()["kind"] == "number" for encoder in self.encoders.values())
         longest = max(len(text) for row in texts for text in row)
         return None if are_numbers and longest > MAX_NUMBER_CHARACTERS else texts
+
+
+def fields_of(sequences: Ragged, row: int) -> dict[str, np.ndarray]:
+    """Return the encoded tokens of one row as dict field → (T,) or (T, D) array."""
+    start, stop = sequences.offsets[row : row + 2]
+    return {name: values[start:stop] for name, values in sequences.fields.items()}
+
+
+def row_names(names: Sequence[str], word: str) -> list[str]:
+    """Return the number of each row. If the input has other names, each number is followed by the name.
+
+    >>> row_names(["1", "2"], "id"), row_names(["a"], "id")
+    (['1', '2'], ['1 (id a)'])
+    """
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    if list(names) == numbers:
+        return numbers
+    given = [shortened(f"{word} {name}", MAX_NAME_CHARACTERS) for name in names]
+    return [f"{number} ({name})" for number, name in zip(numbers, given, strict=True)]
 
 
 class RowReader:
@@ -152,24 +159,35 @@ class RowReader:
         """
         count = len(split.sequences)
         chosen = subset(split, np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)))
-        texts = [{} if chosen.texts is None else chosen.texts.of_row(row) for row in range(len(chosen.labels))]
         names = [str(name) for name in chosen.ids.to_pylist()]
+        # In data without ids, the ids are row numbers.
+        word = "data row" if names == [str(number) for number in chosen.row_numbers.tolist()] else "id"
+        decoded = self._decoded(chosen.sequences)
+        # Prepared data does not keep all original cells. The other cells are decoded from the encoded tokens.
+        cells = []
+        for row in range(len(names)):
+            original = {} if chosen.texts is None else chosen.texts.of_row(row)
+            joined = {name: self.encoders[name].token_separator.join(rows[row]) for name, rows in decoded.items()}
+            cells.append(joined | {name: text for name, text in original.items() if name in joined})
         return ShownRows(
-            names=names,
+            names=row_names(names, word),
             labels=[classes[label] for label in chosen.labels],
-            raw=texts,
-            elements={},
+            cells=cells,
+            tokens=decoded,
             sequences=chosen.sequences,
             encoders=self.encoders,
             original_lengths=chosen.lengths_before_truncation,
-            # In data without ids, the ids are row numbers.
-            word="data row" if names == [str(number) for number in chosen.row_numbers.tolist()] else "id",
         )
+
+    def _decoded(self, sequences: Ragged) -> dict[str, list[list[str]]]:
+        """Return dict field → list of token texts for each row."""
+        rows = [fields_of(sequences, row) for row in range(len(sequences))]
+        return {name: [encoder.decode(fields) for fields in rows] for name, encoder in self.encoders.items()}
 
     def _encoded(self, columns: pa.RecordBatch, names: list[str], word: str) -> ShownRows:
         """Encode the valid rows of `columns`, whose cells already have the types of the schema.
 
-        `names`, `word`: see `ShownRows`.
+        `names`, `word`: see `row_names`.
         """
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         usable = np.flatnonzero(problems.usable)
@@ -182,30 +200,31 @@ class RowReader:
         rows = usable[kept]
         used = columns.take(pa.array(rows))
         labels = used.column(LABEL).to_pylist() if LABEL in used.schema.names else [None] * len(rows)
+        sequences = take(sequences, kept)
         cut = self.schema.truncation.cut_lists(used, self.encoders)
+        as_given = {
+            name: [list(map(cell_text, encoder.known_values(cell))) for cell in cut.column(name).to_pylist()]
+            for name, encoder in self.encoders.items()
+            if pa.types.is_list(cut.column(name).type)
+        }
         return ShownRows(
-            names=[names[row] for row in rows],
+            names=row_names([names[row] for row in rows], word),
             labels=labels,
-            raw=[
+            cells=[
                 {
                     name: cell_text(encoder.known_values(used.column(name)[row].as_py()))[:MAX_TEXT_CHARACTERS]
                     for name, encoder in self.encoders.items()
                 }
                 for row in range(len(rows))
             ],
-            elements={
-                name: [list(map(cell_text, encoder.known_values(cell))) for cell in cut.column(name).to_pylist()]
-                for name, encoder in self.encoders.items()
-                if pa.types.is_list(cut.column(name).type)
-            },
-            sequences=take(sequences, kept),
+            tokens=self._decoded(sequences) | as_given,
+            sequences=sequences,
             encoders=self.encoders,
             original_lengths=lengths[kept],
             refused=[
                 f"{word} {names[row]}: {problem.column} {problem.reason}"
                 for row, problem in sorted(problems.first_problems.items())
             ],
-            word=word,
         )
 
 

@@ -11,8 +11,8 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from seqclf.documents.blocks import LONG_TABLE, Alerts, Bar, Document, Section, Table, Template, Text, bar
-from seqclf.documents.html import bar_style, environment, render_body, render_document, render_page
+from seqclf.documents.blocks import LONG_TABLE, Alerts, Document, Section, Table, Template, Text
+from seqclf.documents.html import environment, render_body, render_document, render_page
 
 EMPTY = {"title": "title", "document": Document("title", "summary", []), "sections": [], "alerts": []}
 EVIL = "<script>alert(1)</script>"
@@ -29,9 +29,8 @@ def table_markup(*arguments, **options):
 
 
 def test_bars_stay_inside_their_cell():
-    assert bar_style(Bar(-1.0, 0.5)) == "left:0.0%;width:50.0%" and bar_style(Bar(0.5, 7.0)) == "left:50.0%;width:50.0%"
-    assert bar_style(Bar(0.5, 0.25)) == "left:50.0%;width:0.0%"
-    assert 'left:100.0%"></b>' in table_markup({"name": "text", "": "bar"}, [["a", Bar(0.0, 1.0, mark=2.0)]])
+    markup = table_markup({"name": "text", "": "bar"}, [["a", 2.0], ["b", -1.0]])
+    assert re.findall(r'<i style="(.*?)">', markup) == ["width:100.0%", "width:0.0%"]
 
 
 def test_short_rows_end_with_one_wide_cell():
@@ -39,20 +38,16 @@ def test_short_rows_end_with_one_wide_cell():
     assert content.count("<td") == 3 and content.count('scope="row"') == 2 and 'colspan="2"' in content
 
 
-def test_strong_rows_stacked_cells_and_bars_are_marked():
+def test_strong_rows_and_bars_are_marked():
     columns = {"name": "text", "": "bar", "note": "text"}
-    content = table_markup(columns, [["a", bar(0.25), "c"], ["b", bar(1.0), "d"]], strong=1, stacked=True)
-    assert 'class="full stacked"' in content and content.count('<tr class="strong">') == 1
-    assert '<th class="text" scope="row" data-name="name">a</th>' in content
-    assert '<td class="text" data-name="note">c</td>' in content and "width:25.0%" in content
-
-
-def test_numbers_are_never_stacked_as_they_are_compared_by_column():
-    assert Table({"name": "text", "a": "number", "b": "number"}, [], stacked=True).css_class == ""
+    content = table_markup(columns, [["a", 0.25, "c"], ["b", 1.0, "d"]], strong=1)
+    assert 'class="full"' in content and content.count('<tr class="strong">') == 1
+    assert '<th class="text" scope="row">a</th>' in content
+    assert '<td class="text">c</td>' in content and "width:25.0%" in content
 
 
 def test_the_heading_cells_of_rows_and_columns_are_marked_and_the_caption_names_the_table():
-    content = table_markup({"name": "text", " ": "bar", "b": "number"}, [["x", bar(0.5), 1]], caption="Scores & more")
+    content = table_markup({"name": "text", " ": "bar", "b": "number"}, [["x", 0.5, 1]], caption="Scores & more")
     assert content.count('scope="col"') == 2, "a column without a heading has no heading cell"
     assert content.count('scope="row"') == 1
     assert (
@@ -78,9 +73,9 @@ def test_everything_but_markup_is_escaped():
 
 
 def test_headings_cells_alerts_and_titles_are_escaped():
-    table = Table({EVIL: "text"}, [[EVIL]] * (LONG_TABLE + 1), stacked=True, folded=EVIL)
+    table = Table({EVIL: "text"}, [[EVIL]] * (LONG_TABLE + 1), folded=EVIL)
     content = markup("{{ show_table(table) }}{{ alerts([evil]) }}", table=table, evil=EVIL)
-    assert "<script" not in content and content.count("&lt;script&gt;") == 4 + 2 * len(table.rows)
+    assert "<script" not in content and content.count("&lt;script&gt;") == 4 + len(table.rows)
     document = Document(
         EVIL, EVIL, [Section(EVIL, [Text(EVIL, soft=True)])], EVIL, {EVIL: EVIL}, {EVIL: [EVIL]}, [EVIL]
     )

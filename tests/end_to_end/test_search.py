@@ -30,7 +30,6 @@ def test_every_trial_is_a_run_and_the_best_trial_is_reported(shell, searched):
     best = yaml.safe_load((shell.folder / f"searched/trial-{recalls.index(max(recalls))}/config.yaml").read_text())
     assert result["best"] == {"optimizer.lr": best["optimizer"]["lr"], "model.pooling": best["model"]["pooling"]}
     assert best["decision"]["provisional"], "no trial may see the held-out rows of a guarantee"
-    assert (shell.folder / "searched/search.png").stat().st_size > 10_000
     assert "goes on after 1 trials" in completed.stderr and "trial 2: " in completed.stderr
 
 

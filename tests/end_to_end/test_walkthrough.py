@@ -33,13 +33,8 @@ def test_the_sequences_of_the_textbook_are_shown_after_training(shell, walked):
     result, run = walked.result, shell.folder / "walked"
     assert result["rows"] == 4 and result["longest"] == 4 and result["padding"] == 0.375
     assert printed_rows(walked.stderr) == TEXTBOOK
-    assert result["bundle_error"] < 1e-5
     assert Path(result["page"]) == run / "walkthrough.html" and (run / "walkthrough.html").is_file()
     assert {"metrics.json", "report.html", "bundle", "checkpoints"} <= {path.name for path in run.iterdir()}
-    lines = [line.split() for line in walked.stderr.splitlines()]
-    start = lines.index(["Epoch", "Loss", "Accuracy", "Recall"]) + 1
-    assert [line[0] for line in lines[start : start + 2]] == ["1", "2"]
-    assert all(0 <= float(cell) <= 3 for line in lines[start : start + 2] for cell in line[1:])
 
 
 def test_the_predictions_are_those_of_the_bundle(shell, walked):
@@ -54,7 +49,7 @@ def test_a_checkpoint_shows_a_typed_sequence_and_writes_the_page_alone(shell, wa
         "walkthrough", "checkpoint=walked/checkpoints/best.ckpt", "sequence=[1, 99]", "hydra.run.dir=typed"
     )
     assert completed.result["rows"] == 1 and completed.result["stages"] == walked.result["stages"]
-    assert "0 ?" in completed.stderr and "epoch   1" not in completed.stderr
+    assert "0 ?" in completed.stderr
     assert [path.name for path in (shell.folder / "typed").iterdir()] == ["walkthrough.html"]
 
 
@@ -80,7 +75,7 @@ def test_rows_of_a_file_have_their_labels(shell, trained):
 
 def test_rows_of_a_split_are_those_of_the_trained_data(shell, walked):
     completed = shell("walkthrough", *QUICK, "split=validation", "rows=3", "export=false", "hydra.run.dir=of-split")
-    assert completed.result["rows"] == 3 and completed.result["bundle_error"] is None
+    assert completed.result["rows"] == 3
     names = [" ".join(line.split()[:4]) for line in printed_rows(completed.stderr)]
     assert names == ["1 (data row 1)", "2 (data row 21)", "3 (data row 40)"]
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +17,6 @@ from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.data.storage.dataset import data_title
 from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.formatting import score
-from seqclf.documents.html import unbroken_overrides
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.decision import Decision, Guarantee
@@ -209,12 +207,6 @@ def test_an_evaluation_has_a_page_without_epochs(reports, tmp_path):
     assert page.endswith("Provenance -")
 
 
-def test_a_report_takes_less_than_five_seconds(reports, tmp_path):
-    start = time.perf_counter()
-    write_report(reports["two_classes.html"], tmp_path / "again.html")
-    assert time.perf_counter() - start < 5
-
-
 @pytest.mark.parametrize("positive", ["yes", None])
 def test_the_headline_cautions_where_rows_also_chose_the_model(positive):
     labels = np.array([0, 1] * 20)
@@ -251,7 +243,7 @@ def test_epochs_count_from_one_and_many_are_folded(reports, rendered, tmp_path):
     content = rendered["two_classes.html"]
     (epochs,) = re.findall(r'<section id="epochs">.*?</section>', content, re.DOTALL)
     visible, folded = re.split(r"<details.*?>", epochs)
-    assert 'scope="row"' not in visible and "exported; epoch 7" in folded
+    assert 'scope="row"' not in visible and "chosen; epoch 7" in folded
     assert re.findall(r'scope="row">(\d+)<', folded) == [str(epoch) for epoch in range(1, 31)] and best in folded
     assert "Every validation (30)" in folded
     history = reports["two_classes.html"].history[:9]
@@ -321,21 +313,6 @@ def test_alarms_come_before_all_figures(pages):
 
 
 @pytest.mark.parametrize(
-    ("text", "unbroken"),
-    [
-        ("Train again with optimizer.lr=1e-3.", ["optimizer.lr=1e-3"]),
-        ("Try optimizer.lr=1e-3 or model=gru", ["optimizer.lr=1e-3", "model=gru"]),
-        ("set (decision.min_recall=0.8), data.split.test=0.2: or", ["decision.min_recall=0.8", "data.split.test=0.2"]),
-        ("a = b <b>x</b>", []),
-    ],
-)
-def test_overrides_in_a_sentence_stay_on_one_line(text, unbroken):
-    markup = unbroken_overrides(text)
-    assert re.findall(r'<span class="override">(.*?)</span>', markup) == unbroken
-    assert re.sub(r"</?span.*?>", "", markup) == str(escape(text))
-
-
-@pytest.mark.parametrize(
     ("name", "train", "title"),
     [
         ("files", "/data/spam.csv", "spam"),
@@ -381,10 +358,6 @@ def test_on_a_phone_the_main_numbers_of_each_table_are_in_sight_beside_long_name
 
 def test_a_model_without_errors_is_reported_as_such(pages):
     assert "Every row of test is right" in visible_text((pages / "without_errors.html").read_text(encoding="utf-8"))
-
-
-def test_with_many_classes_the_largest_confusions_are_listed(pages):
-    assert "Largest confusions" in (pages / "many_classes.html").read_text(encoding="utf-8")
 
 
 def test_operating_points_equal_counts_over_all_rows():
@@ -510,10 +483,3 @@ def test_the_content_security_policy_allows_only_the_script_of_the_page(pages):
     (pages / "two_classes.html").write_text(content.replace("</body>", "<script>document.title = 'in'</script></body>"))
     rendered = browse(pages, "two_classes.html", "--dump-dom")
     assert "aria-valuetext=" in rendered and "<title>cards</title>" in rendered
-
-
-@needs_chromium
-@pytest.mark.parametrize("size", ["390,844", "1280,900"])
-def test_a_browser_renders_the_page(pages, size):
-    browse(pages, "two_classes.html", f"--window-size={size}", f"--screenshot={pages / 'shot.png'}")
-    assert (pages / "shot.png").stat().st_size > 20_000

@@ -109,7 +109,7 @@ def test_harmless_data_gives_no_warning(options, tmp_path):
 def test_baseline_scores_are_cached_with_the_dataset(dataset_and_survey):
     dataset, survey = dataset_and_survey
     assert survey.baseline == score_baseline(dataset).scores
-    assert list(dataset.folder.glob("baseline-*.json"))
+    assert list(dataset.folder.glob("baseline-*.npz"))
     assert survey.baseline.models[survey.baseline.model]["test"].recall == 1.0
 
 

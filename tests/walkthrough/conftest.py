@@ -1,4 +1,4 @@
-"""Untrained models over small datasets, rows inspected by them, and a walkthrough of made-up numbers."""
+"""Untrained models over small datasets, and rows inspected by them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,24 +20,6 @@ from seqclf.training.module import SequenceTask
 from seqclf.walkthrough.document import Walkthrough
 from seqclf.walkthrough.inspect_rows import Inspection, inspect_rows
 from seqclf.walkthrough.shown_rows import RowReader, ShownRows
-from seqclf.walkthrough.stages import (
-    ROW_NAME,
-    ClassScores,
-    EncodedRows,
-    FieldTokens,
-    MemberScores,
-    PaddedBatch,
-    Part,
-    RawRows,
-    RowVectors,
-    Stage,
-    TokenPairs,
-    TokenScores,
-    TokenVectors,
-    TreeLevels,
-    active_rows,
-    varying_channels,
-)
 
 FIELDS = {
     "words": {"x": "category"},
@@ -54,6 +36,20 @@ class Inspected(NamedTuple):
     task: SequenceTask
     rows: ShownRows
     result: Inspection
+
+    @property
+    def titles(self) -> list[str]:
+        return [stage.title for stage in self.result.stages]
+
+    @property
+    def walkthrough(self) -> Walkthrough:
+        return Walkthrough(
+            stages=self.result.stages,
+            refused=["row 9: is empty"],
+            model={"cell": "lstm", "pooling": "max"},
+            weights=1234,
+            checkpoint="RUN/checkpoints/best.ckpt",
+        )
 
     def stage(self, title: str) -> Any:
         """Return the stage whose title begins so."""
@@ -115,15 +111,19 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
 
 @pytest.fixture(scope="session")
 def inspected(datasets: dict[str, Dataset]) -> Callable[..., Inspected]:
-    """`inspected("words", "model=gru", …)`: four validation rows through an untrained model with these overrides."""
+    """`inspected("words", "model=gru", …)`: four validation rows, or `values`, through an untrained model."""
 
-    def inspect(name: str, *overrides: str, rows: int = 4) -> Inspected:
+    def inspect(name: str, *overrides: str, values: list[Any] | None = None) -> Inspected:
         dataset, model = datasets[name], model_settings(*overrides)
         torch.manual_seed(0)
         task = SequenceTask(
             dataset.description(), model, group("loss", "cross_entropy"), group("optimizer", "adamw"), "recall", 0
         )
-        shown = RowReader(task.hparams["dataset"]).of_split(dataset.splits["validation"], dataset.classes, rows)
+        reader = RowReader(task.hparams["dataset"])
+        if values is None:
+            shown = reader.of_split(dataset.splits["validation"], dataset.classes, 4)
+        else:
+            shown = reader.of_values(values, "rows")
         return Inspected(task, shown, inspect_rows(task, shown, Decision()))
 
     return inspect
@@ -136,91 +136,3 @@ def lists_file(datasets: dict[str, Dataset], tmp_path_factory: pytest.TempPathFa
     x = [[1, 2], [3], [], [1, 99], [4, 5, 6], [0]]
     pq.write_table(pa.table({"x": x, "label": ["k0", "k1", "k0", "k1", "k0", "k1"], "id": list("abcdef")}), path)
     return path
-
-
-EPOCHS = [
-    {"epoch": 0, "step": 3, "train/loss": 1.5, "train/accuracy": 0.25, "train/recall": 0.25}
-    | {"validation/loss": 1.25, "validation/accuracy": 0.5, "validation/recall": 0.375},
-    {"epoch": 1, "step": 6, "train/loss": 0.5, "train/accuracy": 0.75, "train/recall": 0.75}
-    | {"validation/loss": 0.25, "validation/accuracy": 1.0, "validation/recall": 0.875},
-]
-MODEL = {"_target_": "x", "cell": "lstm", "bidirectional": True, "pooling": "max", "members": 1}
-
-
-def stages_of(lengths, classes, channels=6, words=("<b>&", "", "a", "nothing to do with it")):
-    """A stage of every kind for rows of these lengths."""
-    generator = np.random.default_rng(0)
-    lengths = np.array(lengths)
-    rows, longest = len(lengths), int(lengths.max())
-    tokens = [
-        [words[(row + position) % len(words)] for position in range(length)] for row, length in enumerate(lengths)
-    ]
-    encoded = [[str(len(token)) for token in row] for row in tokens]
-    vectors = generator.normal(size=(rows, longest, channels)).astype(np.float32)
-    vectors[np.arange(longest) >= lengths[:, None]] = np.nan  # padding, which nothing reads
-    parts = [Part("forward", 0, channels // 2), Part("backward", channels // 2, channels)]
-    shown = varying_channels(vectors, lengths, parts)
-    scores = np.nan_to_num(np.abs(vectors[..., 0]))
-    labels = [str(index) if index else None for index in range(rows)]
-    names = [f"class {index}" for index in range(classes)]
-    probabilities = generator.dirichlet(np.ones(classes), rows)
-    predicted = probabilities.argmax(axis=1)
-    raw = [{ROW_NAME: f"id r{row}", "tokens": " ".join(of_row)} for row, of_row in enumerate(tokens)]
-    unknown = [np.array([not token for token in row]) for row in tokens]
-    fields = [[FieldTokens("tokens", *of)] for of in zip(tokens, encoded, unknown, strict=True)]
-    cells = [[*row, *[""] * (longest - len(row))] for row in encoded]
-    parents = np.array([[*range(1, length), -1, *[-1] * (longest - length)] for length in lengths])
-    depths = np.array([[*range(length - 1, -1, -1), *[longest] * (longest - length)] for length in lengths])
-    inputs = [("tokens", "int64", (rows, longest))]
-    contents = {
-        "Raw rows": RawRows(raw, labels, lengths),
-        "Encoded tokens": EncodedRows(fields),
-        "Padded batch": PaddedBatch("tokens", cells, lengths, active_rows(lengths), inputs),
-        "Vectors": TokenVectors(vectors, lengths, shown, parts, tokens),
-        "Fewer vectors": TokenVectors(vectors, lengths, shown, parts, None),
-        "Stop": TokenScores(
-            "probability to stop", scores, lengths, tokens, lengths - 1, ["halts", *["end"] * (rows - 1)]
-        ),
-        "Pairs": TokenPairs(np.full((rows, longest, longest), 1 / longest), lengths, tokens),
-        "Levels": TreeLevels(parents, depths, lengths, tokens),
-        "Pooled": RowVectors(np.nan_to_num(vectors[:, 0]), shown, parts),
-        "Members": MemberScores(np.stack([probabilities] * 2), probabilities, names),
-        "Logits": ClassScores(np.log(probabilities), names, predicted, labels, False),
-        "Labels": ClassScores(probabilities, names, predicted, labels, True),
-    }
-    return [
-        Stage(
-            title,
-            f"About {title}.",
-            content,
-            *(((), ()) if isinstance(content, TreeLevels) else ((rows, longest), ("rows", "tokens"))),
-            module="module.name",
-            note=f"Note on {title}.",
-        )
-        for title, content in contents.items()
-    ]
-
-
-@pytest.fixture
-def epochs():
-    """The rows of metrics.csv of two epochs."""
-    return EPOCHS
-
-
-@pytest.fixture
-def walkthrough():
-    """`walkthrough(lengths=[3, 1, 4], classes=3, …)`: its content."""
-
-    def build(lengths=(3, 1, 4), classes=3, history=(), refused=("row 9: is empty",), model=MODEL, **options):
-        return Walkthrough(
-            stages=stages_of(lengths, classes, **options),
-            refused=list(refused),
-            model=model,
-            weights=1234,
-            checkpoint="RUN/checkpoints/best.ckpt",
-            history=list(history),
-            best_epoch=1,
-            bundle_error=3e-7,
-        )
-
-    return build

@@ -20,12 +20,11 @@ def reader(datasets):
 
 def test_a_file_gives_its_first_rows_with_labels_and_names_those_it_refuses(reader, lists_file):
     rows = reader.of_file(str(lists_file), 5)
-    assert rows.names == ["a", "b", "d", "e"] and rows.labels == ["k0", "k1", "k1", "k0"]
-    assert rows.tokens == [["1", "2"], ["3"], ["1", "99"], ["4", "5", "6"]]
+    assert rows.names == ["1 (id a)", "2 (id b)", "3 (id d)", "4 (id e)"] and rows.labels == ["k0", "k1", "k1", "k0"]
+    assert rows.token_texts == [["1", "2"], ["3"], ["1", "99"], ["4", "5", "6"]]
     (reason,) = rows.refused
     assert reason == "id c: x has no tokens; a sequence needs at least one"
-    assert rows.given_names == ["id a", "id b", "id d", "id e"]
-    assert rows.raw[0] == {"x": "[1, 2]"}
+    assert rows.cells[0] == {"x": "[1, 2]"}
 
 
 def test_a_file_of_refused_rows_alone_is_an_error(reader, lists_file, tmp_path):
@@ -41,10 +40,10 @@ def test_rows_of_a_file_without_ids_are_named_by_their_numbers_in_it_where_some_
     path = tmp_path / "some.jsonl"
     path.write_text('{"x": [1]}\n{"x": []}\n{"x": [2]}\n')
     rows = reader.of_file(str(path), 3)
-    assert rows.given_names == ["input row 1", "input row 3"]
+    assert rows.names == ["1 (input row 1)", "2 (input row 3)"]
     assert rows.refused[0].startswith("input row 2: x has no tokens")
     path.write_text('{"x": [1]}\n{"x": [2]}\n')
-    assert reader.of_file(str(path), 3).given_names == ["", ""]
+    assert reader.of_file(str(path), 3).names == ["1", "2"]
 
 
 def test_unknown_tokens_are_marked(reader):
@@ -52,9 +51,10 @@ def test_unknown_tokens_are_marked(reader):
     lengths = rows.sequences.lengths
     fields = {"x": rows.sequences.fields["x"][None].astype(np.int64)}
     _, encoded, _ = data_stages(rows, fields, lengths)
-    (field,) = encoded.content.rows[0]
-    assert list(field.tokens) == ["1", "99", "2"]
-    assert field.unknown.tolist() == [False, True, False] and field.encoded[1] == "0"
+    (tokens, cells) = (line for _, line in encoded.blocks[0].maps[0].rows)
+    assert [cell.text for cell in tokens] == ["1", "99", "2"]
+    assert [cell.kind for cell in cells] == ["", "unknown", ""] and cells[1].text == "0 ?"
+    assert encoded.note == "1 value is unknown, with a question mark."
 
 
 def test_a_typed_sequence_that_does_not_fit_is_one_error_line(reader):
@@ -75,7 +75,7 @@ def test_a_typed_sequence_is_refused_where_the_query_would_change_it(datasets):
     with pytest.raises(InputError) as caught:
         reader("SELECT * REPLACE (list_reverse(x) AS x) FROM input").of_text("[1, 2]")
     assert caught.value.where == "sequence=[1, 2]" and "data.query" in caught.value.problem
-    assert reader("SELECT * FROM input WHERE label IS NOT NULL").of_text("[1, 2]").tokens == [["1", "2"]]
+    assert reader("SELECT * FROM input WHERE label IS NOT NULL").of_text("[1, 2]").token_texts == [["1", "2"]]
 
 
 def test_a_field_that_the_model_lacks_is_named_without_a_bundle(datasets):
@@ -89,22 +89,22 @@ def test_rows_of_a_split_are_spread_over_it(reader, datasets):
     split = dataset.splits["train"]
     rows = reader.of_split(split, dataset.classes, 3)
     ids = split.ids.to_pylist()
-    assert rows.names == [ids[0], ids[round((len(ids) - 1) / 2)], ids[-1]]
-    assert rows.given_names == [f"id {name}" for name in rows.names]
+    expected = [ids[0], ids[round((len(ids) - 1) / 2)], ids[-1]]
+    assert rows.names == [f"{number} (id {name})" for number, name in enumerate(expected, start=1)]
     numbered = split._replace(ids=pa.array([str(number) for number in split.row_numbers]))
-    assert reader.of_split(numbered, dataset.classes, 3).given_names[1].startswith("data row ")
+    assert reader.of_split(numbered, dataset.classes, 3).names[1].startswith("2 (data row ")
     everything = reader.of_split(split, dataset.classes, 50)
     assert len(everything) == min(50, len(ids)) == len(set(everything.names))
 
 
 def test_numbers_are_known_by_six_digits_and_vectors_by_their_position(datasets):
     reader = RowReader(datasets["mixed"].description())
-    assert reader.of_values([{"x": [1], "y": [1 / 3]}], "rows").tokens == [["1"]]
+    assert reader.of_values([{"x": [1], "y": [1 / 3]}], "rows").token_texts == [["1"]]
     number = RowReader(datasets["numbers"].description())
-    assert number.of_values([[0.5, 2.0]], "rows").tokens == [["0.5", "2"]]
-    assert number.of_values([[1 / 3]], "rows").tokens == [["0.333333"]]
-    vectors = replace(number.of_values([[0.5]], "rows"), elements={"y": [["[0.5, 0.25, 0.125]"]]})
-    assert vectors.tokens is None
+    assert number.of_values([[0.5, 2.0]], "rows").token_texts == [["0.5", "2"]]
+    assert number.of_values([[1 / 3]], "rows").token_texts == [["0.333333"]]
+    vectors = replace(number.of_values([[0.5]], "rows"), tokens={"y": [["[0.5, 0.25, 0.125]"]]})
+    assert vectors.token_texts is None
 
 
 def test_times_are_known_by_their_date_unless_their_clock_has_another_start(datasets):
@@ -114,13 +114,13 @@ def test_times_are_known_by_their_date_unless_their_clock_has_another_start(data
     reader.encoders = {"y": encoder}
     reader.schema = replace(reader.schema, fields=(encoder.field,))
     rows = reader.of_values([["2025-04-30T02:26:40", 1745980001.5], [0, 90000000]], "rows")
-    assert rows.elements["y"] == [["2025-04-30 02:26:40", "2025-04-30 02:26:41.500000"], ["0", "90000000"]]
-    assert rows.raw[0] == {"y": "[2025-04-30 02:26:40, 2025-04-30 02:26:41.500000]"}
+    assert rows.tokens["y"] == [["2025-04-30 02:26:40", "2025-04-30 02:26:41.500000"], ["0", "90000000"]]
+    assert rows.cells[0] == {"y": "[2025-04-30 02:26:40, 2025-04-30 02:26:41.500000]"}
 
 
 def test_large_numbers_are_shown_with_all_their_digits(datasets):
     rows = RowReader(datasets["numbers"].description()).of_values([[1745980000, 0.5]], "rows")
-    assert rows.elements["y"] == [["1745980000", "0.5"]]
+    assert rows.tokens["y"] == [["1745980000", "0.5"]]
 
 
 def test_fields_of_several_columns_are_encoded_by_name(datasets):
@@ -129,7 +129,8 @@ def test_fields_of_several_columns_are_encoded_by_name(datasets):
     _, encoded, padded = data_stages(
         rows, {name: values[None] for name, values in rows.sequences.fields.items()}, rows.sequences.lengths
     )
-    assert [field.name for field in encoded.content.rows[0]] == ["x", "y"]
-    assert list(encoded.content.rows[0][1].tokens) == ["0.5", "1.5"]
-    assert [name for name, _, _ in padded.content.inputs] == ["x", "y", "lengths"]
+    lines = encoded.blocks[0].maps[0].rows
+    assert [name for name, _ in lines] == ["x", "encoded", "y", "encoded"]
+    assert [cell.text for cell in lines[2][1]] == ["0.5", "1.5"]
+    assert [row[0] for row in padded.blocks[-1].rows] == ["x", "y", "lengths"]
     assert "All rows are of one length" in padded.text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqclf.documents.blocks import Section, Table, bar
+from seqclf.documents.blocks import Section, Table
 from seqclf.documents.formatting import number, score, shortened
 from seqclf.report.report import Report
 from seqclf.report.score_table import interval_cell, score_columns
@@ -25,7 +25,7 @@ class ClassesSection(ReportSection):
         rows = [
             [
                 shortened(label, 40),
-                bar(recall[label] or 0.0),
+                recall[label] or 0.0,
                 score(recall[label]),
                 interval_cell(intervals.get(label)),
                 number(metrics.support_by_class[label]),

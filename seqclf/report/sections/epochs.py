@@ -8,12 +8,11 @@ from typing import Any
 from seqclf.documents.blocks import Picture, Section, Table, Text
 from seqclf.documents.formatting import score, shortened
 from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.smoothed_choice import window_length
 from seqclf.report.figures import learning_curves
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 
-MAX_OPEN_ROWS = 10  # a longer table of epochs is folded
+CHOSEN = "chosen"  # the epoch whose weights are exported, unless a refit trains for as many epochs
 
 
 class EpochsSection(ReportSection):
@@ -36,36 +35,19 @@ class EpochsSection(ReportSection):
         )
         metrics = list(dict.fromkeys(["loss", "accuracy", *curves]))
         table = _epoch_table(report, metrics)
+        reason = "last" if monitor is None else f"best by {metric_title(monitor)} on validation"
         text = (
-            f"Validation in colour, training in grey. The dashed line is the epoch that was {_choice(report)}, the "
-            f"{_reason(report, monitor)}. Epochs count from 1 here, and from 0 in metrics.csv and in the names of "
-            "checkpoints."
+            f"Validation in colour, training in grey. The dashed line is the {CHOSEN} epoch, the {reason}. Epochs "
+            "count from 1 here, and from 0 in metrics.csv and in the names of checkpoints."
         )
         return Section("Epochs", [Text(text, soft=True), figure, table])
-
-
-def _choice(report: Report) -> str:
-    """Return what became of the best epoch. A refit trains its model anew, for as many epochs."""
-    return "exported" if report.result.refit is None else "chosen"
-
-
-def _reason(report: Report, monitor: str | None) -> str:
-    """Return why an epoch was chosen: it is the last, or the best by the monitored metric."""
-    return "last" if monitor is None else f"best by {metric_title(monitor)} on validation{_mean(report)}"
-
-
-def _mean(report: Report) -> str:
-    """Return how many validations were averaged to choose the epoch, or no text if there was one."""
-    trainer = (report.config or {}).get("trainer", {})
-    window = window_length(trainer.get("max_epochs"), trainer.get("check_val_every_n_epoch"))
-    return f", in the mean of {window} validations up to it" if window > 1 else ""
 
 
 def _row(report: Report, row: Mapping[str, Any], metrics: Sequence[str]) -> list[object]:
     """Return the table cells of one epoch. The table counts epochs from 1."""
     observation = shortened(row.get("observation", ""), 160)
     if row["epoch"] == report.best_epoch:
-        observation = "; ".join(filter(None, [_choice(report), observation]))
+        observation = "; ".join(filter(None, [CHOSEN, observation]))
     scores = (score(row.get(f"validation/{name}")) for name in metrics)
     return [row["epoch"] + 1, *scores, observation]
 
@@ -78,4 +60,4 @@ def _epoch_table(report: Report, metrics: Sequence[str]) -> Table:
     title = f"Every validation ({len(shown):,})"
     caption = "Scores of each validation"
     columns = {"epoch": "number", **dict.fromkeys(map(metric_title, metrics), "number"), "observation": "text"}
-    return Table(columns, rows, strong=best, folded=title, caption=caption, longest=MAX_OPEN_ROWS)
+    return Table(columns, rows, strong=best, folded=title, caption=caption)

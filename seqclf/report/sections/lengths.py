@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqclf.documents.blocks import Section, Table, bar
+from seqclf.documents.blocks import Section, Table
 from seqclf.documents.formatting import number, score, shortened
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.run_result import RunResult
@@ -42,4 +42,4 @@ def _cells(part: SliceMetrics, names: list[str]) -> list[object]:
     block = part if part.positive is None else part.positive
     sizes = [part.rows] if part.positive is None else [part.rows, part.positive.rows]
     scores = [score(getattr(block, name)) for name in names]
-    return [bar(block.recall or 0.0), *scores, *map(number, sizes)]
+    return [block.recall or 0.0, *scores, *map(number, sizes)]

@@ -34,15 +34,6 @@ class TokensReadSection(ReportSection):
         return Section("Tokens read", [sentence, Text(text, soft=True), _table(curve)])
 
 
-def _budget(tokens: float) -> float:
-    """Round the fraction `tokens` up to four decimals, but not above 1.
-
-    >>> _budget(0.86131)
-    0.8614
-    """
-    return min(1.0, math.ceil(tokens * 1e4) / 1e4)
-
-
 def _table(curve: TokensCurve) -> Table:
     """Return a table with one row for each budget, one row for the operating point, and one row for reading all tokens.
 
@@ -57,7 +48,8 @@ def _table(curve: TokensCurve) -> Table:
         columns |= {f"tokens, {split}": "number", f"macro recall, {split}": "number", f"accuracy, {split}": "number"}
     rows = []
     for index in shown:
-        name = "1" if index == len(validation) - 1 else f"{_budget(validation[index].tokens):g}"
+        budget = math.ceil(1e4 * validation[index].tokens) / 1e4  # rounded up, so that the point is within the budget
+        name = f"{min(1.0, budget):g}"
         cells: list[object] = [f"{name} (the bundle's)" if index == knee else name]
         for points in curve.splits.values():
             point = points[index]
