@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from hypothesis import settings
 from omegaconf import OmegaConf
 from support.config_files import share_config_files
 from support.shell import Shell
+from threadpoolctl import threadpool_limits
 
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import DataOptions
@@ -27,12 +29,16 @@ share_config_files()
 
 
 def pytest_configure() -> None:
-    """Hide GPUs, and receive Ctrl-C.
+    """Hide GPUs, use one thread, and receive Ctrl-C.
 
-    Tests compare with the CPU bit for bit, and fork processes that train, which CUDA does not survive. Programs started
-    in the background of a script, and their children, ignore Ctrl-C.
+    Tests compare with the CPU bit for bit, and fork processes that train, which CUDA does not survive. pytest-xdist
+    runs a worker for each core: more threads, here and in the commands that tests start, would wait for each other.
+    Programs started in the background of a script, and their children, ignore Ctrl-C.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    threadpool_limits(1, "blas")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

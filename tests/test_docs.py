@@ -28,6 +28,8 @@ OPTIONS = {
 }
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
+# Pages that are looked up from a sentence of another page, and are not in the navigation.
+LOOKED_UP = ["configuration.md", "log.md"]
 
 
 def name(page: Path) -> str:
@@ -131,8 +133,10 @@ def test_every_page_is_in_the_navigation():
             yield from [value] if isinstance(value, str) else (file for child in value for file in files(child))
 
     navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    listed = [file for entry in navigation for file in files(entry)]
+    listed = [file for entry in navigation for file in files(entry)] + LOOKED_UP
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    linked = {target.partition("#")[0] for page in pages() for target in links(page)}
+    assert linked >= set(LOOKED_UP)
 
 
 def test_readme_is_short_and_shows_the_report():

@@ -30,7 +30,6 @@ def test_the_stored_outputs_are_those_of_one_run(path):
 @pytest.mark.slow
 def test_a_notebook_runs(path, tmp_path, cache, monkeypatch):
     monkeypatch.setenv("SEQCLF_CACHE", str(cache))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     stored = nbformat.read(path, as_version=4)
     # Cells check themselves what must hold. Figures depend on the machine.
     printed = [len(cell.outputs) for cell in run(path, tmp_path).cells if cell.cell_type == "code"]

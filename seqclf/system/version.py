@@ -1,3 +1,3 @@
 """Version number of this package. The build of the package also reads the version from this file."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

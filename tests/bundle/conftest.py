@@ -40,14 +40,6 @@ DECISION = {
 share_registry()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 TREES = {
     "treebank": [
         "(pos (neg not) (pos (neg bad) (pos film)))",

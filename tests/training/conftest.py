@@ -67,14 +67,6 @@ DATASET = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture
 def task() -> Callable[..., SequenceTask]:
     """`task(monitor="loss", model={"layout": "packed"}, …)` returns a task with the settings above for the rest."""
