@@ -20,7 +20,7 @@ from seqclf import Classifier
 
 PACKAGE = Path(__file__).parent / "outside_package"
 CONF = ["--config-dir", str(PACKAGE / "conf")]
-DATA = ["data=files", "data.train=train.jsonl", "data.test=test.jsonl", "data.label=fraud"]
+DATA = ["data=files", "data.train=outside_train.jsonl", "data.test=outside_test.jsonl", "data.label=fraud"]
 QUICK = ["logger=none", "baseline=false", "runtime.threads=1", "trainer.max_epochs=1"]
 # The same training as experiment=acme of the package.
 OVERRIDES = [
@@ -59,7 +59,7 @@ def start(shell):
     """`start(command, *arguments)()`: the completed command, which has the package on its PYTHONPATH."""
     for name, seed, count in (("train", 1, 240), ("test", 2, 90)):
         lines = (f"{json.dumps(card)}\n" for card in cards(seed, count))
-        (shell.folder / f"{name}.jsonl").write_text("".join(lines))
+        (shell.folder / f"outside_{name}.jsonl").write_text("".join(lines))
     path = os.pathsep.join(filter(None, [str(PACKAGE), shell.environment.get("PYTHONPATH")]))
     return lambda command, *arguments: shell.fork(command, *arguments, PYTHONPATH=path)
 
@@ -112,7 +112,7 @@ def test_the_bundle_of_an_exported_checkpoint_predicts(shell, start, trained, wa
     run, _ = trained[way]
     exported = start("export", f"checkpoint={run}/checkpoints/best.ckpt", f"bundle={run}/again", "trust=acme")()
     assert exported.result["parity"] < 1e-5
-    predicted = start("predict", f"bundle={run}/again", "input=test.jsonl", f"output={run}/scores.parquet")()
+    predicted = start("predict", f"bundle={run}/again", "input=outside_test.jsonl", f"output={run}/scores.parquet")()
     assert predicted.result["rows"] == 90 and predicted.result["refused"] == 0
     assert set(pq.read_table(run / "scores.parquet")["prediction"].to_pylist()) <= {"yes", "no"}
 
@@ -253,7 +253,7 @@ def test_a_run_that_may_read_the_padding_says_so_in_its_results(start, reads_pad
     assert f"{error:.2g}" in (run / "bundle/MODEL_CARD.md").read_text(encoding="utf-8")
     assert "encoder (OverPadding)" in completed.stderr
     assert "OverPadding" in (run / "report.html").read_text(encoding="utf-8")
-    predicted = start("predict", f"bundle={run}/bundle", "input=test.jsonl", f"output={run}/scores.parquet")()
+    predicted = start("predict", f"bundle={run}/bundle", "input=outside_test.jsonl", f"output={run}/scores.parquet")()
     assert predicted.result["rows"] == 90 and f"{error:.2g}" in predicted.stderr
 
 
