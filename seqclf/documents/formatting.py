@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -121,6 +122,16 @@ def enumeration(names: Sequence[str]) -> str:
     """
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as a command takes it: relative to the working folder, if the path is below this folder.
+
+    >>> shown_path(Path.cwd() / "runs" / "first"), shown_path(Path("/data/runs/first"))
+    ('runs/first', '/data/runs/first')
+    """
+    path, working_folder = path.absolute(), Path.cwd()
+    return str(path.relative_to(working_folder) if path.is_relative_to(working_folder) else path)
 
 
 def listed(values: Sequence[object], most: int = 8) -> str:

@@ -16,6 +16,7 @@ from seqclf.config.targets import Config
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
+from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.evaluation.alarms import WEAK_THRESHOLD
 from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms
@@ -119,7 +120,7 @@ def evaluate_and_export(
         epochs=len(history),
         best_epoch=best_epoch(history, result.chosen_step),
         steps=history[-1]["step"] if history else 0,
-        bundle=None if bundle is None else str(bundle),
+        bundle=None if bundle is None else shown_path(bundle),
     )
     result = replace(result, next_step=next_step(result, training))
     write_output(run / "metrics.json", json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n")
@@ -128,7 +129,7 @@ def evaluate_and_export(
     parity = None
     if bundle is not None:
         parity = write_bundle(task, bundle, result).max_error
-        console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
+        console.print(f"bundle: {shown_path(bundle)}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
     with progress.stage("writing the predictions"):
         evaluated = {name: rows for name, rows in evaluation.outputs.items() if name != "train"}
         evaluated |= {THRESHOLD: held_out} if THRESHOLD in batches.splits else {}

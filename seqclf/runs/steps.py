@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqclf.data.prepare import prepare
+from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_note, show_warnings
 from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
@@ -143,5 +144,5 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         else:
             result = pipeline.train(config, dataset, run, data_warnings, prints_verdict=prints_verdict)
     if result is not None:
-        console.print(f"run: {run}", soft_wrap=True)
+        console.print(f"run: {shown_path(run)}", soft_wrap=True)
     return result
