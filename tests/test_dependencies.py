@@ -15,8 +15,6 @@ import seqclf
 HOME = Path(seqclf.__file__).parent
 PROJECT = tomllib.loads((HOME.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NOT_OF_USERS = {"dev", "docs", "peers"}  # extras that an installation for use does not have
-# Import names that no one has to declare, as the package is imported only where it is loaded already.
-LOADED_BEFORE = {"IPython"}  # `system.progress_line` draws in a notebook, which is IPython
 # Distribution of the same import → the one that users install.
 SUBSTITUTES = {"mlflow-skinny": "mlflow"}
 
@@ -45,7 +43,7 @@ def imported_names(source):
 
 def third_party(sources):
     """Distributions by import name, of the imports that are neither of Python nor of this package."""
-    names = set().union(*map(imported_names, sources)) - sys.stdlib_module_names - {"seqclf"} - LOADED_BEFORE
+    names = set().union(*map(imported_names, sources)) - sys.stdlib_module_names - {"seqclf"}
     installed = packages_distributions()
     found = {name: installed.get(name, [name]) for name in names}
     plain = {name: {canonicalize_name(entry) for entry in entries} for name, entries in found.items()}

@@ -1,8 +1,8 @@
 """Display of the progress of long-running work: one line on stderr with a bar, the speed and the remaining time.
 
 The display costs almost no time, because `advance` only adds a number, and a thread of the library rich draws the line.
-The line appears if the work takes longer than `DELAY_S` seconds, and only in a terminal or a notebook. The environment
-variable `SEQCLF_PROGRESS=0` turns the display off.
+The line appears if the work takes longer than `DELAY_S` seconds, and only in a terminal. The environment variable
+`SEQCLF_PROGRESS=0` turns the display off.
 """
 
 from __future__ import annotations
@@ -106,16 +106,16 @@ class Display:
     def __init__(self) -> None:
         self.stages: list[Stage] = []
         self.lock = threading.Lock()
-        self.line: Any = None  # TerminalLine or NotebookLine, or None if no line is shown
+        self.line: Any = None  # TerminalLine, or None if no line is shown
         self.hidden = 0  # number of `with hidden()` blocks that are running
 
     def begin(self) -> None:
         """Show the progress line, unless a line is shown already or no long stage is running."""
-        from seqclf.system.progress_line import NotebookLine, TerminalLine
+        from seqclf.system.progress_line import TerminalLine
 
         with self.lock:
             if self.line is None and self.row():
-                self.line = NotebookLine(self.row) if in_notebook() else TerminalLine(self.row)
+                self.line = TerminalLine(self.row)
                 self.line.start(refresh=True)
 
     def row(self) -> tuple[str, float | None, str] | None:
@@ -210,13 +210,12 @@ def advance(unit: str, amount: float) -> None:
 def is_shown() -> bool:
     """Return True if this process shows progress.
 
-    Progress is shown in a terminal or a notebook. In distributed training, only one process on each machine shows
-    progress.
+    Progress is shown in a terminal. In distributed training, only one process on each machine shows progress.
     """
     if DISPLAY.hidden or os.environ.get("SEQCLF_PROGRESS") == "0" or os.environ.get("LOCAL_RANK", "0") != "0":
         return False
     with suppress(AttributeError, ValueError):  # stderr may be None or closed
-        return in_notebook() or (os.environ.get("TERM") != "dumb" and sys.stderr.isatty())
+        return os.environ.get("TERM") != "dumb" and sys.stderr.isatty()
     return False
 
 
@@ -231,12 +230,6 @@ def hidden() -> Iterator[None]:
         yield
     finally:
         DISPLAY.hidden -= 1
-
-
-def in_notebook() -> bool:
-    """Return True if this process is the kernel of a notebook."""
-    kernel = sys.modules.get("IPython")
-    return kernel is not None and hasattr(kernel.get_ipython(), "kernel")
 
 
 def _forget_parent() -> None:

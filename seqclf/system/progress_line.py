@@ -1,11 +1,10 @@
-"""The progress line in a terminal or a notebook, drawn by a thread of the library rich.
+"""The progress line in a terminal, drawn by a thread of the library rich.
 
 Importing rich is slow, so `seqclf.system.progress` imports this module only when the first line is drawn.
 """
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
@@ -19,7 +18,6 @@ from rich.table import Column, Table
 
 Row = tuple[str, float | None, str]  # title, completed fraction (None if unknown) and further text
 MAX_BAR_WIDTH = 30  # characters
-NOTEBOOK_WIDTH = 100  # character cells; fixed, because the width of a notebook is unknown
 
 
 def line_of(row: Row | None) -> Table | str:
@@ -75,27 +73,3 @@ class _Above(FileProxy):
         In the base class, `rich_proxied_file` is the terminal, and text written to the terminal would damage the line.
         """
         return self
-
-
-class NotebookLine(Live):
-    """The progress line in a notebook, as a single output that is updated in place.
-
-    The line is not written to stderr, because the notebook file would then save every version of the line.
-    """
-
-    def __init__(self, row: Callable[[], Row | None]):
-        console = Console(file=io.StringIO(), width=NOTEBOOK_WIDTH, force_jupyter=False)
-        super().__init__(get_renderable=lambda: line_of(row()), console=console, transient=True)
-        self.output: Any = None
-        self.redirects = ExitStack()  # always empty, because no stream is redirected in a notebook
-
-    def refresh(self) -> None:
-        from IPython.display import display
-
-        with self.console.capture() as captured:
-            self.console.print(self.get_renderable() if self.is_started else "")
-        data = {"text/plain": captured.get().rstrip()}
-        if self.output is None:
-            self.output = display(data, raw=True, display_id=True)
-        else:
-            self.output.update(data, raw=True)

@@ -1,9 +1,7 @@
 """Progress lines: on a terminal only, only for long stages, and never mixed with other output."""
 
 import io
-import sys
 import time
-from types import ModuleType, SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
@@ -198,33 +196,6 @@ def test_a_summary_has_the_count_and_the_rate():
     assert stage_of(1000, None).summary() == "reading: 1,000 rows, 100 rows/s, 10 s"
     slow = progress.Stage("searching", unit="trials", completed=2, started=time.monotonic() - 60)
     assert "30 s per trial" in slow.summary()
-
-
-def test_a_notebook_shows_one_output_that_is_replaced(monkeypatch, capfd):
-    outputs = []
-    module = ModuleType("IPython")
-    module.get_ipython = lambda: SimpleNamespace(kernel=None)
-    module.display = ModuleType("IPython.display")
-
-    def display(data, *, raw, display_id):
-        name = len(outputs)
-        outputs.append([data["text/plain"]])
-        return SimpleNamespace(update=lambda data, *, raw: outputs[name].append(data["text/plain"]))
-
-    module.display.display = display
-    monkeypatch.setitem(sys.modules, "IPython", module)
-    monkeypatch.setitem(sys.modules, "IPython.display", module.display)
-    monkeypatch.setattr(progress, "DISPLAY", progress.Display())
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
-    for title in ("reading", "encoding"):  # as two cells
-        with progress.stage(title, total=2, unit="rows") as reading:
-            time.sleep(0.6)
-            print("a line in between")
-            reading.advance()
-    assert len(outputs) == 2
-    for texts, title in zip(outputs, ("reading", "encoding"), strict=True):
-        assert len(texts) > 1 and title in texts[0] and texts[-1] == "", "nothing of it is saved with the notebook"
-    assert capfd.readouterr() == ("a line in between\n" * 2, "")
 
 
 def test_hidden_stages_show_nothing(display, monkeypatch):
