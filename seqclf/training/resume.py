@@ -114,15 +114,11 @@ SAVER = {  # shape of the state of a `ModelCheckpoint`, which deletes the files 
     "last_model_path": str,
     "best_k_models": dict,
 }
-VALIDATION = {"scores": Each(float), "alarm": (str, None), "recall": (float, None)}  # shape of a `Validation`
 RECORD = {  # shape of the state of an `EpochRecord`
-    "history": [
-        {"epoch": COUNT, "step": COUNT, "seconds": float, **dict.fromkeys(Speed._fields, float), "lr": float}
-        | {"observation": str}
-    ],
+    "history": [{"epoch": COUNT, "step": COUNT, "seconds": float, **dict.fromkeys(Speed._fields, float), "lr": float}],
     "seen": Each(COUNT),
     "seconds": float,
-    "validation": (VALIDATION, None),
+    "validation": (Each(float), None),
     "validation_losses": dict,
 }
 

@@ -16,8 +16,6 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.system.json_result import JsonObject
 
-TEXTS = ("observation",)  # columns of metrics.csv that contain text
-
 
 @dataclass(frozen=True)
 class RunFiles:
@@ -105,7 +103,5 @@ def _history(path: Path) -> list[JsonObject]:
     return rows if all("epoch" in row for row in rows) else []
 
 
-def _cell(name: str, cell: str) -> float | int | str:
-    if name in TEXTS:
-        return cell
+def _cell(name: str, cell: str) -> float | int:
     return int(cell) if name in ("epoch", "step") else float(cell)
