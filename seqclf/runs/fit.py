@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -66,11 +65,6 @@ def hold_out(dataset: Dataset, options: DecisionOptions, rule: str) -> tuple[Dat
     remaining = subset(validation, np.flatnonzero(~held_out))
     holdout = None if options.provisional else subset(validation, np.flatnonzero(held_out))
     return replace(dataset, splits={**dataset.splits, "validation": remaining}), holdout
-
-
-# Error message of PyTorch under `trainer.detect_anomaly`. An earlier warning of PyTorch contains the traceback of the
-# operation.
-ANOMALY = re.compile(r"Function '(\w+)' returned nan values")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,12 +132,11 @@ def train(
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
     threads = training_threads(config.runtime, task.model, batches)
-    check = FiniteCheck(splits) if config.debug.name == "nan" else None
+    check = FiniteCheck() if config.debug.name == "nan" else None
     hooks = Hooks.build(config, run, check, schedule, splits)
     bar = TrainingProgress()
     signs = SignsOfLife()
-    detecting = {"detect_anomaly": True} if config.debug.name == "anomaly" else {}
-    trainer = make_trainer({**plain["trainer"], **detecting}, [*hooks.all, bar, signs], run)
+    trainer = make_trainer(plain["trainer"], [*hooks.all, bar, signs], run)
     schedule.check_trainer(trainer)
     if config.order_ablation:
         check_one_process(trainer)
@@ -217,13 +210,6 @@ def train(
         failed = False
     except MisconfigurationException as error:  # a callback that needs a logger, for example
         raise trainer_error(error) from None
-    except RuntimeError as error:
-        if (found := ANOMALY.search(str(error))) is None:
-            raise
-        problem = f"the operation {found[1]} returned NaN as a gradient"
-        raise InputError(
-            f"step {trainer.global_step + 1}", problem, "debug=nan names the module and the rows"
-        ) from None
     except Terminated as end:
         if is_launched_rank(trainer):
             end.code = 0  # with another exit code, the launcher would kill rank 0, which may still be writing
