@@ -29,7 +29,7 @@ from seqclf.evaluation.options import DecisionOptions
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
 from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
-from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
+from seqclf.runs.lost_ranks import explained_loss
 from seqclf.runs.order_ablation import ABLATION, check_one_process, shuffled_contender
 from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import launching_ranks
@@ -135,8 +135,7 @@ def train(
     check = FiniteCheck() if config.debug.name == "nan" else None
     hooks = Hooks.build(config, run, check, schedule, splits)
     bar = TrainingProgress()
-    signs = SignsOfLife()
-    trainer = make_trainer(plain["trainer"], [*hooks.all, bar, signs], run)
+    trainer = make_trainer(plain["trainer"], [*hooks.all, bar], run)
     schedule.check_trainer(trainer)
     if config.order_ablation:
         check_one_process(trainer)
@@ -161,7 +160,7 @@ def train(
         # Lightning builds the strategy from a name, which takes no arguments, so the timeout is set here.
         if hasattr(trainer.strategy, "_timeout"):
             trainer.strategy._timeout = timedelta(seconds=timeout_s)
-        lost = explained_loss(signs, trainer.global_rank, timeout_s, hooks.resume_advice)
+        lost = explained_loss(trainer.global_rank, timeout_s, hooks.resume_advice)
         full = explained_memory(task, batches)
         with launching_ranks(run), deferred_signals(), shown, lost, full, using_threads(threads):
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
