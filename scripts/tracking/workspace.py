@@ -33,11 +33,10 @@ def build_workspace(entity: str, project: str, positive: str | None = None) -> w
 def _verdict(positive: str | None) -> list[wr.Panel]:
     scores = ["macro_recall", "accuracy", *_of_positive(positive)]
     names = [name for score in scores for name in (f"test/{score}", f"baseline/{score}")]
-    bars = [
+    return [
         wr.BarPlot(title=f"{left} and the order-blind baseline", metrics=[left, right], orientation="h")
         for left, right in zip(names[::2], names[1::2], strict=True)
     ]
-    return [*bars, _table("baseline/comparison")]
 
 
 def _of_positive(positive: str | None) -> list[str]:
@@ -57,24 +56,18 @@ def _curve(name: str) -> wr.LinePlot:
 
 
 def _test_rows(positive: str | None) -> list[wr.Panel]:
-    panels = [_table(f"test/{name}") for name in ("by_class", "by_length", "worst_errors")]
     if positive is None:
-        return panels
+        return []
     recall = f"recall of {positive}"
     return [
         _line("test/precision_recall_table", recall, "precision"),
         _line("test/roc_table", "false alert rate", recall),
-        *panels,
     ]
 
 
 def _line(table: str, x: str, y: str) -> wr.CustomChart:
     query = {"summaryTable": {"tableKey": table}}
     return wr.CustomChart(query=query, chart_name="wandb/line/v0", chart_fields={"x": x, "y": y})
-
-
-def _table(name: str) -> wr.WeavePanelSummaryTable:
-    return wr.WeavePanelSummaryTable(table_name=name)
 
 
 def main() -> None:

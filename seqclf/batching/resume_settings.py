@@ -6,47 +6,38 @@ value}}`. A key of the settings is written as on the command line, such as `batc
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from seqclf.errors import InputError
 from seqclf.system.state_validation import COUNT, Each, Where
 
-PLAN_KEYS = (
-    "max_tokens",
-    "max_sequences",
-    "pool_batches",
-    "overhead",
-    "balance",
-)
+PLAN_KEYS = ("max_tokens", "max_sequences", "pool_batches", "overhead", "balance")
 RANKS = "batching.ranks"
 MAX_TOKENS = "batching.max_tokens"
-SETTING = (int, float, str, bool, None)
 # Shape of the state. `batching.ranks` is the number of ranks for which the steps are planned.
 POSITION = {
-    "settings": Where(Each(SETTING), lambda settings: RANKS in settings, f"settings with {RANKS}"),
+    "settings": Where(
+        Each((int, float, str, bool, None)), lambda settings: RANKS in settings, f"settings with {RANKS}"
+    ),
     "trained": COUNT,
 }
 
 
-def changed_settings(state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """Return `key=value` for each setting whose value in the checkpoint differs from its value in `settings`."""
-    return [
-        f"{key}={_as_typed(value)}"
-        for key, value in state["settings"].items()
-        if key in settings and not _is_same(value, settings[key])
-    ]
-
-
 def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """Return the settings that differ between a checkpoint and the run that resumes it.
+    """Return `key=value` for each setting of a checkpoint that differs in the run that resumes it.
 
     Raises InputError if the checkpoint was written inside an epoch and a setting differs. Inside an epoch, a changed
     setting would cause some rows to be read twice and other rows to be skipped. Between epochs, a setting may change,
     because the next epoch is planned anew and reads every row once. The number of running ranks may change at any step,
     because it does not change the rows of a step.
     """
-    changed = changed_settings(state, settings)
+    changed = [
+        f"{key}={_text(value)}"
+        for key, value in state["settings"].items()
+        if key in settings and _text(value) != _text(settings[key])
+    ]
     if changed and state["trained"] > 0:
         raise InputError(
             origin,
@@ -56,12 +47,6 @@ def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[
     return changed
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    # The types are compared too, because True == 1 in Python, but `true` and `1` differ in a config.
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
-
-
-def _as_typed(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "null" if value is None else str(value)
+def _text(value: Any) -> str:
+    """Return a value as in a config. Texts are compared, because True == 1, but `true` and `1` differ in a config."""
+    return json.dumps(value).strip('"')

@@ -40,12 +40,3 @@ def smoothed_value(values: Sequence[float], window: int) -> float:
     """
     recent = values[-window:]
     return math.fsum(recent) / len(recent)
-
-
-def smoothed_values(values: Sequence[float], window: int) -> list[float]:
-    """Return the smoothed value after each value.
-
-    >>> smoothed_values([0.0, 0.5, 1.0], window=2)
-    [0.0, 0.25, 0.75]
-    """
-    return [smoothed_value(values[: count + 1], window) for count in range(len(values))]

@@ -71,7 +71,7 @@ def debug_run(config: TrainConfig, dataset: Dataset, run: Path) -> ShapesResult:
         weights=sum(weight.numel() for weight in task.parameters()),
         loss=round(float(task.step_loss), 6),
     )
-    _write(run, result, {"modules": shapes.rows()})
+    _write(run, result, {"modules": list(shapes.shapes.values())})
     return result
 
 

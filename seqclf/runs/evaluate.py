@@ -155,7 +155,6 @@ def evaluate_and_export(
                 dataset=dataset,
                 evaluation=evaluation,
                 result=result,
-                samples=[mistake.sample for mistake in mistakes],
                 report=report_file,
                 bundle=bundle,
             )

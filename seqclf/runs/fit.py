@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, subset
-from seqclf.documents.terminal import console, show_note
+from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.holdout import holdout_rows
@@ -30,7 +29,7 @@ from seqclf.evaluation.options import DecisionOptions
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
 from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
-from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
+from seqclf.runs.lost_ranks import explained_loss
 from seqclf.runs.order_ablation import ABLATION, check_one_process, shuffled_contender
 from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import launching_ranks
@@ -47,7 +46,7 @@ from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import OnPadding, TrainConfig
-from seqclf.training.resume import check_resumable, epochs_started, left_out
+from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.step_memory import explained_memory
 from seqclf.training.structure_schedule import StructureSchedule
 
@@ -66,11 +65,6 @@ def hold_out(dataset: Dataset, options: DecisionOptions, rule: str) -> tuple[Dat
     remaining = subset(validation, np.flatnonzero(~held_out))
     holdout = None if options.provisional else subset(validation, np.flatnonzero(held_out))
     return replace(dataset, splits={**dataset.splits, "validation": remaining}), holdout
-
-
-# Error message of PyTorch under `trainer.detect_anomaly`. An earlier warning of PyTorch contains the traceback of the
-# operation.
-ANOMALY = re.compile(r"Function '(\w+)' returned nan values")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,12 +132,10 @@ def train(
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
     threads = training_threads(config.runtime, task.model, batches)
-    check = FiniteCheck(splits) if config.debug.name == "nan" else None
+    check = FiniteCheck() if config.debug.name == "nan" else None
     hooks = Hooks.build(config, run, check, schedule, splits)
     bar = TrainingProgress()
-    signs = SignsOfLife()
-    detecting = {"detect_anomaly": True} if config.debug.name == "anomaly" else {}
-    trainer = make_trainer({**plain["trainer"], **detecting}, [*hooks.all, bar, signs], run)
+    trainer = make_trainer(plain["trainer"], [*hooks.all, bar], run)
     schedule.check_trainer(trainer)
     if config.order_ablation:
         check_one_process(trainer)
@@ -155,8 +147,6 @@ def train(
             schedule.advance(task, epochs_started(resumed))  # apply structure changes that the checkpoint already has
         batches.trainer = trainer  # tells the batches how many devices share them
         check_resumable(plain, task, batches)
-        if trainer.is_global_zero and (settings := left_out(resumed, hooks.all)):
-            show_note(f"resumed without {', '.join(settings)}, which the run of the checkpoint had")
     logger, model_warnings = None, []
     if trainer.is_global_zero:
         model_warnings = _model_warnings(task, config.export, splits, config.runtime.on_padding)
@@ -170,7 +160,7 @@ def train(
         # Lightning builds the strategy from a name, which takes no arguments, so the timeout is set here.
         if hasattr(trainer.strategy, "_timeout"):
             trainer.strategy._timeout = timedelta(seconds=timeout_s)
-        lost = explained_loss(signs, trainer.global_rank, timeout_s, hooks.resume_advice)
+        lost = explained_loss(trainer.global_rank, timeout_s, hooks.resume_advice)
         full = explained_memory(task, batches)
         with launching_ranks(run), deferred_signals(), shown, lost, full, using_threads(threads):
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
@@ -219,13 +209,6 @@ def train(
         failed = False
     except MisconfigurationException as error:  # a callback that needs a logger, for example
         raise trainer_error(error) from None
-    except RuntimeError as error:
-        if (found := ANOMALY.search(str(error))) is None:
-            raise
-        problem = f"the operation {found[1]} returned NaN as a gradient"
-        raise InputError(
-            f"step {trainer.global_step + 1}", problem, "debug=nan names the module and the rows"
-        ) from None
     except Terminated as end:
         if is_launched_rank(trainer):
             end.code = 0  # with another exit code, the launcher would kill rank 0, which may still be writing

@@ -9,17 +9,16 @@ from pathlib import Path
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from seqclf.data.storage.store import Split
+from seqclf.system.json_result import JsonObject
 from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
 from seqclf.training.check_targets import build_callbacks
 from seqclf.training.debugging.finite_check import FiniteCheck
-from seqclf.training.epoch_record import EpochRecord, EpochRow, show_epoch
+from seqclf.training.epoch_record import EpochRecord, show_epoch
 from seqclf.training.length import epochs_between_checkpoints
 from seqclf.training.module import MONITORED
 from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.options import TrainConfig
 from seqclf.training.structure_schedule import StructureSchedule
-
-ShowEpoch = Callable[[EpochRow, str | None, tuple[str, float | None] | None], None]  # arguments: see `show_epoch`
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Hooks:
         check: FiniteCheck | None,
         schedule: StructureSchedule,
         splits: Mapping[str, Split],
-        show: ShowEpoch = show_epoch,
+        show: Callable[[JsonObject, bool], None] = show_epoch,
     ) -> Hooks:
         folder = run / "checkpoints"
         resumed = None if config.checkpoint is None else Path(config.checkpoint)

@@ -32,7 +32,7 @@ IGNORED_WARNINGS = (
     ".*The number of training batches.*",
     ".*dirpath has changed.*",
     ".*could not find the monitored key.*",
-    ".*callbacks used to create the checkpoint.*",  # `resume.left_out` names the settings that add these callbacks
+    ".*callbacks used to create the checkpoint.*",
     ".*It is recommended to use .*sync_dist=True.*",  # torchmetrics has already synchronised the values
 )
 OWN_THREADS = "OMP_NUM_THREADS"  # users and launchers of ranks set it

@@ -19,7 +19,6 @@ from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_pri
 from seqclf.survey.survey import ignored_advice, quantity_advice, survey_dataset
 from seqclf.system import progress, signals
 from seqclf.system.run_folder import RESULTS, claim_run_folder, is_first_rank
-from seqclf.training.loggers.early_import import import_early
 from seqclf.training.options import AUTO
 
 if TYPE_CHECKING:
@@ -112,8 +111,6 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
             "remove one of the two",
         )
     with progress.stage("loading PyTorch"):
-        if is_first_rank() and not config.debug.ends_early:
-            import_early(config.logger.name)
         from seqclf.runs.tree_fields import Encoders, check_order_of_fields, check_tree_fields
         from seqclf.training.check_targets import resolve_targets
 

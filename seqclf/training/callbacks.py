@@ -6,7 +6,7 @@ import io
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -47,38 +47,15 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 f"a callback puts into checkpoints what cannot be saved ({error})",
                 "use plain values and tensors",
             ) from None
-        _require_plain(buffer, checkpoint)
-        write_checkpoint(Path(path), buffer.getbuffer())
-
-
-def _require_plain(content: io.BytesIO, checkpoint: Mapping[str, Any]) -> None:
-    """Raise InputError unless `torch.load` can read the checkpoint with `weights_only=True`.
-
-    Only third-party callbacks can store objects that such a load rejects. Without this check, the error would occur
-    only when the checkpoint is loaded after the last epoch.
-    """
-    if not _objects(content):
-        return
-    for name, state in checkpoint.get("callbacks", {}).items():
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        if objects := _objects(buffer):
+        buffer.seek(0)
+        # `torch.load` with `weights_only=True` would reject such objects, but only after the last epoch.
+        if objects := sorted(torch.serialization.get_unsafe_globals_in_checkpoint(buffer)):
             raise InputError(
                 "trainer.callbacks",
-                f"the state of {name} holds {objects[0]}, which a checkpoint cannot hold",
+                f"one puts {objects[0]} into checkpoints, which cannot hold it",
                 "return plain values and tensors from its state_dict",
             )
-    raise InputError(
-        None,
-        f"a callback puts {_objects(content)[0]} into checkpoints, which cannot hold it",
-        "use plain values and tensors",
-    )
-
-
-def _objects(content: io.BytesIO) -> list[str]:
-    """Return the names of the classes and functions that unpickling a checkpoint would call."""
-    content.seek(0)
-    return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(content))
+        write_checkpoint(Path(path), buffer.getbuffer())
 
 
 def write_checkpoint(path: Path, content: bytes | memoryview) -> None:

@@ -48,7 +48,7 @@ from seqclf.training.checkpoint import (
     save_gradients,
     take_trained,
 )
-from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
+from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics, epoch_scores
 from seqclf.training.gradient_clipping import clip_norm
 from seqclf.training.losses import build_loss, class_weights_of
 from seqclf.training.schedule import elapsed_share, schedule_factor
@@ -401,8 +401,7 @@ class SequenceTask(pl.LightningModule):
 
     def _finish_epoch(self, split: str, metrics: EpochMetrics) -> dict[str, float]:
         """Compute, log and return the scores of a split, and reset its metrics."""
-        result = metrics.compute()
-        metrics.reset()
+        result = epoch_scores(metrics)
         if not math.isfinite(result.scores["loss"]):
             raise InputError(
                 None,

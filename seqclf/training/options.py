@@ -88,7 +88,7 @@ LoggerOptions = Annotated[WandbOptions | MlflowOptions | PlainLoggerOptions, Dis
 class DebugOptions(Options):
     """Options of the debug modes."""
 
-    name: Literal["none", "shapes", "nan", "anomaly"]
+    name: Literal["none", "shapes", "nan"]
 
     @property
     def ends_early(self) -> bool:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.resume_settings import POSITION, check_same_batches
 from seqclf.errors import InputError
 from seqclf.system.state_validation import COUNT, Each, Where, error_context, require
-from seqclf.training.callbacks import EarlyStopping
 from seqclf.training.checkpoint import (
     LOGGED,
     RECENT,
@@ -29,54 +28,38 @@ from seqclf.training.checkpoint import (
 )
 from seqclf.training.epoch_record import EpochRecord, Speed
 from seqclf.training.module import SequenceTask
-from seqclf.training.structure_schedule import StructureSchedule
 from seqclf.training.weight_average import averaged_names
 
-# Comparison of the optimizer state in a checkpoint with the state that the optimizer itself would create.
 
+def check_optimizer_state(saved: Mapping[str, Any], fresh: torch.optim.Optimizer) -> None:
+    """Raise InputError unless an optimizer can continue with its saved state.
 
-def check_optimizer_state(optimizer: torch.optim.Optimizer, fresh: torch.optim.Optimizer) -> None:
-    """Raise InputError unless an optimizer can continue with the state that it loaded from a checkpoint.
-
-    `optimizer`: the optimizer with the loaded state. `fresh`: an optimizer with the same settings and weights and no
-    loaded state, which takes trial steps on other weights. The form of the state differs between optimizers, and for
-    some, such as Adafactor, it depends on the shape of the weight. The loaded state of a weight is therefore compared
-    with the state after a trial step on zeros of the same shape.
+    `saved`: the state of the optimizer in a checkpoint. `fresh`: an optimizer with the same settings and no state. The
+    form of the state differs between optimizers, and for some, such as Adafactor, it depends on the shape of the
+    weight. The saved state of a weight is therefore compared with the state of `fresh` after a step on zeros.
     """
-    if not all(isinstance(weight, Tensor) for weight in optimizer.state) or not _has_numbers(optimizer, fresh):
+    places = [(index, weight.shape) for index, group in enumerate(fresh.param_groups) for weight in group["params"]]
+    if not saved["state"].keys() <= set(range(len(places))):
         raise InputError("optimizer_states", "is of another optimizer")
-    expected: dict[tuple[int, torch.Size], Mapping[str, Any]] = {}
-    for index, group in enumerate(optimizer.param_groups):
-        for weight in group["params"]:
-            if weight not in optimizer.state:  # the weight is frozen, or had no gradient so far
-                continue
-            form = index, weight.shape
-            if form not in expected:
-                expected[form] = _state_after_a_step(fresh, *form)
-            _check_state(optimizer.state[weight], expected[form])
-
-
-def _has_numbers(optimizer: torch.optim.Optimizer, fresh: torch.optim.Optimizer) -> bool:
-    """Return True if all numeric settings in the parameter groups of `fresh` are also numbers in `optimizer`.
-
-    Boolean settings are not compared. For example, `fused` is False in mixed precision but may be True in `fresh`.
-    """
-    for group, fresh_group in zip(optimizer.param_groups, fresh.param_groups, strict=True):
-        numbers = [name for name, value in fresh_group.items() if type(value) in (int, float)]
-        if not all(isinstance(group.get(name), (int, float, Tensor)) for name in numbers):
-            return False
-    return True
+    for group, fresh_group in zip(saved["param_groups"], fresh.param_groups, strict=True):
+        # Other settings are not compared. For example, `fused` is False in mixed precision but may be True in `fresh`.
+        numbers = {name: value for name, value in fresh_group.items() if type(value) in (int, float)}
+        _require_form(group, numbers)
+    for place in dict.fromkeys(places):
+        expected = _state_after_a_step(fresh, *place)
+        for number, state in saved["state"].items():  # a frozen weight, or one without a gradient so far, has none
+            if places[number] == place:
+                _require_form(state, expected)
 
 
 def _state_after_a_step(fresh: torch.optim.Optimizer, index: int, shape: torch.Size) -> Mapping[str, Any]:
-    """Return the optimizer state of a weight in parameter group `index` after one trial step.
+    """Return the optimizer state of a weight in parameter group `index` after one step on zeros.
 
-    The returned dict is empty if the optimizer cannot take the trial step.
+    The returned dict is empty if the optimizer cannot take the step.
     """
     weight = nn.Parameter(torch.zeros(shape))
     weight.grad = torch.zeros(shape)
     groups, fresh.param_groups = fresh.param_groups, [{**fresh.param_groups[index], "params": [weight]}]
-    fresh.state.clear()
     try:
         fresh.step()
     except Exception:  # a third-party optimizer may need a closure
@@ -86,15 +69,17 @@ def _state_after_a_step(fresh: torch.optim.Optimizer, index: int, shape: torch.S
     return fresh.state.pop(weight, {})
 
 
-def _check_state(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise InputError unless the state of a weight has the entries and sizes of the expected state."""
+def _require_form(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raise InputError unless `state` has the numbers of `expected`, and its tensors in their sizes."""
     for name, value in expected.items():
-        if name not in state:
-            raise InputError("optimizer_states", f"lacks {name} of a weight")
+        saved = state.get(name)
+        is_number = isinstance(saved, (int, float, Tensor))
         # A scalar is a number in some versions of PyTorch and a tensor in others.
-        is_number = isinstance(state[name], (int, float)) and isinstance(value, Tensor) and not value.ndim
-        if isinstance(value, Tensor) and not is_number and getattr(state[name], "shape", None) != value.shape:
-            raise InputError("optimizer_states", f"{name} does not have the size of its weight")
+        is_scalar = isinstance(value, (int, float)) or (isinstance(value, Tensor) and not value.ndim)
+        if is_scalar and is_number and (not isinstance(saved, Tensor) or saved.ndim == 0):
+            continue
+        if isinstance(value, (int, float, Tensor)) and getattr(saved, "shape", None) != getattr(value, "shape", ()):
+            raise InputError("optimizer_states", f"{name} is missing or does not have the size of its weight")
 
 
 TRACKED = dict.fromkeys(("ready", "started", "processed", "completed"), COUNT)
@@ -129,15 +114,11 @@ SAVER = {  # shape of the state of a `ModelCheckpoint`, which deletes the files 
     "last_model_path": str,
     "best_k_models": dict,
 }
-VALIDATION = {"scores": Each(float), "alarm": (str, None), "recall": (float, None)}  # shape of a `Validation`
 RECORD = {  # shape of the state of an `EpochRecord`
-    "history": [
-        {"epoch": COUNT, "step": COUNT, "seconds": float, **dict.fromkeys(Speed._fields, float), "lr": float}
-        | {"observation": str}
-    ],
+    "history": [{"epoch": COUNT, "step": COUNT, "seconds": float, **dict.fromkeys(Speed._fields, float), "lr": float}],
     "seen": Each(COUNT),
     "seconds": float,
-    "validation": (VALIDATION, None),
+    "validation": (Each(float), None),
     "validation_losses": dict,
 }
 
@@ -149,9 +130,6 @@ RECENT_VALUES = Where(
     lambda values: all(type(step) is int and type(value) is float for step, value in values.items()),
     "values by step",
 )
-
-# Dict name of a callback in a checkpoint → config key that adds the callback.
-SETTINGS = {StructureSchedule.__qualname__: "structure", EarlyStopping.__qualname__: "patience"}
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
@@ -195,7 +173,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
             "was trained on validation too (refit=true), which could not choose an epoch any more",
             f"resume with checkpoint={Path(path).with_name('last.ckpt')}",
         )
-    for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
+    for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed", "frozen"):
         saved, current = state["hyper_parameters"][part], task.hparams[part]
         if saved != current and part == "dataset" and _has_other_holdout(saved, current):
             raise InputError(
@@ -206,18 +184,12 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
                 "if its run had one",
             )
         if saved != current:
-            key = "data" if part == "dataset" else part
+            key = {"dataset": "data", "frozen": "structure"}.get(part, part)
             raise InputError(
                 f"checkpoint={path}",
                 f"was trained with another {key}{_differences(key, saved, current)}",
-                f"set the same {key} as its run{_structure_remedy(config, state) if key == 'model' else ''}",
+                f"set the same {key} as its run",
             )
-    if state["hyper_parameters"]["frozen"] != task.hparams["frozen"]:
-        raise InputError(
-            f"checkpoint={path}",
-            "was trained with other frozen weights",
-            "set the same structure as its run, up to the epoch of the checkpoint",
-        )
     _check_parts(state, task, path)
     position = state.get(type(batches).__qualname__)
     if position is not None:  # a fit without `SequenceDataModule` saves no position
@@ -229,26 +201,6 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
         raise InputError(
             f"checkpoint={path}", f"has started epoch {started} already", f"raise trainer.max_epochs (now {epochs})"
         )
-
-
-def left_out(path: Path, callbacks: Iterable[Callback]) -> list[str]:
-    """Return the config keys of callbacks that have a state in a checkpoint but are missing in the resumed run.
-
-    `callbacks`: callbacks of the resumed run.
-    """
-    present = {callback.state_key for callback in callbacks}
-    # A `ModelCheckpoint` may be missing, because its state key changes with `checkpoint_every`.
-    names = [name.partition("{")[0] for name in read_checkpoint(path)["callbacks"].keys() - present]
-    missing = {name for name in names if name != ModelCheckpoint.__qualname__}
-    return sorted(SETTINGS.get(name, f"{name} of trainer.callbacks") for name in missing)
-
-
-def _structure_remedy(config: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    """Return advice to set the same `structure` if a schedule of structure changes may have changed the model."""
-    had_schedule = any(name.startswith("StructureSchedule") for name in state.get("callbacks", {}))
-    return (
-        ", and the same structure up to the epoch of the checkpoint" if had_schedule or config.get("structure") else ""
-    )
 
 
 def _has_other_holdout(saved: Any, current: Any) -> bool:
@@ -297,8 +249,7 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
             schedule.load_state_dict(copy.deepcopy(state["lr_schedulers"][0]))
         except Exception as error:  # PyTorch may raise any exception on invalid values
             raise InputError(None, f"its optimizer cannot resume ({type(error).__name__}: {error})") from None
-        fresh, _ = task.make_optimizer(steps=1)
-        check_optimizer_state(optimizer, fresh)
+        check_optimizer_state(state["optimizer_states"][0], task.make_optimizer(steps=1)[0])
 
 
 def _check_trained(state: Mapping[str, Any], task: SequenceTask) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
 from seqclf.config.targets import Config, is_foreign, targets
+from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.options import ScheduledChange, read_schedule
@@ -25,9 +26,9 @@ class StructureSchedule(Callback):
     """Changes the network of a `SequenceTask` before the first step of each scheduled epoch.
 
     `entries`: list of dicts `{epoch: N, KEY: VALUE}` as in the config key `structure` (see `seqclf.change_structure`).
-    Epochs are numbered from 1. `epoch_note`: text about the changes in the current epoch, which is added to the record
-    of the epoch. After a change, the method `on_structure_change(trainer, task)` is called for every callback that
-    defines it. The callback works in any Trainer with a single device::
+    Epochs are numbered from 1. Each change is printed. After the changes of an epoch, the method
+    `on_structure_change(trainer, task)` is called for every callback that defines it. The callback works in any Trainer
+    with a single device::
 
         schedule = StructureSchedule([{"epoch": 3, "layers": 2}])
         pl.Trainer(max_epochs=5, callbacks=[schedule]).fit(task, datamodule=batches)
@@ -36,13 +37,12 @@ class StructureSchedule(Callback):
     def __init__(self, entries: Sequence[Config]):
         self.changes = read_schedule(entries)
         self.epoch = 0  # number of the last epoch whose changes were made
-        self.epoch_note = ""
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "note": self.epoch_note}
+        return {"epoch": self.epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.epoch, self.epoch_note = state_dict["epoch"], state_dict["note"]
+        self.epoch = state_dict["epoch"]
 
     def check(self, task: SequenceTask) -> None:
         """Raise InputError if a scheduled change cannot be made.
@@ -101,14 +101,15 @@ class StructureSchedule(Callback):
             return
         self.epoch = epoch
         due = [change for change in self.changes if change.epoch == epoch]
-        self.epoch_note = "; ".join(self._make(trainer, task, batch, change) for change in due)
+        for change in due:
+            console.print(f"epoch {epoch:>3}  {self._make(trainer, task, batch, change)}", soft_wrap=True)
         if due:
             for callback in trainer.callbacks:  # type: ignore[attr-defined]
                 if hasattr(callback, "on_structure_change"):
                     callback.on_structure_change(trainer, task)
 
     def _make(self, trainer: Any, task: SequenceTask, batch: Batch, scheduled: ScheduledChange) -> str:
-        """Make a scheduled change, and return a note on the change."""
+        """Make a scheduled change, and return a text about the change."""
         # Each change has its own seed, which is the same in a resumed run.
         seed = (task.seed << 32) + self.changes.index(scheduled)
         key, _, change = scheduled

@@ -1,38 +1,24 @@
 """The debug choices as commands: what they print, write and refuse."""
 
 import json
-import os
 
 import pytest
 
 import seqclf
 from seqclf.errors import InputError
 
-UNDEFINED = """
-from torch import nn
-
-class Undefined(nn.CrossEntropyLoss):
-    def forward(self, logits, labels):
-        return super().forward(((logits * 0) ** 2).sqrt(), labels)
-"""
 QUICK = ["logger=none", "export=false", "baseline=false", "trainer.enable_progress_bar=false"]
 
 
 @pytest.fixture(scope="module")
 def commands(shell, files):
     """The completed command of each debug choice, by its run folder."""
-    (shell.folder / "undefined_loss.py").write_text(UNDEFINED)
-    path = os.pathsep.join(filter(None, [str(shell.folder), shell.environment.get("PYTHONPATH")]))
     arguments = {
         "shapes": ["debug=shapes"],
         "nan": ["debug=nan", "optimizer.lr=1e38"],
-        "anomaly": ["debug=anomaly"],
-        "undefined": ["debug=anomaly", "loss._target_=undefined_loss.Undefined"],
     }
     waits = {
-        name: shell.fork(
-            "train", *files, *QUICK, *extra, f"hydra.run.dir=debug-{name}", "trainer.max_epochs=1", PYTHONPATH=path
-        )
+        name: shell.fork("train", *files, *QUICK, *extra, f"hydra.run.dir=debug-{name}", "trainer.max_epochs=1")
         for name, extra in arguments.items()
     }
     return {name: wait() for name, wait in waits.items()}
@@ -53,14 +39,6 @@ def test_a_value_that_is_not_finite_ends_the_run_in_one_line(shell, commands):
         "error: after step 1, whose gradients were finite: the weight model."
     )
     assert "Traceback" not in command.stderr
-
-
-def test_anomaly_detection_trains_a_model_or_names_the_operation(commands):
-    assert commands["anomaly"].result["epochs"] == 1
-    wrong = commands["undefined"]
-    assert wrong.exit_code == 2
-    assert wrong.stderr.splitlines()[-1].startswith("error: step 1: the operation PowBackward0")
-    assert "undefined_loss.py" in wrong.stderr, "PyTorch's traceback of the operation"
 
 
 def test_debugging_from_python(shell, commands, tmp_path):

@@ -137,11 +137,9 @@ def test_report_is_a_panel_and_a_file(recorded, trained):
     assert {"report.html", "metrics.json", panel.relative_to(file.parent).as_posix()} <= saved
 
 
-def test_dataset_and_model_are_artifacts_with_the_digest_of_the_data(recorded, trained):
+def test_the_model_is_an_artifact_with_the_digest_of_the_data(recorded, trained):
     artifacts = {record.artifact.type: record.artifact for record in recorded if record.HasField("artifact")}
-    assert set(artifacts) >= {"dataset", "model"}
     digest = json.loads((trained.run / "bundle/manifest.json").read_text())["data"]["digest"]
-    assert json.loads(artifacts["dataset"].metadata)["digest"] == digest
     assert json.loads(artifacts["model"].metadata)["dataset"] == digest
 
 
@@ -152,23 +150,14 @@ def table(trained, name):
     return [dict(zip(content["columns"], row, strict=True)) for row in content["data"]]
 
 
-def test_tables_agree_with_metrics_json(trained):
+def test_curves_agree_with_metrics_json(trained):
     test = json.loads((trained.run / "metrics.json").read_text())["test"]
-    for row in table(trained, "by_class"):
-        assert row["recall"] == pytest.approx(test["recall_by_class"][row["class"]])
-        assert row["rows"] == test["support_by_class"][row["class"]]
-    assert [(row["tokens from"], row["tokens to"]) for row in table(trained, "by_length")] == [
-        (part["low"], part["high"]) for part in test["by_length"]
-    ]
     curve = table(trained, "precision_recall")
     assert all(0 <= row["recall of yes"] <= 1 and 0 <= row["precision"] <= 1 for row in curve) and len(curve) > 5
     roc = [(row["false alert rate"], row["recall of yes"]) for row in table(trained, "roc_table")]
     assert roc == sorted(roc) and (roc[0], roc[-1]) == ((0, 0), (1, 1))
     area = sum((x - x0) * (y + y0) / 2 for (x0, y0), (x, y) in pairwise(roc))
     assert area == pytest.approx(test["positive"]["auroc"], abs=1e-6)
-    mistakes = table(trained, "worst_errors")
-    assert all(row["label"] != row["predicted"] for row in mistakes)
-    assert len(mistakes) == min(20, test["rows"] - round(test["accuracy"] * test["rows"]))
 
 
 @pytest.mark.slow

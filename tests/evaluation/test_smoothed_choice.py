@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seqclf.evaluation.smoothed_choice import smoothed_value, smoothed_values, window_length
+from seqclf.evaluation.smoothed_choice import smoothed_value, window_length
 
 ROWS = 60  # validation rows; the accuracy of so few has a standard deviation of about 0.05
 SERIES = 2000
@@ -27,7 +27,8 @@ def test_the_smoothed_choice_is_truly_better_on_average(course, epochs):
     gains = []
     for _ in range(SERIES if epochs < 100 else 300):
         observed = (generator.binomial(ROWS, truth) / ROWS).tolist()
-        chosen, raw = np.argmax(smoothed_values(observed, window)), np.argmax(observed)
+        smoothed = [smoothed_value(observed[: count + 1], window) for count in range(len(observed))]
+        chosen, raw = np.argmax(smoothed), np.argmax(observed)
         gains.append(truth[chosen] - truth[raw])
     error = np.std(gains) / np.sqrt(len(gains))
     assert np.mean(gains) > 3 * error
@@ -44,7 +45,7 @@ def test_smoothed_values_are_plain_means_of_the_values_so_far():
     values = np.random.default_rng(1).normal(size=40).tolist()
     for window in (1, 2, 3):
         expected = [np.mean(values[max(0, count - window) : count]) for count in range(1, 41)]
-        assert smoothed_values(values, window) == pytest.approx(expected)
+        assert [smoothed_value(values[: k + 1], window) for k in range(len(values))] == pytest.approx(expected)
 
 
 def test_means_of_equal_values_are_equal_in_any_order():

@@ -66,7 +66,7 @@ def simulated_report(rows=2000, separation=3.0, labels=("no", "yes"), positive="
     curves = {f"{split}/{name}": 0.5 for split in ("train", "validation") for name in ("loss", "accuracy", "recall")}
     curves["validation/average_precision"] = 0.625
     speed = {"tokens_per_s": 1e5, "padding_efficiency": 0.95, "memory_mb": 500.0}
-    history = [{"epoch": k, "step": k, **speed, **curves, "observation": f"epoch {k} & so on"} for k in range(30)]
+    history = [{"epoch": k, "step": k, **speed, **curves} for k in range(30)]
     return Report(
         title="cards",
         result=RunResult(
@@ -166,7 +166,6 @@ def report_with(text, has_positive):
         report,
         title=text,
         mistakes=[mistake._replace(id=text, tokens=text) for mistake in report.mistakes],
-        history=[{**row, "observation": text} for row in report.history],
         warnings=[text],
         config={**report.config, "note": text},
         versions={text: text},
@@ -227,14 +226,13 @@ def test_the_page_opens_with_the_verdict_as_a_sentence(reports, pages):
     assert "Guarantee: at least 80.0% of yes found (95% sure, on" in page
     assert "Settle this before you use the model" not in page
     assert "order-blind (logistic regression)" in page and "always no" in page
-    assert "epoch 3 &amp; so on" in page
 
 
 def test_the_monitored_metric_has_a_curve_and_a_column_in_the_table_of_epochs(pages):
     content = (pages / "two_classes.html").read_text(encoding="utf-8")
     assert "loss, macro recall, average precision of training and validation by epoch" in content
-    columns = "epoch loss accuracy macro recall average precision observation"
-    assert f"{columns} 1 0.5000 0.5000 0.5000 0.6250 epoch 0" in visible_text(content)
+    columns = "epoch loss accuracy macro recall average precision choice"
+    assert f"{columns} 1 0.5000 0.5000 0.5000 0.6250" in visible_text(content)
 
 
 def test_epochs_count_from_one_and_many_are_folded(reports, rendered, tmp_path):
@@ -243,7 +241,7 @@ def test_epochs_count_from_one_and_many_are_folded(reports, rendered, tmp_path):
     content = rendered["two_classes.html"]
     (epochs,) = re.findall(r'<section id="epochs">.*?</section>', content, re.DOTALL)
     visible, folded = re.split(r"<details.*?>", epochs)
-    assert 'scope="row"' not in visible and "chosen; epoch 7" in folded
+    assert 'scope="row"' not in visible and ">chosen<" in folded
     assert re.findall(r'scope="row">(\d+)<', folded) == [str(epoch) for epoch in range(1, 31)] and best in folded
     assert "Every validation (30)" in folded
     history = reports["two_classes.html"].history[:9]

@@ -3,17 +3,15 @@
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
-from torch.distributed import DistNetworkError, TCPStore
+from torch.distributed import DistNetworkError
 
 from seqclf.config.composition import compose_config
 from seqclf.config.hydra_command import check_config
 from seqclf.config.override_checks import TypedArguments
 from seqclf.errors import InputError
-from seqclf.runs import lost_ranks
-from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
+from seqclf.runs.lost_ranks import explained_loss
 from seqclf.runs.ranks import join_ranks
 
 
@@ -72,13 +70,13 @@ GLOO = "[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] "
     ],
 )
 def test_a_lost_rank_is_one_line(error, problem):
-    with pytest.raises(InputError) as raised, explained_loss(SignsOfLife(), 3, 8.0, lambda: "resume"):
+    with pytest.raises(InputError) as raised, explained_loss(3, 8.0, lambda: "resume"):
         raise error
     assert (raised.value.where, raised.value.remedy) == ("rank 3", "resume") and problem in raised.value.problem
 
 
 def test_an_error_of_the_program_stays_as_it_is():
-    with pytest.raises(RuntimeError, match=r"^size mismatch$"), explained_loss(SignsOfLife(), 3, 8.0, lambda: "resume"):
+    with pytest.raises(RuntimeError, match=r"^size mismatch$"), explained_loss(3, 8.0, lambda: "resume"):
         raise RuntimeError("size mismatch")
 
 
@@ -100,38 +98,3 @@ with ranks.ending_with_parent():
 def test_a_rank_ends_with_the_process_that_launched_it():
     done = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=30)
     assert done.stdout == f"{signal.SIGTERM:d}\n", done.stderr
-
-
-@pytest.fixture
-def signs(monkeypatch):
-    """`signs(rank)` of three ranks that meet in one store."""
-    monkeypatch.setattr(lost_ranks, "BEAT_S", 0.05)
-    monkeypatch.setattr(lost_ranks, "SILENCE_S", 0.5)
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    monkeypatch.setattr(lost_ranks, "_get_default_store", lambda: store)
-    made = []
-
-    def start(rank, processes=()):
-        strategy = SimpleNamespace(launcher=SimpleNamespace(procs=list(processes)))
-        made.append(SignsOfLife())
-        made[-1].setup(SimpleNamespace(world_size=3, global_rank=rank, strategy=strategy), None, "fit")
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.stop()
-
-
-def test_a_rank_without_signs_of_life_is_named(signs):
-    first, second, third = (signs(rank) for rank in range(3))
-    assert first.lost() == []
-    third.stop()
-    assert first.lost() == second.lost() == [2]
-    line = r"^rank 0: rank 2 has ended; resume$"
-    with pytest.raises(InputError, match=line), explained_loss(first, 0, 8.0, lambda: "resume"):
-        raise RuntimeError(f"{GLOO}Connection closed by peer [127.0.0.1]:2481")
-
-
-def test_an_ended_process_is_named_at_once(signs):
-    running, killed = SimpleNamespace(poll=lambda: None), SimpleNamespace(poll=lambda: -9)
-    assert signs(0, [running, killed]).lost() == [2]

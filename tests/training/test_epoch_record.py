@@ -1,5 +1,7 @@
 """Record of the epochs: rows, validation scores, speed, loggers."""
 
+import re
+
 import numpy as np
 import pytest
 from support.run_records import RecordingLogger, read_rows
@@ -8,7 +10,8 @@ from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
 from seqclf.runs.inference import predict_logits
-from seqclf.training.epoch_record import COLUMNS, EpochRecord, EpochRow
+from seqclf.training.callbacks import checkpoints
+from seqclf.training.epoch_record import COLUMNS, EpochRecord, show_epoch
 
 # Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
 pytestmark = pytest.mark.filterwarnings(
@@ -21,12 +24,11 @@ pytestmark = pytest.mark.filterwarnings(
 
 def test_every_epoch_has_a_row(task, fit, batches, tmp_path):
     shown, path, module = [], tmp_path / "metrics.csv", task()
-    fit(module, callbacks=[EpochRecord(path, lambda row, *_: shown.append(row))], max_epochs=3)
+    fit(module, callbacks=[EpochRecord(path, lambda row, _: shown.append(row))], max_epochs=3)
     rows = read_rows(path)
-    assert [int(row["epoch"]) for row in rows] == [0, 1, 2] == [row.epoch for row in shown]
+    assert [int(row["epoch"]) for row in rows] == [0, 1, 2] == [row["epoch"] for row in shown]
     assert list(rows[0]) == COLUMNS
-    assert all(np.isfinite(float(value)) for row in rows for name, value in row.items() if name != "observation")
-    assert all(row["observation"] for row in rows)
+    assert all(np.isfinite(float(value)) for row in rows for name, value in row.items())
     loader, steps = batches.train_dataloader(), []
     for epoch in range(3):
         loader.sampler.set_epoch(epoch)
@@ -72,8 +74,17 @@ def test_every_logger_gets_the_scores_of_each_epoch_once(task, fit, tmp_path):
     assert len(by_class) == 3 and not any("train/recall/odd" in each for _, each in logger.logged)
 
 
-def test_a_row_survives_its_plain_form(task, fit, tmp_path):
-    record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
-    fit(task(), callbacks=[record], max_epochs=2, limit_val_batches=0)
-    assert [EpochRow.from_dict(row) for row in record.history] == record.rows
-    assert not any(name.startswith("validation/") for row in record.history for name in row), "nothing was validated"
+def test_an_epoch_without_validation_is_recorded_and_not_shown(task, fit, tmp_path):
+    shown = []
+    record = EpochRecord(tmp_path / "metrics.csv", lambda row, _: shown.append(row["epoch"]))
+    fit(task(), callbacks=[record], max_epochs=4, check_val_every_n_epoch=2)
+    assert shown == [1, 3]
+    validated = [any(name.startswith("validation/") for name in row) for row in record.history]
+    assert validated == [False, True, False, True]
+
+
+def test_an_epoch_is_one_line(task, fit, tmp_path, capsys):
+    fit(task(), callbacks=[EpochRecord(tmp_path / "metrics.csv", show_epoch), *checkpoints(tmp_path)], max_epochs=1)
+    number = r"\d\.\d{4}"
+    scores = "  ".join(rf"{split} loss {number}  macro recall {number}" for split in ("train", "validation"))
+    assert re.search(rf"^epoch   1  {scores}  [\d,]+ tokens/s  best$", "".join(capsys.readouterr()), re.MULTILINE)

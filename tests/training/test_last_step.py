@@ -6,7 +6,7 @@ import torch
 from seqclf import InputError, load_config
 from seqclf.config.options import parse_options
 from seqclf.training.callbacks import checkpoints, take_last
-from seqclf.training.epoch_record import EpochRecord, epoch_note
+from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.module import MONITORED
 from seqclf.training.options import TrainConfig
 
@@ -72,17 +72,6 @@ def test_each_validation_leaves_a_checkpoint_to_a_run_that_is_killed(task, fit, 
     with pytest.raises(ConnectionError):
         fit(task(monitor=None), callbacks=hooks, max_epochs=3)
     assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 1
-
-
-def test_the_notes_of_the_epochs_tell_trends_and_no_best_epoch():
-    rows = [
-        {"epoch": e, "train/loss": 1 - 0.1 * e, "validation/loss": 1 + 0.1 * e, "validation/recall": 0.5}
-        for e in range(5)
-    ]
-    notes = [epoch_note(row, rows[:place], None, None) for place, row in enumerate(rows)]
-    assert notes == ["", "", "", *["overfitting: validation loss rises while training loss falls"] * 2]
-    assert epoch_note(rows[0], [], "an alarm", None) == "an alarm"
-    assert epoch_note({"epoch": 0, "train/loss": 1.0}, [], None, None) == "not validated"
 
 
 def test_patience_needs_a_metric():

@@ -41,8 +41,8 @@ def train(module, optimizer, batches):
 def check(module, state):
     """Check a state as a resumed run does, with optimizers that are made anew."""
     optimizer, fresh = (module.make_optimizer(steps=9)[0] for _ in range(2))
+    check_optimizer_state(state, fresh)
     optimizer.load_state_dict(copy.deepcopy(state))
-    check_optimizer_state(optimizer, fresh)
     return optimizer
 
 
@@ -72,11 +72,10 @@ def test_a_damaged_state_of_a_weight_is_refused(task, batches, name, part):
     state = optimizer.state_dict()
     parts = next(parts for parts in state["state"].values() if part in parts)
     parts[part] = torch.zeros(3, 1, 2)
-    with pytest.raises(InputError, match=f"optimizer_states: {part} does not have the size of its weight"):
-        check(module, state)
-    del parts[part]
-    with pytest.raises(InputError, match=f"optimizer_states: lacks {part} of a weight"):
-        check(module, state)
+    for change in (lambda: None, lambda: parts.pop(part)):
+        change()
+        with pytest.raises(InputError, match=f"optimizer_states: {part} is missing or does not have the size of its"):
+            check(module, state)
 
 
 def test_weights_without_a_gradient_need_no_state(task, batches):

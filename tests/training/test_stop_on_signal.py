@@ -51,7 +51,7 @@ class SignalAt(pl.Callback):
 
 
 def hooks(folder, *more, shown=None):
-    record = EpochRecord(folder / "metrics.csv", lambda row, *_: None if shown is None else shown.append(row.to_dict()))
+    record = EpochRecord(folder / "metrics.csv", lambda row, *_: None if shown is None else shown.append(row))
     return [*more, record, *checkpoints(folder), StopOnSignal(folder / "last.ckpt")]
 
 

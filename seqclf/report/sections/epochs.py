@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqclf.documents.blocks import Picture, Section, Table, Text
-from seqclf.documents.formatting import score, shortened
+from seqclf.documents.formatting import score
 from seqclf.evaluation.metrics import metric_title
 from seqclf.report.figures import learning_curves
 from seqclf.report.report import Report
@@ -45,19 +45,15 @@ class EpochsSection(ReportSection):
 
 def _row(report: Report, row: Mapping[str, Any], metrics: Sequence[str]) -> list[object]:
     """Return the table cells of one epoch. The table counts epochs from 1."""
-    observation = shortened(row.get("observation", ""), 160)
-    if row["epoch"] == report.best_epoch:
-        observation = "; ".join(filter(None, [CHOSEN, observation]))
     scores = (score(row.get(f"validation/{name}")) for name in metrics)
-    return [row["epoch"] + 1, *scores, observation]
+    return [row["epoch"] + 1, *scores, CHOSEN if row["epoch"] == report.best_epoch else ""]
 
 
 def _epoch_table(report: Report, metrics: Sequence[str]) -> Table:
-    # An epoch between two validations has no scores of validation, and an observation only if the model changed.
-    shown = [row for row in report.history if "validation/loss" in row or row.get("observation")]
+    shown = [row for row in report.history if "validation/loss" in row]  # other epochs are between two validations
     rows = [_row(report, row, metrics) for row in shown]
     best = next((index for index, row in enumerate(shown) if row["epoch"] == report.best_epoch), None)
     title = f"Every validation ({len(shown):,})"
     caption = "Scores of each validation"
-    columns = {"epoch": "number", **dict.fromkeys(map(metric_title, metrics), "number"), "observation": "text"}
+    columns = {"epoch": "number", **dict.fromkeys(map(metric_title, metrics), "number"), "choice": "text"}
     return Table(columns, rows, strong=best, folded=title, caption=caption)

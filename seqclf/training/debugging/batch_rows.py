@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from seqclf.batching.datamodule import Batch
 from seqclf.data.storage.store import Split
 from seqclf.training.debugging.module_hooks import Leaf
 
-MAX_NAMED = 4  # maximum number of rows or weights that one message names
+MAX_NAMED = 4  # maximum number of rows that one message names
 
 
 def longest_of(batch: Batch) -> int:
@@ -57,34 +57,24 @@ def _packed_rows(packed: PackedSequence) -> np.ndarray:
     return sorted_rows if packed.sorted_indices is None else packed.sorted_indices.cpu().numpy()[sorted_rows]
 
 
-def row_name(split: Split | None, index: int) -> str:
-    """Return the name of the row at `index` in a split.
+def row_names(split: Split | None, indices: Sequence[int] | np.ndarray) -> str:
+    """Return a text with the names of the first few rows and the number of remaining rows.
 
-    The name is the row number in the data file, followed by the id of the row if the id differs from the number.
+    The name of a row is its number in the data file, followed by the id of the row if the id differs from the number.
 
     >>> import pyarrow as pa
     >>> from seqclf.data.storage.store import Ragged
     >>> sequences = Ragged(np.array([0, 1, 2]), {"token": np.array([1, 2])})
-    >>> split = Split(sequences, np.array([0, 1]), pa.array(["a", "b"]), np.array([3, 7]))
-    >>> row_name(split, 1), row_name(None, 1)
-    ('row 7 (id b)', 'row with index 1')
+    >>> split = Split(sequences, np.array([0, 1]), pa.array(["3", "b"]), np.array([3, 7]))
+    >>> row_names(split, [0, 1]), row_names(None, [0, 1, 2, 3, 4])
+    ('row 3, row 7 (id b)', 'row with index 0, row with index 1, row with index 2, row with index 3 and 1 more')
     """
-    if split is None:
-        return f"row with index {index}"
-    number, row_id = str(split.row_numbers[index]), str(split.ids[index].as_py())
-    return f"row {number}" if row_id == number else f"row {number} (id {row_id})"
-
-
-def row_names(split: Split | None, indices: Iterable[int]) -> str:
-    """Return a text with the names of the first few rows and the number of remaining rows."""
-    return first_few([row_name(split, int(index)) for index in indices])
-
-
-def first_few(names: Sequence[str]) -> str:
-    """Return a text with the first `MAX_NAMED` names and the number of remaining names.
-
-    >>> first_few(["row 1", "row 2", "row 3", "row 4", "row 5"])
-    'row 1, row 2, row 3, row 4 and 1 more'
-    """
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
+    names = []
+    for index in indices[:MAX_NAMED]:
+        if split is None:
+            names.append(f"row with index {index}")
+            continue
+        number, row_id = str(split.row_numbers[index]), str(split.ids[index].as_py())
+        names.append(f"row {number}" if row_id == number else f"row {number} (id {row_id})")
+    more = len(indices) - MAX_NAMED
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")

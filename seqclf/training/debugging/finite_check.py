@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from torch import Tensor
 
 from seqclf.batching.datamodule import Batch
-from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.training.debugging.batch_rows import affected_rows, longest_of, row_names
-from seqclf.training.debugging.module_hooks import Debugger, Leaf, leaves, values_of
+from seqclf.training.debugging.module_hooks import Debugger, Leaf, leaves, module_title, values_of
 
-LARGE = 1e4  # activations and weights stay far below this magnitude in a training that converges
 SCALED = "16-mixed"  # Lightning's precision with loss scaling; Lightning then skips steps with infinite gradients
 PLACES = {  # dict role → start of the error message; {} stands for the name of the module or field
     "field": "the field {} holds",
@@ -25,7 +22,8 @@ PLACES = {  # dict role → start of the error message; {} stands for the name o
     "input gradient": "{} is the first module in the backward pass with a non-finite gradient, of its input:",
     "output gradient": "the first non-finite gradient is made by an operation after {}:",
 }
-DERIVATIVE = "look for a derivative that is infinite at 0: sqrt, a norm, log or a division (debug=anomaly names it)"
+OPERATION = "look for a division by 0, log or sqrt of 0 or less, or exp of a large number, or lower optimizer.lr"
+DERIVATIVE = "look for a derivative that is infinite at 0: sqrt, a norm, log or a division"
 
 
 class FiniteCheck(Debugger):
@@ -34,9 +32,8 @@ class FiniteCheck(Debugger):
     Training steps with this callback take 1.5 times as long. The InputError names the step, the module, the kind of
     value (NaN, Inf or -Inf), and the rows of the batch. Non-finite values in padding are ignored. Two kinds of values
     do not stop training: -Inf, which masks use, and non-finite values in a tensor whose row axis is unknown. If
-    training stops later, the error names such a value as the possible origin. `splits`: dict name → split; the error
-    takes the numbers and ids of rows from these splits. If `splits` is None, the splits of the trainer's data module
-    are used. The callback works in any Trainer. If a batch is not a `Batch`, the error does not name rows::
+    training stops later, the error names such a value as the possible origin. The callback works in any Trainer. If a
+    batch is not a `Batch`, the error does not name rows::
 
         trainer = pl.Trainer(max_epochs=5, callbacks=[FiniteCheck()])
         trainer.fit(task, datamodule=SequenceDataModule(dataset.splits))
@@ -47,8 +44,7 @@ class FiniteCheck(Debugger):
 
     gradients = True
 
-    def __init__(self, splits: Mapping[str, Split] | None = None):
-        self.splits = splits
+    def __init__(self) -> None:
         self.batches = 0
         self.trainer: Any = None
         self.task: Any = None
@@ -107,16 +103,16 @@ class FiniteCheck(Debugger):
     def visit(self, name: str, role: str, value: Any, inputs: Any) -> None:
         for leaf in leaves(value):
             if not is_finite(leaf):
-                self._judge(name, role, leaf, inputs)
+                self._judge(name, role, leaf)
 
-    def _judge(self, name: str, role: str, leaf: Leaf, inputs: Any) -> None:
+    def _judge(self, name: str, role: str, leaf: Leaf) -> None:
         assert self.hooks is not None
         rows = None
         if self.batch is not None:
             rows = affected_rows(leaf, self.batch.host_lengths, longest_of(self.batch))
             if rows is not None and not len(rows):
                 return  # only padding is not finite
-        title, found = name if role == "field" else self.hooks.title(name), kinds(leaf)
+        title, found = name if role == "field" else module_title(name, self.hooks.modules[name]), kinds(leaf)
         problem = f"{PLACES[role].format(title)} {found}"
         is_scalar = values_of(leaf).dim() == 0  # a scalar is a loss and has no padding
         is_unclear = found == "-Inf" or (rows is None and self.batch is not None)
@@ -125,7 +121,7 @@ class FiniteCheck(Debugger):
         elif is_unclear and not is_scalar and role != "field":
             self.origin = self.origin or f"; it may come from {found} in the {role} of {title} before"
         else:
-            self._fail(problem, rows, self._remedy(name, role, inputs))
+            self._fail(problem, rows, "correct these values, or remove the rows" if role == "field" else OPERATION)
 
     def _check_weights(self, when: str, remedy: str) -> None:
         for name, weight in self.task.named_parameters():
@@ -144,25 +140,11 @@ class FiniteCheck(Debugger):
         """
         if self.batch is None:
             return ""
-        data = getattr(self.trainer, "datamodule", None)
-        splits = self.splits if self.splits is not None else getattr(data, "splits", {})
+        splits = getattr(getattr(self.trainer, "datamodule", None), "splits", {})
         ids = self.batch.ids
         count = "some" if positions is None else len(positions)
         named = row_names(splits.get(self.split), np.sort(ids if positions is None else ids[positions]))
         return f" in {count} of {len(ids)} rows of the batch: {named}"
-
-    def _remedy(self, name: str, role: str, inputs: Any) -> str:
-        if role == "field":
-            return "correct these values in the data, or remove the rows"
-        assert self.hooks is not None
-        largest_weight = _largest(self.hooks.modules[name].parameters(recurse=False))
-        largest_input = _largest(values_of(leaf) for leaf in leaves(inputs))
-        if largest_weight > LARGE:
-            return f"its weights reach {largest_weight:.2g}: {self._lower_rate()}"
-        if largest_input > LARGE:
-            return f"its inputs reach {largest_input:.2g}: scale the numbers of the data, or {self._lower_rate()}"
-        reduced = "" if "32" in str(self.trainer.precision) else ", or set trainer.precision=32-true"
-        return f"look for a division by 0, log or sqrt of 0 or less, or exp of a large number{reduced}"
 
     def _lower_rate(self) -> str:
         settings = getattr(self.task, "optimizer", None)
@@ -170,7 +152,8 @@ class FiniteCheck(Debugger):
         return f"lower optimizer.lr (now {rate:.3g})" if isinstance(rate, float) else "lower optimizer.lr"
 
     def _weight_title(self, name: str) -> str:
-        return f"{name} of {self.hooks.title(name.rpartition('.')[0])}" if self.hooks is not None else name
+        module = name.rpartition(".")[0]
+        return f"{name} of {module_title(module, self.task.get_submodule(module))}"
 
 
 def is_finite(leaf: Leaf) -> bool:
@@ -187,9 +170,3 @@ def kinds(leaf: Leaf) -> str:
     values = values_of(leaf)
     present = {"NaN": values.isnan(), "Inf": values.isposinf(), "-Inf": values.isneginf()}
     return " and ".join(kind for kind, where in present.items() if bool(where.any()))
-
-
-def _largest(tensors: Iterable[Tensor]) -> float:
-    """Return the largest finite absolute value in the floating-point tensors, or 0 if all tensors lack such a value."""
-    sizes = [values.detach().abs() for values in tensors if values.is_floating_point() and values.numel()]
-    return max((float(torch.where(size.isfinite(), size, 0.0).max()) for size in sizes), default=0.0)

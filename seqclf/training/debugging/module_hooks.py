@@ -46,14 +46,6 @@ class ModuleHooks:
             self.handles.append(module.register_forward_pre_hook(partial(self._enter, name), with_kwargs=True))
             self.handles.append(module.register_forward_hook(partial(self._leave, name), with_kwargs=True))
 
-    def title(self, name: str) -> str:
-        """Return the name of a module followed by its class.
-
-        >>> ModuleHooks(nn.Sequential(nn.Linear(2, 3)), print).title("0")
-        '0 (Linear)'
-        """
-        return module_title(name, self.modules[name])
-
     def remove(self) -> None:
         """Remove the hooks from all modules."""
         for handle in self.handles:

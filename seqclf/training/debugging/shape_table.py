@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
@@ -17,24 +17,6 @@ from seqclf.training.debugging.batch_rows import longest_of
 from seqclf.training.debugging.module_hooks import Debugger, Leaf, leaves, values_of
 
 MEMBER = "model.members."
-
-
-@dataclass
-class ModuleShapes:
-    """Shapes of the inputs and outputs of a module in one step.
-
-    `weights`: number of weights in the module and its submodules. `calls`: number of calls, 0 for a module that did not
-    run.
-    """
-
-    module: str
-    class_name: str
-    input: str
-    output: str = ""
-    dtype: str = ""
-    device: str = ""
-    weights: int = 0
-    calls: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,7 +56,7 @@ class ShapeTable(Debugger):
 
     def __init__(self) -> None:
         self.batch: BatchShape | None = None
-        self.shapes: dict[str, ModuleShapes] = {}
+        self.shapes: dict[str, dict[str, Any]] = {}  # dict name of a module → its row, in the order of the calls
         self.complete: set[str] = set()  # names of the modules that ran in the forward pass before the training step
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: Any, batch: Any, batch_idx: int) -> None:
@@ -105,17 +87,12 @@ class ShapeTable(Debugger):
         # A module is added to the table when its input is visited, so that it is listed above its submodules.
         row = self.shapes.setdefault(name, _row(name, self.hooks.modules[name], shape_text(inputs)))
         if role == "output":
-            row.calls += 1
-            if row.calls == 1:
+            row["calls"] += 1
+            if row["calls"] == 1:
                 found = [values_of(leaf) for leaf in leaves(value)]
                 floats = [values for values in found if values.is_floating_point()] or found
-                row.output = shape_text(value)
-                row.dtype = ", ".join(dict.fromkeys(str(values.dtype).removeprefix("torch.") for values in floats))
-                row.device = ", ".join(dict.fromkeys(str(values.device) for values in found))
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one dict of plain values per module, in the order of the module calls."""
-        return [asdict(row) for row in self.shapes.values()]
+                dtypes = dict.fromkeys(str(values.dtype).removeprefix("torch.") for values in floats)
+                row |= {"output": shape_text(value), "dtype": ", ".join(dtypes)}
 
     def table(self) -> Table:
         """Return a table with one line per module.
@@ -123,25 +100,31 @@ class ShapeTable(Debugger):
         For an ensemble, only the modules of the first network are listed.
         """
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        for heading in ("module", "class", "input", "output", "dtype", "device"):
+        for heading in ("module", "class", "input", "output", "dtype"):
             table.add_column(heading, no_wrap=True)
         table.add_column("weights", justify="right")
         others = set()
         for row in self.shapes.values():
-            if row.module.startswith(MEMBER) and (member := row.module.split(".")[2]) != "0":
+            if row["module"].startswith(MEMBER) and (member := row["module"].split(".")[2]) != "0":
                 others.add(member)
                 continue
-            calls = f" x{row.calls}" if row.calls > 1 else ""
-            shapes = [row.input, row.output, row.dtype, row.device]
-            table.add_row(row.module, f"{row.class_name}{calls}", *shapes, f"{row.weights:,}")
+            calls = f" x{row['calls']}" if row["calls"] > 1 else ""
+            shapes = [row["input"], row["output"], row["dtype"]]
+            table.add_row(row["module"], f"{row['class_name']}{calls}", *shapes, f"{row['weights']:,}")
         if others:
             table.caption = f"{len(others)} more networks in model.members have the same shapes"
         return table
 
 
-def _row(name: str, module: nn.Module, read: str) -> ModuleShapes:
+def _row(name: str, module: nn.Module, read: str) -> dict[str, Any]:
+    """Return the row of a module before its first output.
+
+    `weights`: number of weights in the module and its submodules. `calls`: number of calls, 0 for a module that did not
+    run.
+    """
     weights = sum(weight.numel() for weight in module.parameters())
-    return ModuleShapes(name, type(module).__name__, read, weights=weights)
+    row = {"module": name, "class_name": type(module).__name__, "input": read, "output": "", "dtype": ""}
+    return {**row, "weights": weights, "calls": 0}
 
 
 def shape_text(value: Any) -> str:

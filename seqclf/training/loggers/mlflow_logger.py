@@ -17,8 +17,7 @@ from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, 
 
 SERVICE = "MLflow"
 FILES = ("report.html", "metrics.json", "metrics.csv", "config.yaml")
-PARAMETERS_PER_CALL = 100  # MLflow accepts at most this many parameters in one call
-MAX_KEY_CHARACTERS, MAX_VALUE_CHARACTERS = 250, 500
+MAX_KEY = 250  # maximum number of characters
 # By default, MLflow waits two minutes for a reply and repeats a failing request for minutes, which would block
 # training.
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
@@ -70,20 +69,8 @@ class MlflowRun(RunLogger):
         if settings["group"] is not None:
             tags["group"] = settings["group"]
         curves = _Curves(settings["experiment_name"], settings["run_name"], address, tags)
-        logger = cls(curves, settings["log_bundle"])
-        logger._log_parameters(config)
-        return logger
-
-    def _log_parameters(self, config: Config) -> None:
-        from mlflow.entities import Param
-
-        parameters = [
-            Param(_encoded(key, r"[^a-zA-Z0-9_. -]")[:MAX_KEY_CHARACTERS], str(value)[:MAX_VALUE_CHARACTERS])
-            for key, value in dotted(config)
-        ]
-        client, run_id = self.curves.experiment, self.curves.run_id
-        for start in range(0, len(parameters), PARAMETERS_PER_CALL):
-            client.log_batch(run_id, params=parameters[start : start + PARAMETERS_PER_CALL])
+        curves.log_hyperparams({_encoded(key, r"[^a-zA-Z0-9_. -]")[:MAX_KEY]: value for key, value in dotted(config)})
+        return cls(curves, settings["log_bundle"])
 
     def _log_result(self, finished: FinishedRun) -> None:
         if self.curves.has_failed:
@@ -112,7 +99,7 @@ def mlflow_key(name: str) -> str:
     ('validation/recall_of_a_2f_b', 'test/recall_of_yes_21_')
     """
     score, of, label = name.partition("_of_")
-    return (_encoded(score, r"[^a-zA-Z0-9_. /-]") + of + _encoded(label, r"[^a-zA-Z0-9_. -]"))[:MAX_KEY_CHARACTERS]
+    return (_encoded(score, r"[^a-zA-Z0-9_. /-]") + of + _encoded(label, r"[^a-zA-Z0-9_. -]"))[:MAX_KEY]
 
 
 def _encoded(text: str, refused: str) -> str:

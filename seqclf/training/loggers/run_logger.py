@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 from lightning.pytorch.loggers import Logger
 
@@ -48,9 +48,8 @@ def shown_names(metrics: Mapping[str, float]) -> dict[str, float]:
 class FinishedRun:
     """Results and files of a run after training and evaluation.
 
-    `name`: name of the dataset. `epochs`: number of completed epochs. `samples`: the worst misclassified rows, as a
-    list of NamedTuples of one class. `report`: path of the report file, None if it was not written. `bundle`: path of
-    the bundle folder, None if it was not written.
+    `name`: name of the dataset. `epochs`: number of completed epochs. `report`: path of the report file, None if it was
+    not written. `bundle`: path of the bundle folder, None if it was not written.
     """
 
     name: str
@@ -59,7 +58,6 @@ class FinishedRun:
     dataset: Dataset
     evaluation: Evaluation
     result: RunResult
-    samples: Sequence[NamedTuple]
     report: Path | None
     bundle: Path | None
 
@@ -75,17 +73,6 @@ class FinishedRun:
             for split, scores in self.result.scores().items()
             for name, value in scores.items()
         }
-
-    def comparison(self) -> list[dict[str, Any]]:
-        """Return a list with one dict per metric, which compares the model with the baseline.
-
-        The list is empty without a baseline. Each dict has the keys metric, model, baseline, difference, low and high.
-        The value of `metric` is the display name of the metric, which distinguishes macro recall from the recall of a
-        label.
-        """
-        entries = [] if self.result.baseline is None else self.result.baseline.comparison
-        keys = ("model", "baseline", "difference", "low", "high")
-        return [{"metric": entry.title, **{key: getattr(entry, key) for key in keys}} for entry in entries]
 
 
 class RunLogger(ABC):

@@ -5,13 +5,12 @@ A failing server delays the run only by seconds.
 
 from __future__ import annotations
 
-import json
 import netrc
 import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,16 @@ from seqclf.config.targets import Config
 from seqclf.errors import first_line
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.metrics import PositiveMetrics, metric_title
-from seqclf.evaluation.results import SplitMetrics, SplitOutputs
+from seqclf.evaluation.results import SplitOutputs
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names
 
 CURVE_POINTS = 200
-MAX_CLASSES = 200  # maximum number of classes in a table or a confusion matrix
+MAX_CLASSES = 200  # maximum number of classes in a confusion matrix
 CURVED = ("train", "validation")  # splits whose scores have a curve by epoch
 
 
 def log_result(run: Any, finished: FinishedRun) -> None:
-    """Log the scores, plots, tables and report of a finished run. `run`: the object that `wandb.init` returned."""
+    """Log the scores, plots and report of a finished run. `run`: the object that `wandb.init` returned."""
     import wandb
 
     evaluation, result, classes = finished.evaluation, finished.result, finished.dataset.classes
@@ -41,13 +40,7 @@ def log_result(run: Any, finished: FinishedRun) -> None:
     for name in dict.fromkeys(["validation", split]):
         panels |= _confusion_matrix(name, evaluation.outputs[name], result.decision, classes)
     panels |= _curves(split, evaluation.last, evaluation.probabilities, metrics.positive, classes)
-    panels[f"{split}/by_class"] = _table(_rows_by_class(metrics, classes))
-    panels[f"{split}/by_length"] = _table(_rows_by_length(metrics))
-    if finished.samples:
-        panels[f"{split}/worst_errors"] = _table([sample._asdict() for sample in finished.samples])
     panels |= {f"{name}/{key}": value for name in scores if name not in CURVED for key, value in scores[name].items()}
-    if comparison := finished.comparison():
-        panels["baseline/comparison"] = _table(comparison)
     if finished.report is not None:
         # The report is logged without W&B's style sheet, which would have to be loaded from the W&B server.
         panels["report"] = wandb.Html(str(finished.report), inject=False)
@@ -57,33 +50,19 @@ def log_result(run: Any, finished: FinishedRun) -> None:
     run.summary.update({f"{name}/{key}": value for name in scores for key, value in scores[name].items()})
     if result.baseline is not None:
         run.summary["baseline/model"] = result.baseline.model
-    for row in comparison:
-        metric = re.sub(r"\W+", "_", row["metric"]).strip("_")
-        run.summary[f"baseline/difference_in_{metric}"] = row["difference"]
+        for entry in result.baseline.comparison:
+            run.summary[f"baseline/difference_in_{re.sub(r'[^a-zA-Z0-9]+', '_', entry.title)}"] = entry.difference
     for alarm in metrics.alarms:
         run.alert(title=alarm.kind.replace("_", " "), text=f"{alarm.text}. Try {alarm.remedy}.")
 
 
-def log_artifacts(run: Any, finished: FinishedRun, log_bundle: bool, online: bool) -> None:
-    """Log the report and metrics as files, and the dataset and the bundle as artifacts.
-
-    `online`: True if the server answers. The artifact of the dataset holds a description of the dataset, but no rows.
-    """
+def log_artifacts(run: Any, finished: FinishedRun, log_bundle: bool) -> None:
+    """Log the report and metrics as files, and the bundle as an artifact."""
     import wandb
 
     for name in ("report.html", "metrics.json"):
         if (finished.folder / name).is_file():
             run.save(str(finished.folder / name), base_path=str(finished.folder), policy="now")
-    rows = {name: len(split.sequences) for name, split in finished.dataset.splits.items()}
-    description = {"name": finished.name, "digest": finished.dataset.digest, "rows": rows}
-    name = re.sub(r"[^A-Za-z0-9_.-]", "-", finished.name)
-    data = wandb.Artifact(f"dataset-{name}", type="dataset", metadata=description)
-    with data.new_file("dataset.json", encoding="utf-8") as file:
-        json.dump(description, file, ensure_ascii=False)
-    if online:
-        run.use_artifact(data)  # `use_artifact` needs an answer from the server
-    else:
-        run.log_artifact(data)
     if finished.bundle is not None and log_bundle:
         metadata = {**finished.result.scores(), "dataset": finished.dataset.digest}
         model = wandb.Artifact(f"bundle-{run.id}", type="model", metadata=metadata)
@@ -124,51 +103,12 @@ def _curves(
     }
 
 
-def _rows_by_class(metrics: SplitMetrics, classes: Sequence[str]) -> list[dict[str, Any]]:
-    return [
-        {
-            "class": label,
-            "recall": metrics.recall_by_class[label],
-            "precision": metrics.precision_by_class[label],
-            "F1": metrics.f1_by_class[label],
-            "rows": metrics.support_by_class[label],
-        }
-        for label in classes[:MAX_CLASSES]
-    ]
-
-
-def _rows_by_length(metrics: SplitMetrics) -> list[dict[str, Any]]:
-    rows = []
-    label = None if metrics.positive is None else metrics.positive.label
-    for part in metrics.by_length:
-        row = part.to_dict()
-        of_positive = {_title_of(name, label): value for name, value in row.pop("positive", {}).items()}
-        ends = {"tokens from": row.pop("low"), "tokens to": row.pop("high")}
-        rows.append({**ends, **{metric_title(name): value for name, value in row.items()}, **of_positive})
-    return rows
-
-
-def _title_of(name: str, label: str | None) -> str:
-    """Return a column heading that consists of a metric and the positive label."""
-    title = metric_title(name, label)
-    return title if title.endswith(f" of {label}") else f"{title} of {label}"
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
-    import wandb
-
-    plain = (str, int, float, bool, type(None))
-    data = [[value if isinstance(value, plain) else str(value) for value in row.values()] for row in rows]
-    return wandb.Table(columns=list(rows[0]), data=data)
-
-
 def precision_recall_rows(truth: np.ndarray, score: np.ndarray) -> list[list[float]]:
     """Return at most `CURVE_POINTS` points (recall, precision, threshold) of the precision-recall curve."""
     from sklearn.metrics import precision_recall_curve
 
-    precision, recall, thresholds = precision_recall_curve(truth, score)
-    changes = np.flatnonzero(np.diff(recall[:-1]))  # points where recall changes
-    return _thinned(np.unique([0, *changes, len(thresholds) - 1]), recall, precision, thresholds)
+    precision, recall, thresholds = precision_recall_curve(truth, score, drop_intermediate=True)
+    return _thinned(recall[:-1], precision[:-1], thresholds)
 
 
 def roc_rows(truth: np.ndarray, score: np.ndarray) -> list[list[float]]:
@@ -180,16 +120,13 @@ def roc_rows(truth: np.ndarray, score: np.ndarray) -> list[list[float]]:
     from sklearn.metrics import roc_curve
 
     false_rate, recall, thresholds = roc_curve(truth, score)
-    return _thinned(np.arange(len(thresholds)), false_rate, recall, np.minimum(thresholds, 1.0))
+    return _thinned(false_rate, recall, np.minimum(thresholds, 1.0))
 
 
-def _thinned(points: np.ndarray, *columns: np.ndarray) -> list[list[float]]:
-    """Return at most `CURVE_POINTS` evenly spaced rows of a table with the given `columns`.
-
-    `points`: indices of the rows to choose from.
-    """
-    kept = points[np.unique(np.linspace(0, len(points) - 1, CURVE_POINTS).astype(int))]
-    return np.stack([column[kept] for column in columns], axis=1).tolist()
+def _thinned(*columns: np.ndarray) -> list[list[float]]:
+    """Return at most `CURVE_POINTS` evenly spaced rows of a table with the given `columns`."""
+    kept = np.unique(np.linspace(0, len(columns[0]) - 1, CURVE_POINTS).astype(int))
+    return np.stack(columns, axis=1)[kept].tolist()
 
 
 BY_EPOCH = ("train/*", "validation/*", "system/*")
@@ -239,8 +176,7 @@ class WandbRun(RunLogger):
 
     def _log_result(self, finished: FinishedRun) -> None:
         log_result(self.run, finished)
-        online = not self.run.offline and answers(_server(), self.settings["timeout"] / 2)
-        log_artifacts(self.run, finished, self.settings["log_bundle"], online)
+        log_artifacts(self.run, finished, self.settings["log_bundle"])
 
     def _close(self, failed: bool) -> None:
         self.run.finish(exit_code=int(failed))  # ends the W&B run, so that the next run of a multirun starts a new one

@@ -35,7 +35,7 @@ def check(task, fit, marked, data_module):
         module = task(model={"number_noise": 0.0, "dropout": 0.0, **(model or {})})
         change(module)
         trainer_settings = {
-            "callbacks": [callback or FiniteCheck(splits)],
+            "callbacks": [callback or FiniteCheck()],
             "max_epochs": 1,
             "enable_checkpointing": False,
             **settings,

@@ -37,17 +37,19 @@ def test_inputs_outputs_and_weights_of_each_module_are_recorded(shapes, splits):
     rows, longest = table.batch.rows, table.batch.longest
     assert 1 < rows <= 30 and table.batch.longest_row == longest
     model = table.shapes["model"]
-    assert model.class_name == "SequenceClassifier"
-    assert model.input == f"({rows}, {longest}), ({rows}, {longest}, 2), ({rows})"
-    assert (model.output, model.dtype, model.device) == (f"({rows}, 3)", "float32", "cpu")
-    assert model.weights == sum(row.weights for name, row in table.shapes.items() if name.count(".") == 1)
-    assert table.shapes["model.encoder.forward_layers.0"].output.startswith(f"({rows}, {longest}, 8), (1, {rows}, 8)")
-    assert table.shapes["model.encoder.dropout"].input == "did not run"
+    assert model["class_name"] == "SequenceClassifier"
+    assert model["input"] == f"({rows}, {longest}), ({rows}, {longest}, 2), ({rows})"
+    assert (model["output"], model["dtype"]) == (f"({rows}, 3)", "float32")
+    assert model["weights"] == sum(row["weights"] for name, row in table.shapes.items() if name.count(".") == 1)
+    assert table.shapes["model.encoder.forward_layers.0"]["output"].startswith(
+        f"({rows}, {longest}, 8), (1, {rows}, 8)"
+    )
+    assert table.shapes["model.encoder.dropout"]["input"] == "did not run"
     assert f"padded to {longest}: {table.batch.padding:.1%} of {rows * longest} tokens are padding" in str(table.batch)
     headings = [column.header for column in table.table().columns]
-    assert headings == ["module", "class", "input", "output", "dtype", "device", "weights"]
+    assert headings == ["module", "class", "input", "output", "dtype", "weights"]
     assert cells(table, "module")[:2] == ["model", "model.embedding"]
-    assert cells(table, "weights")[0] == f"{model.weights:,}"
+    assert cells(table, "weights")[0] == f"{model['weights']:,}"
 
 
 def cells(table, heading):
@@ -58,11 +60,11 @@ def cells(table, heading):
 def test_packed_sequences_ensembles_and_repeated_modules_have_their_shapes(shapes):
     table = shapes(layout="packed", members=2)
     tokens = table.batch.tokens
-    assert table.shapes["model.members.1.encoder.forward_layers.0"].input == f"packed ({tokens}, 12)"
-    assert table.shapes["model"].output == f"(2, {table.batch.rows}, 3)"
+    assert table.shapes["model.members.1.encoder.forward_layers.0"]["input"] == f"packed ({tokens}, 12)"
+    assert table.shapes["model"]["output"] == f"(2, {table.batch.rows}, 3)"
     assert not any("members.1" in name for name in cells(table, "module"))
     assert table.table().caption.startswith("1 more networks")
-    assert table.shapes["loss"].calls == 3, "the members' and that of their vote"
+    assert table.shapes["loss"]["calls"] == 3, "the members' and that of their vote"
 
 
 def test_a_network_of_another_package_has_a_table(shapes):
@@ -76,18 +78,18 @@ def test_a_network_of_another_package_has_a_table(shapes):
             return {"logits": self.layer(fields["value"].double().float()).sum(dim=1)}["logits"]
 
     table = shapes(lambda task: setattr(task, "model", Net()))
-    assert [row["module"] for row in table.rows()] == ["model", "model.layer", "loss"]
-    assert table.shapes["model.layer"].weights == 9
+    assert list(table.shapes) == ["model", "model.layer", "loss"]
+    assert table.shapes["model.layer"]["weights"] == 9
 
 
 def test_only_the_first_batch_is_recorded(task, fit):
     table = ShapeTable()
     fit(task(), callbacks=[table], max_epochs=1, enable_checkpointing=False)
-    assert table.shapes["model"].calls == 1
+    assert table.shapes["model"]["calls"] == 1
     assert torch.is_grad_enabled()
 
 
 def test_the_rows_that_a_network_is_fitted_to_before_are_no_batch(shapes):
     table = shapes(**HEADS)
-    rows = {row.input.partition(",")[0] for row in table.shapes.values()} - {"did not run", "()"}
+    rows = {row["input"].partition(",")[0] for row in table.shapes.values()} - {"did not run", "()"}
     assert rows == {f"({table.batch.rows}"}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +23,6 @@ COMPARISON = [
     MetricComparison(metric="recall", model=0.8, baseline=0.7, difference=0.1, low=0.02, high=0.18),
     MetricComparison(metric="accuracy", model=0.9, baseline=0.9, difference=0.0, low=-0.04, high=0.04),
 ]
-
-
-class Sample(NamedTuple):
-    id: str
-    label: str
-    predicted: str
 
 
 @pytest.fixture
@@ -76,7 +70,6 @@ def finished(tmp_path) -> FinishedRun:
         dataset=dataset,
         evaluation=Evaluation(outputs, Decision()),
         result=result,
-        samples=[Sample("a", "yes", "no")],
         report=folder / "report.html",
         bundle=folder / "bundle",
     )
