@@ -175,7 +175,8 @@ def check_foreign_network(
 
     Raises:
         InputError: the network does not return logits (B, C), the loss is not a single number, the logits depend on
-            padding, or the network cannot be exported. The error names the class of the network or the loss.
+            padding, or the network cannot be exported. The error names the class of the network or the loss, and the
+            module that reads padding.
     """
     hyper: Mapping[str, Any] = task.hparams
     if foreign := _foreign_targets(hyper["loss"], "loss"):

@@ -75,15 +75,30 @@ class OwnRecurrent(Tokenwise):
         return self.lstm(tokens, lengths)[0], lengths, host_lengths
 
 
-class PlainForward(Tokenwise):
-    """The outputs at tokens know no padding, and nothing uses the final state."""
+class FinalState(Tokenwise):
+    """Takes the state after the padding."""
 
     def __init__(self, input_size, *, hidden_size):
         super().__init__(input_size, hidden_size=hidden_size)
         self.gru = nn.GRU(input_size, hidden_size, batch_first=True)
 
     def forward(self, tokens, lengths, host_lengths):
+        return self.gru(tokens)[1].transpose(0, 1), lengths.clamp(max=1), host_lengths
+
+
+class PlainForward(FinalState):
+    """The outputs at tokens know no padding, and nothing uses the final state."""
+
+    def forward(self, tokens, lengths, host_lengths):
         return self.gru(tokens)[0], lengths, host_lengths
+
+
+class MeanOfOutputs(FinalState):
+    """The outputs are right, and the final state is not used, but the mean is over padding too."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        outputs = self.gru(tokens)[0]
+        return outputs + outputs.mean(dim=1, keepdim=True), lengths, host_lengths
 
 
 class MeanOfAll(Tokenwise):
@@ -102,11 +117,32 @@ class Unmasked(Tokenwise):
         return self.convolution(tokens.mT).mT, lengths, host_lengths
 
 
+class Looped(FinalState):
+    """A loop over tokens, whose last state is that after the padding."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        state = None
+        for token in tokens.unbind(dim=1):
+            outputs, state = self.gru(token[:, None], state)
+        return outputs, lengths.clamp(max=1), host_lengths
+
+
 class AlwaysDropping(Tokenwise):
     """Drops values in evaluation mode too."""
 
     def forward(self, tokens, lengths, host_lengths):
         return nn.functional.dropout(self.linear(tokens)), lengths, host_lengths
+
+
+class MeanNetwork(SequenceNetwork):
+    """Its own code, in no layer, reads the padding."""
+
+    def __init__(self, fields, num_classes):
+        super().__init__()
+        self.linear = nn.Linear(2, num_classes)
+
+    def forward(self, fields, lengths, host_lengths):
+        return self.linear(fields["value"].mean(dim=1))
 
 
 class Overflowing(Tokenwise):
@@ -192,19 +228,31 @@ def test_an_encoder_that_leaves_padding_alone_gets_no_warning(task, with_encoder
     assert checked.training and all(torch.equal(value, weights[name]) for name, value in checked.state_dict().items())
 
 
+READING_PADDING = {  # encoder → module that reads padding
+    "Mixing": "encoder (Mixing)",
+    "PlainBackward": "encoder.lstm (LSTM)",
+    "FinalState": "encoder.gru (GRU)",
+    "MeanOfAll": "encoder (MeanOfAll)",
+    "MeanOfOutputs": "encoder (MeanOfOutputs)",
+    "Looped": "encoder (Looped)",
+    "Unmasked": "encoder.convolution (Conv1d)",
+    "PackedTooLong": "encoder (PackedTooLong)",  # it cannot be exported either, which must not be the error
+}
+
+
 @pytest.mark.parametrize("members", [1, 2])
-@pytest.mark.parametrize("name", ["Mixing", "PlainBackward", "MeanOfAll", "Unmasked", "PackedTooLong"])
-def test_an_encoder_that_reads_padding_is_rejected(task, with_encoder, name, members):
-    """PackedTooLong cannot be exported either, which must not be the error."""
+@pytest.mark.parametrize("name", READING_PADDING)
+def test_an_encoder_that_reads_padding_is_rejected_with_the_module(task, with_encoder, name, members):
     checked = with_encoder(task, name, members).train()
     weights = {name: value.clone() for name, value in checked.state_dict().items()}
     with pytest.raises(InputError) as caught:
         check_foreign_network(checked, export=True)
     assert caught.value.where == f"model.encoder._target_={HERE}.{name}"
-    assert caught.value.problem.startswith("reads padding: ")
+    assert caught.value.problem.startswith(f"{READING_PADDING[name]} reads padding: ")
     assert "runtime.on_padding=allow" in caught.value.remedy
-    is_recurrent = name in ("PlainBackward", "PackedTooLong")
+    is_recurrent = READING_PADDING[name] in ("encoder.lstm (LSTM)", "encoder.gru (GRU)")
     assert ("MaskedLSTM or MaskedGRU, called as layer(tokens, lengths)" in caught.value.remedy) == is_recurrent
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in checked.modules())
     assert checked.training and all(torch.equal(value, weights[name]) for name, value in checked.state_dict().items())
 
 
@@ -219,6 +267,12 @@ def test_packed_tokens_are_rejected_with_the_layer_unless_nothing_is_exported(ta
         check_foreign_network(with_encoder(task, "Packed"), export=True)
 
 
+def test_a_network_whose_own_code_reads_padding_is_named_by_its_key_alone(task):
+    checked = with_part(task, model={"_target_": f"{HERE}.MeanNetwork", "members": 1})
+    with pytest.raises(InputError, match=r"^model\._target_=.*MeanNetwork: the logits of a sequence change by up to "):
+        check_foreign_network(checked, export=False)
+
+
 @pytest.mark.parametrize("on_padding", ["stop", "allow"])
 def test_a_network_that_is_random_in_evaluation_is_not_said_to_read_padding(task, with_encoder, on_padding):
     with pytest.raises(InputError, match=r"AlwaysDropping: .* differ between two runs .*training=self\.training$"):
@@ -228,7 +282,7 @@ def test_a_network_that_is_random_in_evaluation_is_not_said_to_read_padding(task
 def test_an_encoder_that_reads_padding_may_be_allowed(task, with_encoder):
     checked = with_encoder(task, "PlainBackward")
     (line,) = check_foreign_network(checked, export=False, on_padding="allow")
-    assert f"{trained_padding_error(checked):.2g}" in line
+    assert f"{trained_padding_error(checked):.2g}" in line and "encoder.lstm (LSTM)" in line
 
 
 def test_padding_that_makes_logits_infinite_is_never_allowed(task, with_encoder):
