@@ -29,7 +29,7 @@ class Command:
 
     >>> train = Command("train")
     >>> train.groups["model"], train.choices("optimizer")
-    ('auto', ['adamw', 'sgd'])
+    ('auto', ['adamw', 'own', 'sgd'])
     """
 
     @classmethod
