@@ -1,9 +1,5 @@
-"""Examples of docs/extending.md that no other test runs: a recurrent layer, a part, a network, a loss, a metric."""
+"""Examples of docs/extending.md that no other test runs: a recurrent layer, a part, a head, a network."""
 
-from types import SimpleNamespace
-
-import numpy as np
-import pytest
 import torch
 from support.installed_package import documented_example, install_package
 
@@ -13,17 +9,6 @@ from seqclf.training.custom_network_checks import check_exportable
 from seqclf.training.padding_probe import padding_error
 
 FIELDS = [{"name": "values", "kind": "number", "width": 1}, {"name": "a.b", "kind": "category", "size": 5}]
-
-
-class StubTask:
-    def __init__(self):
-        self.logged = {}
-
-    def __call__(self, batch):
-        return batch.logits
-
-    def log(self, name, value):
-        self.logged[name] = value
 
 
 def example(heading, name, number):
@@ -56,7 +41,7 @@ def test_the_encoder_with_a_recurrent_layer_is_exported_and_skips_padding(monkey
 
 
 def test_the_encoder_with_a_part_builds_and_exports_it(monkeypatch, tmp_path):
-    install_package(monkeypatch, tmp_path, "gatedpackage", {"encoders.py": documented_example("An encoder", number=4)})
+    install_package(monkeypatch, tmp_path, "gatedpackage", {"encoders.py": documented_example("An encoder", number=3)})
     target = "gatedpackage.encoders.GatedTokens"
     gate = {"_target_": "gatedpackage.encoders.Linear", "bias": False}
     plain = {"embedding_size": 6, "pooling": "max", "token_dropout": 0.0, "number_noise": 0.0}
@@ -65,30 +50,6 @@ def test_the_encoder_with_a_part_builds_and_exports_it(monkeypatch, tmp_path):
     )
     assert network.encoder.gate.linear.bias is None
     check_exportable(network, FIELDS, target)
-
-
-@pytest.mark.parametrize(("squared", "expected"), [(False, 0.25), (True, 0.125)])
-def test_the_plain_loss_is_the_hinge(squared, expected):
-    loss = example("A loss", "Hinge", 2)(margin=1.0, squared=squared)
-    assert float(loss(torch.tensor([[1.0, 0.5]]), torch.tensor([0]))) == expected
-
-
-def test_the_metric_of_an_epoch_counts_every_row_once():
-    generator = torch.Generator().manual_seed(0)
-    batches = [
-        SimpleNamespace(logits=torch.randn(rows, 3, generator=generator), labels=torch.arange(rows) % 3)
-        for rows in (5, 2)
-    ]
-    task = StubTask()
-    callback = example("A metric", "BrierScore", 1)()
-    callback.on_validation_epoch_start(None, task)
-    for index, batch in enumerate(batches):
-        callback.on_validation_batch_end(None, task, None, batch, index)
-    callback.on_validation_epoch_end(None, task)
-    odds = np.exp(np.concatenate([batch.logits for batch in batches]))
-    truth = np.eye(3)[np.concatenate([batch.labels for batch in batches])]
-    expected = np.mean(np.sum((odds / odds.sum(axis=1, keepdims=True) - truth) ** 2, axis=1))
-    assert task.logged["validation/brier"] == pytest.approx(expected)
 
 
 def test_the_head_is_a_part_of_the_default_network(monkeypatch, tmp_path):

@@ -364,7 +364,7 @@ def test_a_config_error_comes_before_the_data(error_line, command, overrides, pl
 def test_a_part_of_a_documented_encoder_is_checked_before_the_data(
     error_line, monkeypatch, tmp_path_factory, overrides, expected
 ):
-    code = documented_example("An encoder", number=4)
+    code = documented_example("An encoder", number=3)
     install_package(monkeypatch, tmp_path_factory.mktemp("installed"), "gatedpackage", {"encoders.py": code})
     own = [OWN, "model.encoder._target_=gatedpackage.encoders.GatedTokens"]
     line = error_line("train", *FILES, *own, *overrides)
