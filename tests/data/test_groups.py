@@ -135,12 +135,6 @@ def test_times_and_groups_come_from_the_table_of_labels_or_the_rows(options, tmp
     assert dataset.splits["validation"].ids.to_pylist() == ids[48:]
 
 
-def test_a_missing_column_is_named_by_its_key(options, tmp_path):
-    path = write(tmp_path / "t.parquet", table())
-    with pytest.raises(InputError, match=r"data\.group"):
-        prepare(options(train=path, **KEYS, group="person", split={"by": "time", "column": "at"}))
-
-
 def test_a_level_of_a_data_frame_may_be_the_group(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(table()).set_index("who")

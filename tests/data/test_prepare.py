@@ -182,8 +182,12 @@ def test_columns_may_be_called_like_anything_in_the_store(make):
         "original_lengths",
         "items",
         "keys",
+        "key",
         "raw",
+        "raw_x",
+        "filename",
         "split",
+        "split_key",
         "Label_",
     ]
     dataset = make(
@@ -207,7 +211,7 @@ def test_groups_and_equal_sequences_stay_in_one_split(make, by, group):
     assert len(groups) == 3 and sum(map(len, groups)) == len(set.union(*groups))
 
 
-@pytest.mark.parametrize("missing", [None, "", " \t", "NA", "null", "\u00a0", float("nan")])
+@pytest.mark.parametrize("missing", [None, " \t", "NA", "\u00a0", float("nan")])
 @pytest.mark.parametrize("by", ["group", "fold", "random"])
 def test_each_row_without_a_group_is_a_separate_group(make, by, missing):
     kind = float if isinstance(missing, float) else str
@@ -341,16 +345,5 @@ def test_fields_are_checked_before_rows_are_read_and_again_on_reuse(make, option
         with pytest.raises(InputError, match=r"^fields: tokens$"):
             prepare(settings, refuse)
     assert prepare(settings, lambda encoders: None).reused is False
-    with pytest.raises(InputError, match=r"^fields: tokens$"):
-        prepare(settings, refuse)
-
-
-def test_declared_fields_are_checked_before_rows_are_generated(options, tmp_path, monkeypatch):
-    def refuse(encoders):
-        raise InputError(f"fields: {', '.join(encoders)}")
-
-    monkeypatch.setattr(preparation, "with_generated", None)  # would end otherwise
-    generator = {"_target_": "seqclf.data.builtin.toy.write", "rows": {"train": 9}, "longest": 3, "seed": 0}
-    settings = options(generator=generator, label="label", fields={"tokens": "category"}, cache_dir=tmp_path)
     with pytest.raises(InputError, match=r"^fields: tokens$"):
         prepare(settings, refuse)

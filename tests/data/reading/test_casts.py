@@ -137,18 +137,6 @@ def test_a_column_of_another_shape_is_named(tmp_path, column, kind, message):
         tokens(write(tmp_path / "t.parquet", {"x": column}), kind)
 
 
-def test_fields_may_be_called_like_anything_but_label_and_id(tmp_path):
-    names = ["file", "key", "row", "_id", "_row", "_file", "raw_x", "x", "filename", "split_key"]
-    table = {name: [[position]] for position, name in enumerate(names)}
-    for part in (1, 2):
-        write(tmp_path / f"{part}.parquet", {**table, "label": ["a"], "id": [7]})
-    schema = Schema(tuple(Field(name, "category", (name,), "integer") for name in names), "label", "id")
-    for batch in read(Source(str(tmp_path / "*.parquet"), "data.train"), schema, keys={"a key": '"id" + 1'}):
-        row = batch.columns.to_pylist()[0]
-        assert [row[name] for name in names] == [[position] for position in range(len(names))]
-        assert (row["label"], row["id"], row["a key"]) == ("a", 7, 8)
-
-
 MOMENTS = {
     "2024-01-01": 1704067200.0,
     "2024-01-01 10:30": 1704105000.0,

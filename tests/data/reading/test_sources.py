@@ -8,7 +8,6 @@ from support.table_files import simple, write
 from seqclf.data.reading.sources import (
     Source,
     class_folder,
-    is_remote,
     local_files,
     source_digest,
     suffix_of,
@@ -41,11 +40,6 @@ def test_the_digest_follows_the_files_and_how_they_are_read(tmp_path):
     assert source_digest(Source(str(path), "data.train", encoding="latin-1")) != digest
     os.utime(path, ns=(1, 1))
     assert source_digest(source(path)) != digest
-
-
-def test_urls_are_left_to_duckdb():
-    assert is_remote(source("https://example.org/t.parquet")) and local_files(source("s3://bucket/*.csv")) == []
-    assert not is_remote(source("t.parquet"))
 
 
 @pytest.mark.parametrize(

@@ -40,17 +40,3 @@ def test_the_share_counts_the_rows_of_the_source():
         InputError, match=r"t.csv: row 7: .*\(2 of 19 rows of t.csv are refused, more than data.max_bad"
     ):
         quarantine.check_share("t.csv", 19, [ROW] * 2)
-
-
-@pytest.mark.parametrize(
-    ("on_bad_row", "share", "message"),
-    [
-        ("skip", 0.1, "data.on_bad_row=skip: must be quarantine, drop or error"),
-        ("drop", 2, "data.max_bad_share=2: must be between 0 and 1"),
-        ("drop", "x", "data.max_bad_share=x: must be between 0 and 1"),
-        ("drop", None, "data.max_bad_share=None: must be between 0 and 1"),
-    ],
-)
-def test_invalid_options_are_named(on_bad_row, share, message):
-    with pytest.raises(InputError, match=message):
-        Quarantine(on_bad_row, share)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.prepare import prepare
-from seqclf.data.splitting.split_leakage import LeakReport, find_leaks
+from seqclf.data.splitting.split_leakage import find_leaks
 from seqclf.errors import InputError
 
 NAMES = ("train", "validation", "test")
@@ -86,44 +86,6 @@ def test_dropping_all_training_rows_is_refused(options, files):
 def test_error_stops_and_names_the_leaks(options, files):
     with pytest.raises(InputError, match=r"2 rows of test hold a sequence .*; 1 row of test has an id.*on_leak=drop"):
         prepare(options(**files, label="y", id="id", fields={"x": "category"}, split={"on_leak": "error"}))
-
-
-def test_one_row_is_worded_as_one():
-    one = LeakReport(
-        rows=9,
-        distinct=8,
-        seen_before={"test": 1},
-        ids_seen_before={"test": 1},
-        conflicting_sequences=1,
-        conflicting_rows=2,
-        without_group=1,
-    )
-    assert one.warnings() == [
-        "1 row of test holds a sequence that an earlier split holds too; data.split.on_leak=drop leaves them out",
-        "1 row of test has an id that an earlier split has too; data.split.on_leak=drop leaves them out",
-        "1 row has no value in data.group; each forms a separate group",
-        "1 of 9 rows repeats an earlier row (8 are distinct)",
-        "1 sequence stands under more than one label, in 2 rows",
-    ]
-
-
-def test_rows_of_shared_groups_are_split_by_group():
-    shared = LeakReport(
-        rows=9,
-        distinct=9,
-        seen_before={},
-        ids_seen_before=None,
-        conflicting_sequences=0,
-        conflicting_rows=0,
-        groups_seen_before={"validation": 9},
-    )
-    assert "data.split.by=group" in shared.warnings()[0]
-
-
-def test_dropping_everything_is_refused(options, files, tmp_path):
-    same = write(tmp_path / "same.parquet", {"id": ["z"], "x": [[1, 1]], "y": ["p"]})
-    with pytest.raises(InputError, match=r"data.split.on_leak=drop: leaves no row for test"):
-        prepare(options(train=files["train"], test=same, label="y", id="id", split={"on_leak": "drop"}))
 
 
 def test_ids_that_count_the_rows_are_not_compared(options, tmp_path):
@@ -211,19 +173,6 @@ def speakers(name, groups, token, folder):
 GROUP = {"by": "group", "seed": 1}
 
 
-@pytest.mark.parametrize("by", ["group", "fold"])
-def test_groups_of_a_test_file_are_compared_with_those_of_train(options, tmp_path, by):
-    paths = {"train": speakers("train", 12, 0, tmp_path), "test": speakers("test", 4, 1, tmp_path)}
-    keys = {"label": "y", "group": "speaker", "fields": {"x": "category"}, **paths}
-    split = GROUP if by == "group" else {"by": "fold", "folds": 3}
-    if by == "fold":
-        keys["validation"] = keys.pop("test")
-    dataset = prepare(options(**keys, split=split))
-    last = "test" if by == "group" else "validation"
-    assert dataset.leaks.groups_seen_before[last] >= 30 and not dataset.leaks.is_apart(last)
-    assert any("group" in line for line in dataset.leaks.warnings())
-
-
 def test_on_leak_acts_on_shared_groups(options, tmp_path):
     paths = {"train": speakers("train", 12, 0, tmp_path), "test": speakers("test", 15, 1, tmp_path)}
     keys = {"label": "y", "group": "speaker", "fields": {"x": "category"}, **paths}
@@ -232,17 +181,6 @@ def test_on_leak_acts_on_shared_groups(options, tmp_path):
     dropped = prepare(options(**keys, split={**GROUP, "on_leak": "drop"}))
     assert dropped.leaks.dropped["test"] == 48 and len(dropped.splits["test"].labels) == 12
     assert dropped.leaks.is_apart("test")
-
-
-def test_a_file_without_the_column_has_no_groups_and_is_warned_of(options, tmp_path):
-    train = speakers("train", 12, 0, tmp_path)
-    test = write(tmp_path / "test.parquet", {"x": [[row, 1] for row in range(10)], "y": ["p", "q"] * 5})
-    keys = {"label": "y", "group": "speaker", "fields": {"x": "category"}}
-    dataset = prepare(options(train=train, test=test, **keys, split=GROUP))
-    leaks, groups = dataset.leaks, dataset.splits["test"].groups
-    assert leaks.groups_seen_before == {"validation": 0, "test": 0} and leaks.is_apart("test")
-    assert leaks.without_group == 10 and any("10 rows have no value in data.group" in line for line in leaks.warnings())
-    assert len(set(groups.tolist())) == 10 and dataset.splits["test"].group_names.null_count == 10
 
 
 BY_TIME = {"by": "time", "column": "at", "seed": 1}

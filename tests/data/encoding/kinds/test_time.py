@@ -91,10 +91,7 @@ def test_the_gap_is_marked_as_scaled_and_cycles_are_not():
     assert encoder.spec()["scaled"] == [True, False, False, False, False]
 
 
-UNIT_AND_ZONE = [(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC", "Europe/Berlin")]
-
-
-@pytest.mark.parametrize(("unit", "zone"), UNIT_AND_ZONE)
+@pytest.mark.parametrize(("unit", "zone"), [("s", None), ("ms", "UTC"), ("us", None), ("ns", "Europe/Berlin")])
 @pytest.mark.parametrize("form", ["lists.parquet", "lists.arrow", "events.parquet", "events.arrow"])
 def test_every_unit_with_and_without_a_zone_is_read(options, tmp_path, unit, zone, form):
     kind = pa.timestamp(unit, zone)
