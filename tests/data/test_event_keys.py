@@ -46,12 +46,7 @@ def as_file(folder, kind, table):
     )
 
 
-CASES = [
-    ("csv", "text"),
-    ("csv", "seconds"),
-    ("parquet", "timestamp"),
-    ("parquet", "milliseconds"),
-]
+CASES = [("csv", "text"), ("csv", "seconds"), ("parquet", "timestamp"), ("parquet", "milliseconds")]
 
 
 @pytest.mark.parametrize(("kind", "times"), CASES)
@@ -75,15 +70,6 @@ def test_times_of_another_notation_are_times(options, tmp_path):
     with pytest.raises(InputError, match=r"data\.order_by=ts data\.order_format="):
         prepare(options(train=path, label="label", group_by="holder"))
     prepare(options(train=path, label="label", group_by="holder", rows="events"))
-
-
-def test_a_group_may_have_any_name(options, tmp_path):
-    name, columns = "moment", events()
-    columns[name] = columns.pop("holder")
-    path = as_file(tmp_path, "parquet", pa.table(columns))
-    prepare(options(train=path, label="label", group_by=name, order_by=None))
-    with pytest.raises(InputError, match=r"data\.order_by=ts"):
-        prepare(options(train=as_file(tmp_path, "csv", shuffled(columns)), label="label", group_by=name))
 
 
 def test_durations_and_clock_times_are_no_order(options, tmp_path):

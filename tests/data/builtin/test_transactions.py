@@ -75,27 +75,6 @@ def test_the_rules_fail_on_shuffled_events(splits):
     assert recall < 0.25 and precision < 0.6
 
 
-@pytest.mark.parametrize("draw", [draw for draw, _, _ in transactions.PATTERNS])
-def test_decoys_hold_the_events_of_frauds(tmp_path, monkeypatch, draw):
-    """Cards hold one pattern, half of them as frauds. Statistics over events are then the same for both."""
-    monkeypatch.setattr(transactions, "PATTERNS", [pattern for pattern in transactions.PATTERNS if pattern[0] is draw])
-    monkeypatch.setattr(transactions, "DECOY_SHARE", 1.0)
-    write(tmp_path, rows={"train": 4000}, mean_length=4, fraud_share=0.5, seed=0)
-    facts = {"yes": [], "no": []}
-    for events in read(tmp_path, "train").values():
-        gaps = np.array([(event["time"] - before["time"]).total_seconds() for before, event in pairwise(events)])
-        amounts, far = np.array([e["amount"] for e in events]), np.array([e["country"] in FAR for e in events])
-        merchants, channels = [e["merchant"] for e in events], [e["channel"] for e in events]
-        of_gaps = [(gaps <= 600).sum(), (gaps <= 7200).sum(), np.log(gaps).mean(), np.log(gaps).std()]
-        of_values = [amounts.mean(), np.log(amounts).std(), far.sum(), channels.count("online"), len(events)]
-        of_both = [((amounts[1:] >= 300) & (gaps <= 600)).sum(), (far[1:] & (gaps <= 7200)).sum()]
-        shops = [merchants.count(name) for name in ("gift cards", "app store", "electronics")]
-        facts[events[0]["fraud"]].append([*of_gaps, *of_values, *of_both, *shops])
-    frauds, decoys = np.array(facts["yes"]), np.array(facts["no"])
-    noise = np.sqrt(frauds.var(axis=0) / len(frauds) + decoys.var(axis=0) / len(decoys))
-    assert np.all(abs(frauds.mean(axis=0) - decoys.mean(axis=0)) < 4 * noise + 1e-9)
-
-
 def test_cards_are_unique_over_splits_and_hold_one_label(splits):
     assert {split: len(cards) for split, cards in splits.items()} == ROWS
     assert len(set().union(*splits.values())) == sum(ROWS.values())

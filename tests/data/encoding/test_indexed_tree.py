@@ -118,19 +118,6 @@ def test_tables_refuse_rows_whose_parents_are_not_indices(tmp_path, kind, root, 
         prepare(data_options(tmp_path / "swapped", **{**train, "fields": swapped}))
 
 
-def test_columns_without_lists_are_refused_with_the_remedy(tmp_path):
-    rows = "words,heads,empty,label\n" + "good bad,1 -1,,a\nbad good,-1 0,,b\n" * 10
-    (tmp_path / "train.csv").write_text(rows)
-    train = {"train": str(tmp_path / "train.csv"), "fields": INDEXED}
-    with pytest.raises(
-        InputError, match=r"its tokens are the text 'good bad'; write .*\"data.list_separator=' '\" \(all"
-    ):
-        prepare(data_options(tmp_path / "cache", **train))
-    blank = {"tree": {"kind": "tree", "columns": ["words", "empty"]}}
-    with pytest.raises(InputError, match="is empty; a sequence needs at least one token"):
-        prepare(data_options(tmp_path / "cache", **{**train, "fields": blank}, list_separator=" "))
-
-
 def test_columns_of_lists_are_prepared_as_bracketed_text_is(tmp_path):
     rows = [
         ("(pos (neg not) (pos bad))", ["not", "bad", ""], [2, 2, -1], ["neg", "pos", "pos"]),

@@ -94,10 +94,7 @@ def test_only_the_first_problem_of_a_row_is_kept():
     marked.mark(np.array([1]), "a", "first")
     marked.mark(np.array([0, 1]), "b", ["second", "third"])
     batch = SourceRows("f.csv", np.array([5, 6, 7]), pa.record_batch({}))
-    assert marked.refusals(batch) == [
-        Refusal("f.csv", 5, "b", "second"),
-        Refusal("f.csv", 6, "a", "first"),
-    ]
+    assert marked.refusals(batch) == [Refusal("f.csv", 5, "b", "second"), Refusal("f.csv", 6, "a", "first")]
     assert str(marked.refusals(batch)[1]) == "f.csv: row 6: a first"
 
 

@@ -223,14 +223,6 @@ def test_copies_are_found_by_their_original_values():
     assert keys[:2] == keys[4:] and not set(keys[:2]) & set(keys[2:4])
 
 
-def test_state_restores_the_same_arrays():
-    rows = [[[value, None], [3.0, 4.0]] for value in np.random.default_rng(0).normal(size=20).tolist()]
-    encoder = fitted(rows, 2, missing="last", since="tokens", clip=3.0)
-    restored = make_encoders([encoder.field])["x"]
-    restored.restore(json.loads(json.dumps(encoder.state(), allow_nan=False)))
-    np.testing.assert_array_equal(encoded(restored, rows), encoded(encoder, rows))
-
-
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

@@ -79,11 +79,6 @@ def test_a_tokenizer_that_does_more_is_asked_itself():
     restored = TextEncoder(encoder.field)
     restored.restore(state)
     assert restored.word_ids is not None
-    state["tokenizer"]["truncation"] = {
-        "direction": "Right",
-        "max_length": 1,
-        "strategy": "LongestFirst",
-        "stride": 0,
-    }
+    state["tokenizer"]["truncation"] = {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
     restored.restore(state)
     assert restored.word_ids is None and encoded(restored, ["a b"])[0] == [1]

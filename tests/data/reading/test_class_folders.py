@@ -7,8 +7,7 @@ import pytest
 from support.table_files import read, write
 
 from seqclf.data.prepare import prepare
-from seqclf.data.reading import sources
-from seqclf.data.reading.sources import Source, list_files
+from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 
@@ -143,21 +142,3 @@ def test_a_line_that_is_not_utf8_is_refused_alone(folder, options):
     (refused,) = map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines())
     assert (refused["line"], refused["file"]) == (7, str(folder / "Korean.txt"))
     assert refused["reason"].startswith("is not valid utf-8")
-
-
-def test_many_small_files_make_few_batches_and_one_folder_few_listings(options, tmp_path, monkeypatch):
-    for name in ("a", "b"):
-        (tmp_path / "texts" / name).mkdir(parents=True)
-        for number in range(50):
-            (tmp_path / "texts" / name / f"{number:02d}.txt").write_text(f"text {number} of {name}")
-    data_options = options(train=tmp_path / "texts", label="label", cache_dir=tmp_path / "cache")
-    schema = Schema((Field("text", "text", ("text",)),), "label")
-    assert [len(batch.row_numbers) for batch in read(Source(str(tmp_path / "texts"), "data.train"), schema)] == [100]
-    listings = []
-    monkeypatch.setattr(sources, "list_files", lambda folder: listings.append(folder) or list_files(folder))
-    prepare(data_options)
-    assert len(listings) == 3, "before, to prepare, and after"
-    listings.clear()
-    assert prepare(data_options).reused and len(listings) == 1
-    (tmp_path / "texts" / "b" / "new.txt").write_text("one more")
-    assert sum(len(split.labels) for split in prepare(data_options).splits.values()) == 101

@@ -100,16 +100,6 @@ def test_rows_of_arrow_streams_are_numbered_within_their_files(tmp_path):
     ]
 
 
-def test_arrow_streams_of_different_columns_are_named(tmp_path):
-    write_stream(tmp_path / "a.arrow", {"x": [[1.0]]})
-    write_stream(tmp_path / "b.arrow", {"x": [["a"]]})
-    with (
-        pytest.raises(InputError, match=r"b.arrow: has the columns x .*string.*, but .*a.arrow has x .*double"),
-        SourceReader(Source(str(tmp_path / "*.arrow"), "data.train")) as reader,
-    ):
-        reader.count_rows()
-
-
 def test_a_url_of_a_format_that_duckdb_does_not_read_is_refused():
     with (
         pytest.raises(InputError, match=r"data.train=https://x.org/t.arrow: '.arrow' is read from local files; downl"),

@@ -133,8 +133,7 @@ def test_an_unreachable_store_is_one_line_within_seconds(store, tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["s3://user:word@bucket/t.csv", "s3://bucket/t.csv?secret_key=word", "abfs://user:word@account/t.csv"],
+    "url", ["s3://user:word@bucket/t.csv", "s3://bucket/t.csv?secret_key=word", "abfs://user:word@account/t.csv"]
 )
 def test_credentials_in_a_url_are_refused_and_not_repeated(tmp_path, url):
     with pytest.raises(InputError) as raised:

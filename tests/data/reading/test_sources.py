@@ -5,13 +5,7 @@ import os
 import pytest
 from support.table_files import simple, write
 
-from seqclf.data.reading.sources import (
-    Source,
-    class_folder,
-    local_files,
-    source_digest,
-    suffix_of,
-)
+from seqclf.data.reading.sources import Source, class_folder, local_files, source_digest, suffix_of
 from seqclf.errors import InputError
 
 

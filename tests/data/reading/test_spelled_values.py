@@ -123,10 +123,7 @@ TIMES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("key", "other"),
-    [(a, b) for kinds in (KEYS, TIMES) for a in kinds for b in kinds if a < b],
-)
+@pytest.mark.parametrize(("key", "other"), [(a, b) for kinds in (KEYS, TIMES) for a in kinds for b in kinds if a < b])
 def test_equal_keys_of_other_types_join(tmp_path, key, other):
     keys = KEYS | TIMES
     pq.write_table(pa.table({"id": keys[key], "codes": rows_of(["x", "y", "z"])}), tmp_path / "t.parquet")

@@ -23,10 +23,7 @@ def fails(options, tmp_path, message, path, **overrides):
     ("columns", "message"),
     [
         ({"tokens": [], "label": []}, r"t.\w+: has no rows; (give a file with|write) rows"),
-        (
-            {"tokens": TOKENS, "label": ["a"] * 20},
-            r"t.\w+: column 'label': one class only \('a'\).*check data.label",
-        ),
+        ({"tokens": TOKENS, "label": ["a"] * 20}, r"t.\w+: column 'label': one class only \('a'\).*check data.label"),
         (
             {"tokens": [[]] * 20, "label": LABELS},
             r"t.\w+: row 1: tokens has no tokens; .*\(all 20 rows of .* are refused\)",
@@ -35,10 +32,7 @@ def fails(options, tmp_path, message, path, **overrides):
             {"tokens": TOKENS, "label": [*LABELS[:10], *[None] * 10]},
             r"t.\w+: row 11: label is empty; .*\(10 of 20 rows of .* more than data.max_bad_share=0.1; fix them or",
         ),
-        (
-            {"tokens": TOKENS[:1], "label": ["a"]},
-            r"t.\w+: data.split.by=random: none of 1 rows for validation; give",
-        ),
+        ({"tokens": TOKENS[:1], "label": ["a"]}, r"t.\w+: data.split.by=random: none of 1 rows for validation; give"),
     ],
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -69,10 +63,7 @@ def test_a_file_without_rows_is_said_before_fields_are_inferred(options, tmp_pat
     [
         ({"label": "lable"}, r"t.csv: no column 'lable' \(data.label\); did you mean 'label'\?"),
         ({"fields": {"token": "category"}}, r"no column 'token' \(data.fields.token\); did you mean 'tokens'\?"),
-        (
-            {"group": "user", "split": {"by": "group"}},
-            r"t.csv: no column 'user' \(data.group\); its columns are",
-        ),
+        ({"group": "user", "split": {"by": "group"}}, r"t.csv: no column 'user' \(data.group\); its columns are"),
         ({"split": {"by": "time", "column": "label"}}, r"t.csv: data.split.column=label has values that are not times"),
         ({"truncate": "cut"}, r"data.truncate=cut: must be error, keep_first or keep_last"),
         ({"on_bad_row": "skip"}, r"data.on_bad_row=skip: must be quarantine, drop or error"),

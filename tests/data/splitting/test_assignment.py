@@ -5,7 +5,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.model_selection import StratifiedGroupKFold
 
 from seqclf.config.documentation import CONF
 from seqclf.config.options import parse_options
@@ -181,26 +180,6 @@ def test_groups_of_unequal_size_and_class_keep_proportions(purity):
     tested, _ = folds_of(labels, 5, keys)
     for rows_of_class in (tested, *(tested[labels == label] for label in range(3))):
         np.testing.assert_allclose(np.bincount(rows_of_class, minlength=5) / len(rows_of_class), 0.2, atol=0.01)
-
-
-def error_of(splits, labels, count):
-    """Squared error of the proportions of size and classes, for `count` splits of equal shares."""
-    counts = np.array([np.bincount(labels[splits == split], minlength=3) for split in range(count)])
-    shares = np.column_stack([counts / counts.sum(axis=0), counts.sum(axis=1) / len(labels)])
-    return ((shares - 1 / count) ** 2).sum()
-
-
-def test_folds_of_groups_are_as_even_as_those_of_scikit_learn():
-    ours, theirs = [], []
-    for seed in range(20):
-        labels, keys = grouped(30, 1.5, 0.8, seed=seed)
-        ours.append(error_of(folds_of(labels, 5, keys, seed)[0], labels, 5))
-        reference = np.empty(len(labels), int)
-        splitter = StratifiedGroupKFold(5, shuffle=True, random_state=seed)
-        for fold, (_, test) in enumerate(splitter.split(labels, labels, keys)):
-            reference[test] = fold
-        theirs.append(error_of(reference, labels, 5))
-    assert np.mean(ours) <= 1.1 * np.mean(theirs)
 
 
 def test_a_distinct_split_keeps_shares_although_one_sequence_has_a_third_of_the_rows():

@@ -109,11 +109,7 @@ def text_keys(texts, kind="text", truncation=NO_TRUNCATION, **options):
 @pytest.mark.parametrize(
     ("tokenizer", "equal", "different"),
     [
-        (
-            "word",
-            ["Win a prize!", "win  a prize !", " WIN a prize!\n", "win a\u00a0prize!"],
-            ["win a prize", "wina!"],
-        ),
+        ("word", ["Win a prize!", "win  a prize !", " WIN a prize!\n", "win a\u00a0prize!"], ["win a prize", "wina!"]),
         ("character", ["Win a", "win a"], ["win  a", "win"]),
         ("bpe", ["Win a", "win a"], ["win  a", "wina"]),
         ("word", ["caf\u00e9", "cafe\u0301", "CAF\u00c9"], ["cafe"]),

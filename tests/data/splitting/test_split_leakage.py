@@ -192,12 +192,7 @@ def test_a_test_file_before_the_end_of_train_is_found(options, tmp_path, start, 
         rows = {"at": list(range(first, first + 60)), "y": ["p", "q"] * 30, "x": [[row, token] for row in range(60)]}
         return write(tmp_path / f"{name}.parquet", rows)
 
-    keys = {
-        "label": "y",
-        "fields": {"x": "category"},
-        "train": file("train", 0, 0),
-        "test": file("test", start, 1),
-    }
+    keys = {"label": "y", "fields": {"x": "category"}, "train": file("train", 0, 0), "test": file("test", start, 1)}
     leaks = prepare(options(**keys, split=BY_TIME)).leaks
     assert leaks.reaching_into == {"validation": 0, "test": reaching}
     assert leaks.is_apart("test") is (leaks.reaching_into["test"] == 0)

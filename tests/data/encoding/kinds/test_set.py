@@ -230,11 +230,7 @@ def test_rows_with_missing_values_or_too_many_are_refused():
 
 def test_missing_tokens_are_empty_sets_and_missing_values_are_left_out():
     encoder, train = fitted([[["a"], None, ["b", None, "a"]]], missing="empty")
-    assert sets_of(encoder, encoder.encode_staged(train).arrays["x"]) == [
-        Counter("a"),
-        Counter(),
-        Counter("ab"),
-    ]
+    assert sets_of(encoder, encoder.encode_staged(train).arrays["x"]) == [Counter("a"), Counter(), Counter("ab")]
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_vocabulary_and_tokens_agree_with_the_tokenizers_library(texts, kind, lo
             "text",
             ("text",),
             options={"tokenizer": kind, "lowercase": lowercase, "min_count": min_count} | ({"max_size": max_size}),
-        ),
+        )
     )
     batch = pa.record_batch({"text": pa.array(texts)})
     staged = pa.record_batch({"text": tokenizer.stage(batch.column("text"))})
