@@ -26,17 +26,6 @@ def test_the_note_says_how_long_ago_the_best_epoch_was():
     assert note_on_last([epoch(0.5), epoch(0.6), epoch(0.4), epoch(0.6)]) == "macro recall no better for 2 epochs"
 
 
-def test_an_epoch_that_ties_with_the_best_does_not_restart_the_count():
-    """The best epoch stays the first that reached its recall, as no later one improved on it."""
-    rows = [epoch(0.5), *[epoch(0.6)] * 4, epoch(0.4), epoch(0.6)]
-    notes = [note_on_last(rows[: count + 1]) for count in range(1, len(rows))]
-    assert notes[0] == "best macro recall so far"
-    assert notes[1:] == [
-        "macro recall no better for 1 epoch",
-        *(f"macro recall no better for {age} epochs" for age in (2, 3, 4, 5)),
-    ]
-
-
 def test_of_two_equal_epochs_the_exported_one_is_not_said_to_be_no_better():
     """The lower loss chooses among epochs of equal recall, so the later one is exported here."""
     first, second = epoch(0.6, validation_loss=0.5), epoch(0.6, validation_loss=0.4)
@@ -73,11 +62,8 @@ def test_an_alarm_takes_precedence_over_every_other_note():
     assert note == "yes is never predicted: all 10 such rows are missed"
 
 
-def test_an_epoch_without_validation_is_noted_as_such():
+def test_epochs_without_validation_are_noted_as_such_and_ignored_in_comparisons():
     assert epoch_note({"train/loss": 0.5}, [], None, "recall") == "not validated"
-
-
-def test_epochs_without_validation_are_ignored_in_comparisons():
     assert note_on_last([{"train/loss": 0.5}, epoch(0.5)]) == "first epoch"
     assert note_on_last([epoch(0.5), {"train/loss": 0.5}, epoch(0.6)]) == "best macro recall so far"
     assert note_on_last([epoch(0.6), {"train/loss": 0.5}, epoch(0.5)]) == "macro recall no better for 2 epochs"

@@ -109,13 +109,6 @@ def test_a_split_depends_on_the_seed_but_not_on_the_others(tmp_path, monkeypatch
     assert first.filter(in_full_chunks).equals(longer.slice(0, int(in_full_chunks.sum())))
 
 
-def test_arguments_out_of_range_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"mean_length=3: must be at least 4"):
-        write(tmp_path, rows={"train": 1}, mean_length=3, fraud_share=0.01, seed=0)
-    with pytest.raises(ValueError, match=r"fraud_share=1.5: must be in \[0, 1\]"):
-        write(tmp_path, rows={"train": 1}, mean_length=9, fraud_share=1.5, seed=0)
-
-
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """The events of training cards, and the positions of the planted ones by card."""

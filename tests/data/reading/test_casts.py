@@ -5,7 +5,7 @@ from decimal import Decimal
 import duckdb
 import pyarrow as pa
 import pytest
-from support.table_files import LABELS, column_types, read, sample, write
+from support.table_files import LABELS, read, sample, write
 
 from seqclf.data.encoding.declaration import build_schema
 from seqclf.data.reading.sources import Source
@@ -83,11 +83,6 @@ def test_mixed_types_in_json_lines_lose_no_quotes_or_values(tmp_path):
     (batch,) = read(Source(str(path), "data.train"), schema)
     assert batch.columns["label"].to_pylist() == ["a", "1", "b", "b"]
     assert batch.columns["raw x"].to_pylist()[2] == "text"
-
-
-def test_dates_in_json_lines_stay_as_they_are_written(tmp_path):
-    path = write(tmp_path / "t.jsonl", {"x": [["2020-01-01T00:00:00Z"]], "label": ["2020-01-01"]})
-    assert column_types(Source(str(path), "k")) == {"x": "VARCHAR[]", "label": "VARCHAR"}
 
 
 @pytest.mark.parametrize(

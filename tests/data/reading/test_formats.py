@@ -81,16 +81,12 @@ def test_every_arrow_list_type_gives_the_same_digest(options, tmp_path, types):
     assert len(digests) == 1
 
 
-def write_stream(path, columns):
-    """Write a file in the stream format of Arrow, which DuckDB does not read directly."""
-    table = pa.table(columns)
-    with pa.ipc.new_stream(str(path), table.schema) as writer:
-        writer.write_table(table)
-
-
 def test_rows_of_arrow_streams_are_numbered_within_their_files(tmp_path):
+    """DuckDB does not read the stream format of Arrow."""
     for part in range(3):
-        write_stream(tmp_path / f"part{part}.arrow", {"x": [[10 * part + row] for row in range(4 + part)]})
+        table = pa.table({"x": [[10 * part + row] for row in range(4 + part)]})
+        with pa.ipc.new_stream(tmp_path / f"part{part}.arrow", table.schema) as writer:
+            writer.write_table(table)
     schema = Schema((Field("x", "category", ("x",), "integer"),))
     with SourceReader(Source(str(tmp_path / "part*"), "data.train")) as reader:
         (rows,) = reader.read(schema)
