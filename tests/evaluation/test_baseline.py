@@ -1,4 +1,4 @@
-"""The baseline learns what needs no order, and nothing else. Its features are those of plain loops."""
+"""The baseline learns what needs no order, and nothing else."""
 
 import itertools
 

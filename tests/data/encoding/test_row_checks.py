@@ -64,23 +64,6 @@ def test_fields_must_have_the_same_number_of_tokens(rows, data):
     assert checked.usable.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("field", "kind", "row", "reason"),
-    [
-        (CATEGORY, pa.list_(pa.int64()), [], "has no tokens"),
-        (CATEGORY, pa.list_(pa.int64()), [1, None], "has an element that is missing"),
-        (NUMBER, pa.list_(pa.float64()), [1e39], "has NaN, an infinite number, one beyond float32"),
-        (VECTORS, pa.list_(pa.list_(pa.float64())), [[1.0, 2.0], [1.0]], "has a token of 1 values"),
-        (VECTORS, pa.list_(pa.float64()), [1.0], "has tokens of 1 value"),
-        (Field("t", "text", ("t col",)), pa.string(), " \t", "is empty"),
-    ],
-)
-def test_reasons_name_the_column_and_the_problem(field, kind, row, reason):
-    checked = problems(Schema((field,)), **{field.name: pa.array([row], kind)})
-    column, text, _ = checked.first_problems[0]
-    assert column == field.column and text.startswith(reason)
-
-
 @pytest.mark.parametrize("label", [None, "", "  "])
 def test_an_empty_label_is_refused_only_if_labels_are_needed(label):
     columns = {"label": pa.array([label, "a"]), "c": pa.array([[1], [2]])}
