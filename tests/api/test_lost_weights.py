@@ -25,9 +25,10 @@ class Hidden(SequenceEncoder):
 
 def test_a_run_ends_where_its_best_checkpoint_lacks_weights(tmp_path):
     settings = [
-        *FAST,
-        "model=lstm",
-        f"model.encoder={{_target_: {__name__}.Hidden}}",
+        *FAST[1:],  # without the size, which is a key to add here
+        "model=own_encoder",
+        f"model.encoder._target_={__name__}.Hidden",
+        "+model.hidden_size=8",
         "optimizer.lr=0.1",
         "export=false",
     ]
