@@ -85,11 +85,6 @@ def test_a_folder_keeps_each_run_apart(quick, frame, tmp_path):
     assert isinstance(classifier.run_, seqclf.Run)
 
 
-def test_settings_of_the_user_come_before_the_usual_ones(quick, frame):
-    SequenceClassifier(["logger=csv", "data.cache_dir=mine"]).fit(frame[["shops", "amounts"]], frame["label"])
-    assert quick[0][1]["overrides"] == ["baseline=false", "logger=csv", "data.cache_dir=mine"]
-
-
 def test_the_label_gets_a_name_that_no_column_has(quick, frame):
     SequenceClassifier().fit(frame.rename(columns={"card": "Label_"}), frame["label"])
     data, arguments = quick[0]
@@ -137,7 +132,7 @@ def test_sequences_of_many_kinds_become_rows(kind):
 REFUSED = {
     "one text": ("red", [1], "X: is of type str; give a data frame or a list"),
     "too few labels": ([[1], [2]], [1], "y: has 1 labels for the 2 rows of X"),
-    "a missing label": ([[1], [2]], [1, None], "y: the label of row 1 is missing"),
+    "a blank label": ([[1], [2], [3]], ["a", " ", "b"], "y: row 1"),
     "two columns of labels": ([[1], [2]], [[1, 2], [3, 4]], r"y: has the shape \(2, 2\)"),
     "cells of no type": ([[object()], [2]], [1, 2], "X: column 'sequence' .* has no Arrow type"),
 }
@@ -148,12 +143,6 @@ def test_what_cannot_be_used_is_refused_in_one_line(case):
     rows, labels, expected = REFUSED[case]
     with pytest.raises(InputError, match=expected):
         SequenceClassifier().fit(rows, labels)
-
-
-@pytest.mark.parametrize("overrides", ["model=gru", ["data.group_by=card"]])
-def test_overrides_that_cannot_be_used_are_refused(overrides, frame):
-    with pytest.raises(InputError, match=r"list of texts|use seqclf\.fit"):
-        SequenceClassifier(overrides).fit(frame[["shops", "amounts"]], frame["label"])
 
 
 def test_an_estimator_that_is_not_fitted_says_so(sequences):
@@ -181,13 +170,6 @@ def test_scikit_learn_clones_searches_and_pipes(quick):
     assert quick[-1][0].column("shops").to_pylist() == [shops[:2] for shops in rows["shops"]]
 
 
-def test_the_console_is_silent_unless_it_is_asked(sequences, capsys):
-    for verbose in (False, True):
-        with estimator._console(verbose):
-            estimator.console.print("epoch 1")
-        assert ("epoch 1" in capsys.readouterr().err) is verbose
-
-
 @pytest.mark.parametrize(
     "labels",
     [
@@ -201,18 +183,6 @@ def test_the_console_is_silent_unless_it_is_asked(sequences, capsys):
 def test_a_missing_label_is_named(labels):
     with pytest.raises(InputError, match=r"^y: the label of row 1 is missing"):
         SequenceClassifier().fit([[1], [2]], labels)
-
-
-@pytest.mark.parametrize("blank", ["", " "])
-def test_a_blank_label_is_refused(blank):
-    with pytest.raises(InputError) as refused:
-        SequenceClassifier().fit([[1], [2], [3]], ["a", blank, "b"])
-    assert refused.value.where == "y: row 1"
-
-
-def test_labels_may_be_an_arrow_array(quick):
-    SequenceClassifier().fit([[1], [2]], pa.array(["b", "a"]))
-    assert quick[0][0].column("label").to_pylist() == ["b", "a"]
 
 
 def test_frames_are_sequences_of_vectors(quick):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -41,33 +40,11 @@ def test_the_config_of_a_run_names_the_rows_that_trained_it(run, frame):
     assert config["data"]["label"] == "label" and config["data"]["id"] == "card"
 
 
-@pytest.mark.parametrize("library", ["polars", "arrow", "record batches", "parquet"])
-def test_the_same_rows_of_any_library_give_the_same_data(frame, library, tmp_path):
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    pq.write_table(table, tmp_path / "train.parquet")
-    data = {
-        "polars": lambda: pl.from_pandas(frame),
-        "arrow": lambda: table,
-        "record batches": lambda: table.to_reader(7),
-        "parquet": lambda: tmp_path / "train.parquet",
-    }[library]()
-    expected = seqclf.load_data(frame, label="label")
-    assert seqclf.load_data(data, label="label").digest == expected.digest
-
-
 def test_the_same_table_is_prepared_once(frame):
     first = seqclf.load_data(frame, label="label")
     again = seqclf.load_data(frame.copy(), label="label")
     assert again.reused and again.folder == first.folder
     assert not seqclf.load_data(frame.iloc[1:], label="label", overrides=["seed=1"]).reused
-
-
-def test_a_table_of_events_is_trained_by_group(frame):
-    events = frame[["card", "shops", "label"]].explode("shops").assign(order=range(frame["shops"].map(len).sum()))
-    dataset = seqclf.load_data(
-        events, label="label", overrides=["data.group_by=card", "data.order_by=order", "data.fields={shops: category}"]
-    )
-    assert sum(len(split.sequences) for split in dataset.splits.values()) == len(frame)
 
 
 def test_a_named_level_of_the_index_is_a_column_where_the_config_names_it(frame):
@@ -81,10 +58,6 @@ ERRORS = {
     "a column of the test that is missing": (
         {"label": "label", "test": {"shops": [["food"]]}},
         r"^test: no column 'label' \(data.label\)",
-    ),
-    "an unknown key": (
-        {"label": "label", "overrides": ["model.hidden_sise=8"]},
-        r"^model.hidden_sise: no such key; write model.hidden_size=8",
     ),
     "a wrong value": ({"label": "label", "overrides": ["seed=-1"]}, "^seed=-1: must be at least 0"),
     "overrides as one text": ({"label": "label", "overrides": "seed=1"}, "must be a list of texts"),
@@ -105,17 +78,6 @@ def test_an_error_is_one_line_that_names_the_argument(frame, case, tmp_path, cap
     with pytest.raises(InputError, match=expected) as raised:
         seqclf.fit(frame, **arguments, folder=tmp_path / "runs" / "new")
     assert "\n" not in str(raised.value) and not (tmp_path / "runs" / "new").exists()
-
-
-@pytest.mark.parametrize("data", [5, ["a"], {"shops": [["food"]]}, None], ids=lambda data: type(data).__name__)
-def test_data_that_is_no_table_and_no_path_is_refused(data):
-    with pytest.raises(InputError, match=r"^data"):
-        seqclf.fit(data, label="label")
-
-
-def test_a_table_without_rows_is_refused(frame):
-    with pytest.raises(InputError, match=r"^data: has no rows; give a table"):
-        seqclf.fit(frame[:0], label="label")
 
 
 def test_a_folder_that_holds_a_run_is_refused(run, frame):

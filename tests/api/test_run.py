@@ -28,12 +28,6 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
         seqclf.Run(tmp_path)
 
 
-def test_a_run_says_its_scores_in_one_line(run):
-    scores = run.metrics["test"]
-    assert f"test loss {scores['loss']:.4g}" in repr(run) and f"macro recall {scores['recall']:.4g}" in repr(run)
-    assert str(run.folder) in repr(run) and "\n" not in repr(run)
-
-
 def test_predictions_are_those_of_the_bundle(run):
     new = make_frame(9, seed=2).drop(columns="label")
     predictions = run.predict(new)
@@ -51,11 +45,6 @@ def test_a_notebook_shows_the_report_in_a_frame(run):
     assert html.unescape(page).replace('<base href="about:srcdoc">', "") == report
     assert "<base" in html.unescape(page), "links to headings stay in the frame"
     assert re.search(r"height: \d+px", shown) and shown.count("<iframe") == shown.count("</iframe>") == 1
-
-
-def test_a_run_without_a_report_shows_its_line(run, tmp_path):
-    (tmp_path / "config.yaml").write_text("{}")
-    assert seqclf.Run(tmp_path)._repr_html_().startswith("<code>Run(")
 
 
 def test_the_predictions_of_a_run_are_those_that_its_metrics_count(run):

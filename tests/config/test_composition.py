@@ -2,16 +2,12 @@
 
 import threading
 
-import pytest
 from hydra import compose, initialize_config_dir, version
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from seqclf.config.composition import CONF, compose_config
-from seqclf.config.hydra_command import check_config, user_error
-from seqclf.config.override_checks import TypedArguments
 
-OPTIONS = "seqclf.training.options.TrainConfig"
 OVERRIDES = ["model=gru", "model.hidden_size=16", "experiment=names", "path=here", "+trainer.overfit_batches=2"]
 
 
@@ -48,19 +44,3 @@ def test_threads_compose_side_by_side():
 def test_every_composition_has_a_run_folder_of_its_time():
     first, second = (compose_config("train").run_folder for _ in range(2))
     assert first != second and first.parent == second.parent and first.is_absolute()
-
-
-@pytest.mark.parametrize(
-    ("override", "expected"),
-    [
-        ("+other.key=1", "other: no such key"),
-        ("seed=x", "seed=x: must be a whole number"),
-        ("experiment=sms_spam", "path: not set; give it as path=VALUE"),
-    ],
-)
-def test_a_wrong_override_is_named_as_on_the_command_line(override, expected):
-    typed = TypedArguments("train", [override], OPTIONS)
-    with pytest.raises(Exception) as raised:
-        composition = compose_config("train", [override])
-        check_config(typed, composition.plain(), composition.choices)
-    assert str(user_error(raised.value, typed)).startswith(expected)

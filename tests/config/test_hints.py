@@ -28,11 +28,7 @@ def test_names_of_other_libraries_stand_for_keys_that_exist():
         ("train", "modle=gru", "write model=gru"),
         ("train", "verbose=1", ""),
         ("predict", "ckpt=b", "write bundle=b"),
-        ("predict", "text=hello", "write sequence=hello"),
-        ("export", "model=x.ckpt", "write checkpoint=x.ckpt"),
         ("describe", "input=x.csv", "write data=files data.train=x.csv"),
-        ("walkthrough", "bundle=x.ckpt", "write checkpoint=x.ckpt"),
-        ("bench", "bs=3", "write batch_size=3"),
     ],
 )
 def test_a_hint_is_the_argument_to_type(command, argument, hint):
@@ -68,7 +64,6 @@ def test_a_new_field_is_advised_in_the_form_that_the_data_takes(data, advised, t
     ("group", "value", "advice"),
     [
         ("experiment", "imbd", "write experiment=imdb"),
-        ("loss", "cross-entropi", "write loss=cross_entropy"),
         ("decision", "min_recall", "--help decision lists its keys"),
         ("experiment", "my/foo.yaml", "for FOLDER/experiment/foo.yaml, write --config-dir=FOLDER experiment=foo"),
     ],

@@ -1,7 +1,6 @@
 """`_target_` dicts become objects of the expected class, and nothing else is called."""
 
 import pytest
-import torch
 
 from seqclf.config.targets import build, generate, locate, read_trust, targets
 from seqclf.errors import InputError
@@ -19,23 +18,12 @@ class Hoop(Shape):
         super().__init__(sides=0)
 
 
-class Square(Shape):
-    def __init__(self, **options):
-        super().__init__(sides=4, **options)
-
-
 HERE = __name__
 
 
 def test_a_target_is_called_with_the_other_keys_and_extras():
     shape = build({"_target_": f"{HERE}.Shape", "sides": 3}, Shape, name="triangle")
     assert (type(shape), shape.sides, shape.name) == (Shape, 3, "triangle")
-
-
-def test_a_subclass_is_built_and_the_config_is_unchanged():
-    config = {"_target_": f"{HERE}.Square"}
-    assert build(config, Shape).sides == 4
-    assert config == {"_target_": f"{HERE}.Square"}
 
 
 @pytest.mark.parametrize("target", ["os.system", "builtins.eval", "subprocess.Popen", "pathlib.Path"])
@@ -60,12 +48,6 @@ def test_wrong_arguments_name_the_target_and_the_argument(options, word):
 def test_a_value_that_is_refused_names_the_target():
     with pytest.raises(InputError, match=rf"{HERE}\.Hoop: radius has to be positive, but got -1"):
         build({"_target_": f"{HERE}.Hoop", "radius": -1}, Shape)
-
-
-def test_an_input_error_is_passed_on_as_it_is():
-    config = {"_target_": "seqclf.models.recurrent.Recurrent", "input_size": 4, "cell": "sum"}
-    with pytest.raises(InputError, match=r"^model\.cell=sum: must be lstm, gru or rnn"):
-        build(config, torch.nn.Module)
 
 
 @pytest.mark.parametrize("target", ["os.system", "shutil.rmtree", "posix.system", "builtins.print"])

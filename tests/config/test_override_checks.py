@@ -27,12 +27,6 @@ def test_a_group_whose_keys_the_command_changes_takes_a_choice():
     TypedArguments("evaluate", ["bundle=b", "data=files", "data.test=x.csv"]).check()
 
 
-def test_options_may_stand_between_overrides():
-    typed = TypedArguments("train", ["seed=1", "--config-dir", "folder", "debug=nan", "-m", "model=gru,lstm"])
-    typed.check()
-    assert typed.for_hydra() == ["--config-dir", "folder", "-m", "seed=1", "debug='nan'", "model=gru,lstm"]
-
-
 @pytest.mark.parametrize(
     ("argument", "remedy"),
     [

@@ -14,23 +14,7 @@ from seqclf.config.override_text import argument, label_text, quoted
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1) | st.from_regex(
     r"[\w\\'\"${} ,.]+", fullmatch=True
 )
-AWKWARD = [
-    "yes",
-    "it's",
-    'say "hi"',
-    "a, b",
-    "{x}",
-    "007",
-    "1e-3",
-    "null",
-    "True",
-    "~/x",
-    "Größe",
-    "a b",
-    "$HOME",
-    "!1",
-    "`ls`",
-]
+AWKWARD = ["it's", 'say "hi"', "a, b", "{x}", "007", "null", "~/x", "Größe", "$HOME", "!1", "`ls`"]
 
 
 def read_back(word):

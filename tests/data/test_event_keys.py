@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 from support.table_files import write
 
-import seqclf
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 
@@ -47,13 +46,7 @@ def as_file(folder, kind, table):
     )
 
 
-CASES = [
-    ("csv", "text"),
-    ("csv", "seconds"),
-    ("parquet", "text"),
-    ("parquet", "timestamp"),
-    ("parquet", "milliseconds"),
-]
+CASES = [("csv", "text"), ("csv", "seconds"), ("parquet", "timestamp"), ("parquet", "milliseconds")]
 
 
 @pytest.mark.parametrize(("kind", "times"), CASES)
@@ -79,16 +72,6 @@ def test_times_of_another_notation_are_times(options, tmp_path):
     prepare(options(train=path, label="label", group_by="holder", rows="events"))
 
 
-@pytest.mark.parametrize("name", ["position", "moment", "step"])
-def test_a_group_may_have_any_name(options, tmp_path, name):
-    columns = events()
-    columns[name] = columns.pop("holder")
-    path = as_file(tmp_path, "parquet", pa.table(columns))
-    prepare(options(train=path, label="label", group_by=name, order_by=None))
-    with pytest.raises(InputError, match=r"data\.order_by=ts"):
-        prepare(options(train=as_file(tmp_path, "csv", shuffled(columns)), label="label", group_by=name))
-
-
 def test_durations_and_clock_times_are_no_order(options, tmp_path):
     elapsed = [f"{minute % 60:02}:{minute * 7 % 60:02}" for minute in range(ROWS)]
     columns = {**events(), "elapsed": elapsed}
@@ -100,15 +83,6 @@ def test_rows_that_are_meant_as_sequences_are_read(options, tmp_path):
     path = as_file(tmp_path, "csv", pa.table(events()))
     dataset = prepare(options(train=path, label="label", rows="sequences"))
     assert sum(len(split.sequences) for split in dataset.splits.values()) == ROWS
-
-
-def test_the_error_of_a_table_names_the_arguments():
-    with pytest.raises(InputError) as caught:
-        seqclf.load_data(pa.table(events("timestamp")).to_pandas(), label="label")
-    assert caught.value.where == "data"
-    assert "data.group_by=holder data.order_by=ts label='label'" in caught.value.remedy
-    with pytest.raises(InputError, match=r"data\.label=label"):
-        seqclf.load_data(pa.table(events("timestamp")), label=None, overrides=["data.label=label"])
 
 
 def test_events_whose_labels_are_in_another_file_are_refused(options, tmp_path):

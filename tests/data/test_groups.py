@@ -1,11 +1,9 @@
 """`data.group`: what rows belong to is counted whatever the split, and stored with its name."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from support.table_files import write
 
-from seqclf.api.fit import training_setup
 from seqclf.data.prepare import prepare
 from seqclf.data.storage.store import subset
 from seqclf.errors import InputError
@@ -133,18 +131,3 @@ def test_times_and_groups_come_from_the_table_of_labels_or_the_rows(options, tmp
     dataset = prepare(options(**paths, **KEYS, id="id", group="who", split={"by": "time", "column": "at"}))
     check_groups(table(), dataset.splits["train"])
     assert dataset.splits["validation"].ids.to_pylist() == ids[48:]
-
-
-def test_a_missing_column_is_named_by_its_key(options, tmp_path):
-    path = write(tmp_path / "t.parquet", table())
-    with pytest.raises(InputError, match=r"data\.group"):
-        prepare(options(train=path, **KEYS, group="person", split={"by": "time", "column": "at"}))
-
-
-def test_a_level_of_a_data_frame_may_be_the_group(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(table()).set_index("who")
-    overrides = ["data.group=who", f"data.cache_dir={tmp_path}"]
-    setup = training_setup({"data": frame, "validation": None, "test": None}, "y", overrides)
-    dataset = prepare(setup.config.data)
-    assert pa.compute.count_distinct(dataset.splits["train"].group_names).as_py() >= 9

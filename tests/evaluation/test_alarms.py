@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqclf.evaluation import intervals
-from seqclf.evaluation.alarms import _random_hits, find_alarms
+from seqclf.evaluation.alarms import find_alarms
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
@@ -24,11 +24,6 @@ def test_a_recall_of_12_percent_at_an_accuracy_of_98_percent_raises_an_alarm():
     assert list(alarms) == ["hidden_recall"]
     assert alarms["hidden_recall"].text == "accuracy 98.0% hides the recall of yes 12.0% of 200"
     assert "decision.min_recall=0.8" in alarms["hidden_recall"].remedy
-
-
-def test_a_recall_far_below_a_moderate_accuracy_raises_an_alarm():
-    alarms = alarms_by_kind([[683, 7], [97, 14]], "yes")
-    assert alarms["hidden_recall"].text == "accuracy 87.0% hides the recall of yes 12.6% of 111"
 
 
 @pytest.mark.parametrize(
@@ -87,15 +82,6 @@ def test_a_model_that_knows_nothing_is_nearly_always_said_to(classes, targets, m
     assert len(silent) <= 6, "2 expected"
 
 
-def test_random_hits_are_those_of_shuffled_predictions():
-    generator = np.random.default_rng(0)
-    labels, predicted = generator.integers(0, 3, 60), generator.choice(3, 60, p=[0.6, 0.3, 0.1])
-    confusion = np.zeros((3, 3))
-    np.add.at(confusion, (labels, predicted), 1)
-    hits = [(labels == generator.permutation(predicted)).sum() for _ in range(20_000)]
-    assert _random_hits(confusion) == pytest.approx((np.mean(hits), np.std(hits)), rel=0.02)
-
-
 def test_a_threshold_with_few_errors_hides_no_good_ranking():
     """All but four rows are alerts, so the recall of the model is hardly above that of random guesses."""
     metrics = confusion_metrics(np.array([[4, 116], [0, 60]]), ["no", "yes"])
@@ -118,10 +104,9 @@ def test_accuracy_traded_for_a_recall_target_raises_no_alarm():
     ("confusion", "expected"),
     [
         ([[8, 737], [0, 115]], "852 of 860 rows are alerts, of which 13.5% are yes, and 13.4% of all rows are"),
-        ([[300, 445], [10, 105]], "550 of 860 rows are alerts, of which 19.1% are yes, and 13.4% of all rows are"),
         ([[1600, 240], [136, 24]], "264 of 2,000 rows are alerts, of which 9.1% are yes, and 8.0% of all rows are"),
     ],
-    ids=["nearly all rows", "most rows", "by chance"],
+    ids=["nearly all rows", "by chance"],
 )
 def test_a_promise_that_floods_is_an_alarm(confusion, expected):
     alarms = alarms_by_kind(confusion, "yes", has_targets=True)

@@ -60,7 +60,7 @@ def test_rankings_that_ignore_groups_are_not_covered():
     assert max(coverage.values()) < 0.8
 
 
-@pytest.mark.parametrize("classes", ["2", "10"])
+@pytest.mark.parametrize("classes", [pytest.param("2", marks=pytest.mark.slow), "10"])
 def test_verdicts_on_grouped_rows_are_rarely_wrong(classes):
     require_few_errors(verdict_errors(50, 20, 0.7, SHARES[classes], 1.8, True, 60))
 

@@ -14,11 +14,7 @@ from seqclf.evaluation.ranking import recall_of_highest
 
 CLASSES = ["a", "b", "c", "d"]
 LABEL_PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=60)
-SKLEARN_METRICS = {
-    "recall": metrics.recall_score,
-    "precision": metrics.precision_score,
-    "f1": metrics.f1_score,
-}
+SKLEARN_METRICS = {"recall": metrics.recall_score, "precision": metrics.precision_score, "f1": metrics.f1_score}
 
 
 def sample_split(rows=200, classes=4, seed=0):
@@ -40,7 +36,7 @@ def sklearn_metrics(labels, predicted):
         return {"accuracy": metrics.accuracy_score(labels, predicted), **macro}
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(LABEL_PAIRS)
 def test_metrics_of_a_confusion_matrix_equal_those_of_sklearn(label_pairs):
     labels, predicted = np.array(label_pairs).T
@@ -56,18 +52,6 @@ def test_metrics_of_a_confusion_matrix_equal_those_of_sklearn(label_pairs):
             value = getattr(result, f"{name}_by_class")[label]
             assert value == (pytest.approx(by_class[index]) if index in defined[name] else None), (name, label)
     assert result.support_by_class == {label: int((labels == index).sum()) for index, label in enumerate(CLASSES)}
-
-
-def test_macro_recall_is_over_the_classes_that_have_rows():
-    confusion = np.array([[980, 20], [0, 0]])
-    result = confusion_metrics(confusion, ["no", "yes"])
-    assert result.recall == result.accuracy == 0.98
-
-
-def test_an_empty_split_has_metrics_of_zero_and_none_by_class():
-    result = confusion_metrics(np.zeros((4, 4), np.int64), CLASSES)
-    assert (result.accuracy, result.recall, result.f1) == (0.0, 0.0, 0.0)
-    assert set(result.recall_by_class.values()) == {None}
 
 
 def test_loss_confusion_and_macro_metrics_of_a_split_equal_those_of_sklearn():

@@ -115,7 +115,12 @@ def test_each_label_of_several_classes_is_compared_at_its_threshold():
 
 @pytest.mark.parametrize(
     ("groups", "layout", "correlation", "share", "recall"),
-    [(None, 450, 0.0, 0.05, 0.8), (20, 20, 0.7, 0.5, 0.8), (50, 20, 0.3, 0.5, 0.95), (200, 5, 0.3, 0.05, 0.8)],
+    [
+        (None, 450, 0.0, 0.05, 0.8),
+        (20, 20, 0.7, 0.5, 0.8),
+        pytest.param(50, 20, 0.3, 0.5, 0.95, marks=pytest.mark.slow),
+        (200, 5, 0.3, 0.05, 0.8),
+    ],
 )
 def test_one_of_two_equal_models_is_rarely_said_to_find_more(monkeypatch, groups, layout, correlation, share, recall):
     monkeypatch.setattr(intervals, "DRAWS", 200)

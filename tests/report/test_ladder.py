@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from seqclf.documents.blocks import Document, Section, Table, Text
+from seqclf.documents.blocks import Document, Section, Text
 from seqclf.documents.html import render_document
 from seqclf.documents.markdown import render_markdown
 from seqclf.evaluation.comparison import MetricComparison
@@ -79,17 +79,6 @@ def test_what_the_verdict_and_the_score_table_say_is_not_said_again():
     assert isinstance(sentence, Text) and "network adds" in sentence.text
 
 
-def test_the_deciding_metric_has_one_column():
-    (table,) = (
-        block
-        for block in ladder_blocks(
-            replace(RESULT, ladder=tuple(replace(entry, metric="accuracy", value=entry.accuracy) for entry in LADDER))
-        )
-        if isinstance(block, Table)
-    )
-    assert list(table.columns) == ["", "model", "accuracy", "adds", "between", "macro recall", "loss"]
-
-
 @pytest.mark.parametrize(
     ("gained", "words"),
     [
@@ -101,9 +90,3 @@ def test_the_deciding_metric_has_one_column():
 )
 def test_a_gain_is_stated_as_its_interval_allows(gained, words):
     assert gain_sentence(rung("network", 0.7, gained), LADDER[0]).startswith(words)
-
-
-def test_a_rung_of_another_name_has_a_sentence_too():
-    assert gain_sentence(rung("tall", 0.7, gain(0.1, 0.2, 0.3)), rung("odd", 0.5)) == (
-        "The tall head adds +0.200 average precision (+0.100 to +0.300) to its odd head."
-    )

@@ -69,12 +69,6 @@ def test_tokens_of_many_fields_are_a_table_with_numbers_to_the_right():
     assert paragraphs(page, "line") == [], "four fields do not fit a line"
 
 
-def test_loggers_get_the_original_text_or_the_tokens():
-    table = TokenTable([0], {"t": ["a"]}, 1, [])
-    mistake = Mistake("7", "yes", "no", 0.01, 1, "a b", {"t": "A  b!"}, table)
-    assert mistake.sample.tokens == "A  b!" and mistake._replace(texts={}).sample.tokens == "a b"
-
-
 def shaded(page):
     """Side, share, title and text of each shaded token."""
     pattern = r'<span class="(supports|opposes)" style="--share: (\d+)%" title="(.*?)">(.*?)</span>'
@@ -98,19 +92,6 @@ def test_an_explained_text_shows_its_tokens_below():
     page = page_of(texts={"text": "Free "}, table=table, contributions=[1.0, 0.5])
     assert [text for *_, text in shaded(page)] == ["free", "␣"]
     assert paragraphs(page, "original") == ["Free "]
-
-
-def test_the_page_says_how_many_errors_are_explained():
-    table = TokenTable([0], {"shop": ["fuel"]}, 1, [])
-    mistakes = [Mistake("7", "yes", "no", 0.01, 1, "fuel", {}, table, values) for values in ([1.0], None)]
-    page = render_body(MistakesSection().build(SimpleNamespace(split="test", mistakes=mistakes, bundle=None)))
-    assert "1 of the 2 errors are explained" in page
-
-
-def test_a_long_line_counts_the_tokens_that_it_leaves_out():
-    table = TokenTable([0, 1, 2, 97, 98, 99], {"shop": [f"w{n}" for n in range(6)]}, 100, [])
-    (line,) = paragraphs(page_of(table=table), "line")
-    assert line == "w0 | w1 | w2 | … 94 more … | w3 | w4 | w5"
 
 
 def test_tokens_that_were_not_read_are_pale_and_have_no_number():

@@ -67,23 +67,8 @@ def test_several_classes_have_accuracy_macro_recall_and_the_weakest_class():
     assert "its macro recall over 3 classes is 0.870, and it is weakest on loud: of 100 it finds 75 (between " in result
 
 
-def test_a_perfect_score_has_no_weakest_class():
-    perfect = split_metrics(np.diag([500, 300, 200]), ("a", "b", "c"))
-    assert verdict(perfect).result == (
-        "Of 100 sequences it classifies 100 (between more than 99 and 100) correctly; its macro recall over 3 "
-        "classes is 1.000, as it finds all sequences of each class."
-    )
-
-
 @pytest.mark.parametrize(
-    ("share", "expected"),
-    [
-        (0, "0"),
-        (1, "100"),
-        (0.998, "more than 99"),
-        (0.0004, "fewer than 1"),
-        (0.5, "50"),
-    ],
+    ("share", "expected"), [(0, "0"), (1, "100"), (0.998, "more than 99"), (0.0004, "fewer than 1"), (0.5, "50")]
 )
 def test_only_none_and_all_are_counted_as_0_and_as_all(share, expected):
     assert out_of_100(share) == expected
@@ -121,11 +106,6 @@ def test_two_nearly_perfect_models_are_noted():
     assert note not in comparison_sentence(entry("recall", 0.7, 0.7, 0.4)), "unclear, but far from perfect"
     unclear, better = entry("average_precision", 0.99, 0.985, 0.03), entry("recall", 0.99, 0.9, 0.03)
     assert note in comparison_sentence(unclear) and note not in comparison_sentence(unclear, better)
-
-
-def test_a_missing_baseline_is_said_with_its_reason():
-    found = verdict(FRAUD, no_baseline="baseline=false")
-    assert found.comparison == "It was not compared with a model that ignores the order: baseline=false."
 
 
 @pytest.mark.parametrize(("backed", "opening"), [(True, "Guarantee: "), (False, "Guarantee NOT backed: ")])

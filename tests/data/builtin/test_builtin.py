@@ -1,17 +1,12 @@
 """Built-in data sets are as documented."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import seqclf.data.builtin
 from seqclf.data.builtin.toy import write
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
-
-BUILTIN = Path(seqclf.data.builtin.__file__).parent
 
 
 def test_japanese_vowels_is_split_as_published(options):
@@ -29,17 +24,6 @@ def test_spoken_digits_are_split_by_speaker(options):
     speakers = [{row_id[:-4] for row_id in split.ids.to_pylist()} for split in dataset.splits.values()]
     assert [len(names) for names in speakers] == [18, 4, 22]
     assert not (speakers[0] & speakers[1] or (speakers[0] | speakers[1]) & speakers[2])
-
-
-def test_digits_are_labelled_as_their_ids_say():
-    for split in ("train", "test"):
-        table = pq.read_table(BUILTIN / f"spoken_arabic_digits_{split}.parquet")
-        parts = [row_id.rsplit("_", 2) for row_id in table["id"].to_pylist()]
-        assert [part[0] for part in parts] == table["speaker"].to_pylist()
-        assert [int(part[1]) for part in parts] == table["digit"].to_pylist()
-        assert len(set(table["id"].to_pylist())) == table.num_rows
-        counts = np.bincount(table["digit"].to_numpy())
-        assert set(counts.tolist()) == {table.num_rows // 10}
 
 
 def test_toy_labels_are_the_last_signal(tmp_path):

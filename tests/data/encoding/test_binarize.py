@@ -1,12 +1,10 @@
 """Binarised trees: at most two children, read from left to right, and nothing else changed."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.builtin.listops import OPERATORS, evaluate
-from seqclf.data.encoding.trees import PARTIAL, Tree, binarize, parse
+from seqclf.data.encoding.trees import PARTIAL, Tree, binarize
 
 
 @st.composite
@@ -48,22 +46,6 @@ def test_nodes_have_two_children_and_keep_theirs_in_order(tree):
     assert all(binary.tokens[node] == name and binary.tags[node] == f"tag {name}" for node, name in kept.items())
     assert all(binary.tokens[node] == binary.tags[node] == "" for node in partial)
     assert all(tokens[node] == tokens[binary.parents[node]].removesuffix(PARTIAL) + PARTIAL for node in partial)
-
-
-@pytest.mark.parametrize("expression", ["[SM 6 5 9 0 3 ]", "[MED 1 [LAST 2 3 4 5 ] [MIN 7 [FIRST 8 9 1 ] ] 0 ]", "7"])
-def test_an_expression_has_the_value_of_its_binarised_tree(expression):
-    tree = parse(expression, tagged_words=False)
-    binary, tokens = binarize(tree, [token or tag for token, tag in zip(tree.tokens, tree.tags, strict=True)])
-    results = []  # the value of a node, or the values that a partial one has collected
-    for node, below in enumerate(children_of(binary.parents.tolist())):
-        values = [
-            value for child in below for value in (results[child] if type(results[child]) is list else [results[child]])
-        ]
-        operator = OPERATORS.get(f"[{tokens[node]}")
-        results.append(
-            values if tokens[node].endswith(PARTIAL) else operator(values) if operator else int(tokens[node])
-        )
-    assert results[-1] == evaluate(expression.split())
 
 
 def test_a_node_of_many_thousand_children_becomes_a_chain():

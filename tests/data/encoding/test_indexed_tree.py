@@ -49,20 +49,12 @@ def test_lists_in_any_order_are_the_tree_of_its_brackets(tree):
         (["a", "b"], [-1, 2], "the parent of node 1 is 2, of 2 nodes"),
         (["a", "b"], [-1, None], "nodes 0 and 1 have no parent"),
         (["a", "b", "c"], [-1, 2, 1], "node 1 is not below the root but in a cycle or below it"),
-        (["a"], [0], "no node is the root; count from 0"),
         (["It", "is", "good"], [2, 0, 2], "no node is the root; count from 0, and give the root -1"),
         (["a", "b"], [-1], "has 2 tokens, 1 parents; give as many of each"),
         ([], [], "has no nodes"),
-        (None, [-1], "give a list of tokens"),
         ("a b", [-1], "its tokens are the text 'a b'; write lists as"),
-        (["a"], "0", "its parents are the text '0'; write lists as"),
         (["a", "b"], ["x", "0"], "the parent of node 0 is 'x'; give whole numbers"),
-        (["a", "b", "c"], [-1, "x", "y"], "the parent of node 1 is 'x'; give whole numbers"),
         (["a", "b"], [-1, 0.6], "the parent of node 1 is 0.6; give whole numbers"),
-        (["a", "b"], [-1, "0.6"], "the parent of node 1 is '0.6'; give whole numbers"),
-        (["a", "b"], [-1, False], "the parent of node 1 is False; give whole numbers"),
-        (["a", "b"], [float("inf"), 0], "the parent of node 0 is inf; give whole numbers"),
-        (["a", "b"], [-1, [0]], r"the parent of node 1 is \[0\]; give whole numbers"),
         (["a", "b"], [-1, "9" * 5000], "the parent of node 1 is '9{39}…; give whole numbers"),
     ],
 )
@@ -105,11 +97,8 @@ INDEXED = {"tree": {"kind": "tree", "columns": ["words", "heads"]}}
     ("kind", "root", "heads", "parent"),
     [
         (pa.string(), "-1", ["x", "0"], "the parent of node 0 is 'x'"),
-        (pa.string(), "-1", ["x", "y"], "the parent of node 0 is 'x'"),
-        (pa.float64(), -1, [float("inf"), 0], "the parent of node 0 is 'inf'"),
         (pa.float64(), -1, [-1, 0.6], "the parent of node 1 is '0.6'"),
         (pa.uint64(), None, [None, 2**64 - 1], "the parent of node 1 is 18446744073709551615, of 2 nodes"),
-        (pa.int64(), -1, [-1, 2], "the parent of node 1 is 2, of 2 nodes"),
     ],
 )
 def test_tables_refuse_rows_whose_parents_are_not_indices(tmp_path, kind, root, heads, parent):
@@ -127,24 +116,6 @@ def test_tables_refuse_rows_whose_parents_are_not_indices(tmp_path, kind, root, 
     with pytest.raises(InputError, match=r"the parent of node 0 is 'good'; give whole numbers.*\(all 21 rows"):
         swapped = {"tree": {"kind": "tree", "columns": ["heads", "words"]}}
         prepare(data_options(tmp_path / "swapped", **{**train, "fields": swapped}))
-
-
-def test_columns_without_lists_are_refused_with_the_remedy(tmp_path):
-    rows = "words,heads,empty,label\n" + "good bad,1 -1,,a\nbad good,-1 0,,b\n" * 10
-    (tmp_path / "train.csv").write_text(rows)
-    train = {"train": str(tmp_path / "train.csv"), "fields": INDEXED}
-    with pytest.raises(
-        InputError, match=r"its tokens are the text 'good bad'; write .*\"data.list_separator=' '\" \(all"
-    ):
-        prepare(data_options(tmp_path / "cache", **train))
-    blank = {"tree": {"kind": "tree", "columns": ["words", "empty"]}}
-    with pytest.raises(InputError, match="is empty; a sequence needs at least one token"):
-        prepare(data_options(tmp_path / "cache", **{**train, "fields": blank}, list_separator=" "))
-    pq.write_table(
-        pa.table({"words": [["a"]] * 20, "heads": [0] * 20, "label": ["a", "b"] * 10}), tmp_path / "t.parquet"
-    )
-    with pytest.raises(InputError, match=r"column 'heads' holds BIGINT, not lists; data.fields.tree.columns names the"):
-        prepare(data_options(tmp_path / "cache", **{**train, "train": str(tmp_path / "t.parquet")}))
 
 
 def test_columns_of_lists_are_prepared_as_bracketed_text_is(tmp_path):
@@ -178,6 +149,3 @@ def test_columns_of_lists_are_prepared_as_bracketed_text_is(tmp_path):
     lists = {"words": ["not", "bad", ""], "heads": [2, 2, -1]}
     assert json.loads(encoder.from_python({**lists, "tags": ["a"] * 3}))["labels"] == ["a"] * 3
     assert json.loads(encoder.from_python(lists))["parents"][2] == -1
-    columns = {"kind": "tree", "columns": ["words", "heads", "tags", "label"]}
-    with pytest.raises(InputError, match="has 4 columns; a tree has one of bracketed text, or those of tokens"):
-        prepare(data_options(tmp_path / "x", train=train, fields={"t": columns}))

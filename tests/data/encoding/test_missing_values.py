@@ -83,20 +83,6 @@ def test_files_of_float32_hold_the_listed_decimals(options, tmp_path):
     assert dataset.encoders["x"].scales.mean[0, 0] > 0
 
 
-@pytest.mark.parametrize("files", [{}, {"validation": [[[1.0, -999.0]]] * 20}])
-def test_a_file_of_other_lists_is_rejected_by_row_as_without_the_option(options, tmp_path, files):
-    """A file of vectors for a field of single numbers."""
-    path = write(tmp_path / "t.parquet", {"x": WRITTEN, "y": LABELS})
-    other = {name: write(tmp_path / f"{name}.parquet", {"x": rows, "y": LABELS}) for name, rows in files.items()}
-    outcomes = []
-    for option in (OPTION, PLAIN):
-        try:
-            outcomes.append(len(prepare(options(train=path, label="y", fields={"x": option}, **other)).splits))
-        except InputError as error:
-            outcomes.append(str(error).split(":")[0])
-    assert outcomes[0] == outcomes[1]
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [

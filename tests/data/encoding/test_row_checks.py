@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqclf.data.encoding.encoders import make_encoders
-from seqclf.data.encoding.row_checks import check_rows, too_long_reason
+from seqclf.data.encoding.row_checks import check_rows
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.rows import Refusal, SourceRows
 from seqclf.data.schema.schema import Field, Schema
@@ -64,49 +64,6 @@ def test_fields_must_have_the_same_number_of_tokens(rows, data):
     assert checked.usable.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("field", "kind", "row", "reason"),
-    [
-        (CATEGORY, pa.list_(pa.int64()), None, "is empty; a sequence needs at least one token"),
-        (CATEGORY, pa.list_(pa.int64()), [], "has no tokens; a sequence needs at least one"),
-        (
-            CATEGORY,
-            pa.list_(pa.int64()),
-            [1, None],
-            "has an element that is missing or does not belong in a list of int",
-        ),
-        (
-            NUMBER,
-            pa.list_(pa.float64()),
-            [1.0, math.nan],
-            "has NaN, an infinite number, one beyond float32, or text that is not a number; replace",
-        ),
-        (NUMBER, pa.list_(pa.float64()), [1e39], "has NaN, an infinite number, one beyond float32"),
-        (
-            VECTORS,
-            pa.list_(pa.list_(pa.float64())),
-            [[1.0, 2.0], [1.0]],
-            "has a token of 1 values where the field has 2",
-        ),
-        (VECTORS, pa.list_(pa.list_(pa.float64())), [[1.0, None]], "has an element that is missing or not a number"),
-        (VECTORS, pa.list_(pa.float64()), [1.0], "has tokens of 1 value where the field has 2"),
-        (Field("t", "text", ("t col",)), pa.string(), " \t", "is empty; a sequence needs at least one token"),
-        (Field("t", "text", ("t col",)), pa.string(), None, "is empty; a sequence needs at least one token"),
-    ],
-)
-def test_reasons_name_the_column_and_the_problem(field, kind, row, reason):
-    checked = problems(Schema((field,)), **{field.name: pa.array([row], kind)})
-    column, text, _ = checked.first_problems[0]
-    assert column == field.column and text.startswith(reason)
-
-
-def test_text_that_is_not_a_list_is_quoted():
-    column = {"c": pa.array([None], pa.list_(pa.int64())), "raw c": pa.array(["hello you"])}
-    checked = problems(Schema((CATEGORY,)), **column)
-    reason = checked.first_problems[0].reason
-    assert reason.startswith("is not a list of integers: 'hello you'; write lists as [a, b], or name")
-
-
 @pytest.mark.parametrize("label", [None, "", "  "])
 def test_an_empty_label_is_refused_only_if_labels_are_needed(label):
     columns = {"label": pa.array([label, "a"]), "c": pa.array([[1], [2]])}
@@ -120,10 +77,7 @@ def test_only_the_first_problem_of_a_row_is_kept():
     marked.mark(np.array([1]), "a", "first")
     marked.mark(np.array([0, 1]), "b", ["second", "third"])
     batch = SourceRows("f.csv", np.array([5, 6, 7]), pa.record_batch({}))
-    assert marked.refusals(batch) == [
-        Refusal("f.csv", 5, "b", "second"),
-        Refusal("f.csv", 6, "a", "first"),
-    ]
+    assert marked.refusals(batch) == [Refusal("f.csv", 5, "b", "second"), Refusal("f.csv", 6, "a", "first")]
     assert str(marked.refusals(batch)[1]) == "f.csv: row 6: a first"
 
 
@@ -149,16 +103,3 @@ def test_missing_values_are_accepted_if_the_field_allows_them(events, missing):
     )  # infinity is never good
     holes = pa.record_batch({"n": pa.array([[None, math.nan, 1.0]])})
     assert inspect(holes, Schema((number,))).usable.all() and not inspect(holes, Schema((NUMBER,))).usable.any()
-
-
-def test_the_reason_for_a_long_sequence_names_the_remedies():
-    text = too_long_reason(np.array([3, 9]), Schema((Field("words", "text", ("words",)),), max_length=5))
-    assert text == (
-        "has more than data.max_length=5 tokens (the longest 9); "
-        "set data.truncate=keep_first or keep_last, or raise data.max_length"
-    )
-    text = too_long_reason(np.array([3, 9]), Schema((Field("nodes", "tree", ("nodes",)),), max_length=5))
-    assert text == (
-        "has more than data.max_length=5 tokens (the longest 9); "
-        "a tree cannot be cut; raise data.max_length, or set data.max_length=null"
-    )

@@ -45,11 +45,3 @@ def test_a_sample_of_many_rows_is_uniform_and_reproducible():
     tenths = np.histogram(rows, 10, (0, 10 * SAMPLE_ROWS))[0]
     assert abs(tenths - SAMPLE_ROWS / 10).max() < 5 * (SAMPLE_ROWS / 10) ** 0.5
     np.testing.assert_array_equal(rows, sampled())
-
-
-def test_a_sample_keeps_at_most_as_many_rows_as_asked_for():
-    sample = Sample(most=10)
-    for part in np.array_split(np.arange(1000), 40):
-        sample.update(part)
-        assert sample.count <= 2 * 10 + len(part)
-    assert len(sample.rows) == 10

@@ -63,17 +63,13 @@ def test_expressions_keep_their_operators():
         ("(2 x", r"'\(' is never closed"),
         ("(2 x))", r"'\)' closes nothing"),
         ("[MAX 3 )", r"'\)' cannot close '\['; balance the brackets"),
-        ("(2 x ]", r"'\]' cannot close '\('; balance the brackets"),
-        ("a b", "has 2 roots"),
         ("(2 x) (3 y)", "has 2 roots"),
         ("(2 ())", "a node is empty"),
         ("", "has 0 roots"),
     ],
 )
 def test_malformed_trees_are_named_with_a_reason(text, reason):
-    with pytest.raises(MalformedError, match=reason):
-        parse(text)
-    with pytest.raises(MalformedError, match=r"^is not a tree: "):
+    with pytest.raises(MalformedError, match=f"^is not a tree: .*{reason}"):
         parse(text)
 
 

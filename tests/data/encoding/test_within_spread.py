@@ -66,11 +66,6 @@ def test_spread_is_stored_and_older_states_have_a_spread_of_1():
         older.restore({**state, "within": [0.0]})
 
 
-@pytest.mark.parametrize("scale", ["none", "sequence"])
-def test_fields_without_one_scale_keep_a_spread_of_1(scale):
-    assert "within" not in fitted(offsets(9.0), scale=scale).spec()
-
-
 def test_channels_without_shape_keep_the_whole_noise_and_others_have_a_minimum():
     lengths = np.array([2, 3])
     constant = np.repeat([-0.1, 0.1], lengths)

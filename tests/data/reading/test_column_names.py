@@ -21,6 +21,10 @@ NAMES = [
     "file number",
     "row number",
     "unordered cells",
+    "id",
+    "label",
+    "k 0",
+    "group 0",
 ]
 
 
@@ -61,12 +65,13 @@ def test_names_of_readers_are_names_of_columns(tmp_path, kind, name, orders):
             "card": (np.repeat(np.arange(30), 4) + 30 * file)[rows],
             name: place[rows] if orders else random.integers(5, 9, 120),
             "at": np.zeros(120, int),
+            "owner": rows // 8,
             "k": np.array(list("abcd"))[place][rows],
             "y": np.array(["u", "v"])[np.repeat(np.arange(30), 4) % 2][rows],
         }
         write(pa.table(columns), tmp_path / f"{file}.{kind}", kind)
     order = f"'{name}'" if orders else "at"
-    overrides = ["data.group_by=card", f"data.order_by={order}", "data.fields={k: category}"]
+    overrides = ["data.group_by=card", f"data.order_by={order}", "data.id=owner", "data.fields={k: category}"]
     for path, count in ((f"0.{kind}", 30), (f"*.{kind}", 60)):
         found = list(sequences(load_data(str(tmp_path / path), label="y", overrides=overrides)))
         assert found == ["abcd"] * count

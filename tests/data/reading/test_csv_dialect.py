@@ -1,6 +1,5 @@
 """CSV: columns, delimiter, quotes, encodings, and the line that is wrong."""
 
-import gzip
 import json
 
 import pytest
@@ -22,14 +21,10 @@ def test_the_delimiter_is_detected(tmp_path, delimiter, header):
     assert len(next(iter(columns.values()))) == 20 + (not header)
 
 
-def test_commas_in_text_do_not_hide_the_delimiter(tmp_path):
-    path = write_lines(tmp_path / "t.csv", ["text;label", "one, two, three;a", "four, five;b"])
-    assert cells(path) == {"text": ["one, two, three", "four, five"], "label": ["a", "b"]}
-
-
-def test_text_files_are_read_with_tabs(tmp_path):
-    path = write_lines(tmp_path / "t.txt", ["text\tlabel", "one, two\ta"])
-    assert cells(path) == {"text": ["one, two"], "label": ["a"]}
+@pytest.mark.parametrize(("name", "delimiter"), [("t.csv", ";"), ("t.txt", "\t")])
+def test_commas_in_text_do_not_hide_the_delimiter(tmp_path, name, delimiter):
+    path = write_lines(tmp_path / name, [f"text{delimiter}label", f"one, two, three{delimiter}a"])
+    assert cells(path) == {"text": ["one, two, three"], "label": ["a"]}
 
 
 @pytest.mark.parametrize("mark", ["|", "\\t"])
@@ -58,41 +53,20 @@ def test_each_encoding_is_read(tmp_path, encoding):
     assert cells(path, encoding=encoding) == {"texté": ["où"], "label": ["a"]}
 
 
-def test_gzip_is_read(tmp_path):
-    path = tmp_path / "t.csv.gz"
-    path.write_bytes(gzip.compress("\n".join(["tokens,label", *ROWS]).encode()))
-    assert len(cells(path)["label"]) == 40
-
-
-@pytest.mark.parametrize("position", [1, 20_000])
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('"[1]",a,b', r"Expected Number of Columns: 2 Found: 3; fix the line, or set data.delimiter, data.quote"),
-        ('"[1]"', r"Expected Number of Columns: 2 Found: 1; fix the line"),
-        ("[1é],a", r"not valid utf-8; set data.encoding=latin-1 \(or utf-16\)"),
-    ],
-)
-def test_the_wrong_line_is_named_wherever_it_is(tmp_path, position, line, message):
-    lines = ["tokens,label", *ROWS * (position // 40 + 1)]
-    path = write_lines(tmp_path / "t.csv", [*lines[:position], line, *lines[position:]], "latin-1")
-    with pytest.raises(InputError, match=rf"t.csv: line {position + 1}:? {message}") as caught:
-        cells(path)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("position", [1, 20_000])
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('"[1]",a,b', "is malformed: Expected Number of Columns: 2 Found: 3; fix the line, or set data.delimiter"),
-        ('"[1]"', "is malformed: Expected Number of Columns: 2 Found: 1; fix the line"),
-        ("[1é],a", "is not valid utf-8; set data.encoding=latin-1 (or utf-16)"),
+        ('"[1]",a,b', "is malformed: Expected Number of Columns: 2 Found: 3"),
+        ('"[1]"', "is malformed: Expected Number of Columns: 2 Found: 1"),
+        ("[1é],a", "is not valid utf-8; set data.encoding=latin-1"),
     ],
 )
 def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_path, position, line, reason):
     lines = ["tokens,label", *ROWS * (position // 40 + 1)]
     path = write_lines(tmp_path / "t.csv", [*lines[:position], line, *lines[position:]], "latin-1")
+    with pytest.raises(InputError, match=rf"t.csv: line {position + 1}"):
+        cells(path)
     dataset = prepare(options(train=path, label="label"))
     (refused,) = map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines())
     assert refused["line"] == position + 1 and refused["reason"].startswith(reason)
@@ -110,17 +84,16 @@ def test_an_unclosed_quote_stops_training_and_loses_no_row_silently(options, tmp
         prepare(options(train=path, label="label"))
 
 
-def test_a_malformed_line_too_long_to_keep_stops_training_at_once(options, tmp_path):
-    """DuckDB would keep a copy of the line for each of its columns."""
-    path = write_lines(tmp_path / "t.csv", ["tokens,label", *ROWS, "1," * 500_000])
-    with pytest.raises(InputError, match=r"t.csv: line 42: Expected Number of Columns: 2 Found: 3; fix the line"):
-        prepare(options(train=path, label="label"))
-
-
-def test_many_lines_of_surplus_cells_stop_training_at_once(options, tmp_path):
-    """Lists that nobody quoted: kept by DuckDB, these would be 2 GB."""
-    lists = ["[" + ",".join(map(str, range(800))) + "],a"] * 300
-    path = write_lines(tmp_path / "t.csv", ["tokens,label", *ROWS, *lists])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(["1," * 500_000], marks=pytest.mark.slow, id="one line"),
+        pytest.param(["[" + ",".join(map(str, range(800))) + "],a"] * 300, id="lists that nobody quoted"),
+    ],
+)
+def test_surplus_cells_that_duckdb_would_keep_stop_training_at_once(options, tmp_path, lines):
+    """It would keep a copy of a malformed line for each of its columns: 2 GB of these lists."""
+    path = write_lines(tmp_path / "t.csv", ["tokens,label", *ROWS, *lines])
     with pytest.raises(InputError, match=r"t.csv: line 42: Expected Number of Columns: 2 Found: 3; fix the line"):
         prepare(options(train=path, label="label"))
 
@@ -132,6 +105,7 @@ def test_long_lists_in_quotes_are_not_surplus_cells(options, tmp_path):
     assert dataset.report["train"].refused == 1
 
 
+@pytest.mark.slow
 def test_a_line_beyond_two_megabytes_is_named(options, tmp_path):
     path = write_lines(tmp_path / "t.csv", ["tokens,label", *ROWS, f'"[{"1," * 1_200_000}1]",a'])
     with pytest.raises(InputError, match=r"t.csv: line 42: longer than the 2 MB .*write such data as JSON lines"):
@@ -172,9 +146,7 @@ def test_files_of_other_columns_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("reader", "message"),
     [
-        ({"encoding": "klingon"}, r"data.encoding=klingon: not supported; use utf-8, latin-1 or utf-16"),
         ({"encoding": "cp1252"}, r"data.encoding=cp1252: not supported"),
-        ({"delimiter": ""}, r"data.delimiter=: must be one character, or null"),
         ({"delimiter": "ab"}, r"data.delimiter=ab: must be one character"),
         ({"quote": "ab"}, r"data.quote=ab: must be one character, or '' to turn quoting off"),
     ],

@@ -1,51 +1,22 @@
 """The same rows make the same dataset, whatever file they come in."""
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.table_files import LABELS, TOKENS, simple, write, write_arrow, write_csv
+from support.table_files import LABELS, TOKENS, simple, write, write_arrow
 
 from seqclf.data.prepare import prepare
-from seqclf.data.reading.format_lookup import FORMATS, find_format
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 
 FILES = ("t.csv", "t.jsonl", "t.jsonl.gz", "t.parquet", "t.arrow")
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=4)
-STEPS = {
-    "integer": st.integers(0, 2**63 - 1),
-    "string": WORDS.map(lambda word: f"w{word}"),
-    "number": st.integers(-(2**40), 2**40).map(lambda value: (value + 0.5) / 1024),
-    "vector": st.lists(st.floats(-10, 10), min_size=2, max_size=2),
-}
 
 
 def digest(options, folder, path, **overrides):
     return prepare(options(train=path, label="label", cache_dir=folder / "cache", **overrides)).digest
-
-
-@settings(max_examples=2, deadline=None)
-@given(st.data())
-@pytest.mark.parametrize("kind", STEPS)
-def test_the_same_rows_in_any_format_give_the_same_digest(options, kind, data):
-    rows = data.draw(st.lists(st.lists(STEPS[kind], min_size=1, max_size=4), min_size=10, max_size=14))
-    rows[0] = rows[0] * 2  # so that a separator can be seen
-    table = {"x": rows, "label": ["a", "b"] * 5 + ["a"] * (len(rows) - 10)}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        digests = {file: digest(options, folder, write(folder / file, table)) for file in FILES}
-        if kind in ("integer", "string", "number"):
-            separated = write_csv(folder / "s.csv", table, separator=" ")
-            digests["separated"] = digest(options, folder, separated, list_separator=" ")
-        assert len(set(digests.values())) == 1, digests
 
 
 @pytest.mark.parametrize("by", ["random", "distinct", "group", "time"])
@@ -110,41 +81,12 @@ def test_every_arrow_list_type_gives_the_same_digest(options, tmp_path, types):
     assert len(digests) == 1
 
 
-@pytest.mark.parametrize(
-    "labels", [pa.array(LABELS, pa.large_string()), pa.array(LABELS, pa.string_view()), pa.array(LABELS)]
-)
-def test_text_reads_the_same_from_every_string_type(options, tmp_path, labels):
-    texts = ["red blue", "blue"] * 10
-    dataset = prepare(
-        options(train=write_arrow(tmp_path / "t.arrow", pa.table({"x": labels, "label": texts})), label="label")
-    )
-    assert dataset.schema.fields[0].kind == "text" and dataset.classes == ["blue", "red blue"]
-
-
-def test_each_ending_belongs_to_one_format():
-    for only_in_class_folders in (False, True):
-        formats = [entry for entry in FORMATS if entry.only_in_class_folders == only_in_class_folders]
-        endings = [ending for entry in formats for ending in entry.endings]
-        assert len(set(endings)) == len(endings) and all(ending == ending.lower() for ending in endings)
-
-
-def test_an_unknown_ending_is_named_with_all_others():
-    with pytest.raises(
-        InputError, match=r"data.train=a.odd: unknown kind of file '.odd'; give .arrow, .csv, .feather, "
-    ):
-        find_format(Source("a.odd", "data.train"), "a.odd")
-
-
-def write_stream(path, columns):
-    """Write a file in the stream format of Arrow, which DuckDB does not read directly."""
-    table = pa.table(columns)
-    with pa.ipc.new_stream(str(path), table.schema) as writer:
-        writer.write_table(table)
-
-
 def test_rows_of_arrow_streams_are_numbered_within_their_files(tmp_path):
+    """DuckDB does not read the stream format of Arrow."""
     for part in range(3):
-        write_stream(tmp_path / f"part{part}.arrow", {"x": [[10 * part + row] for row in range(4 + part)]})
+        table = pa.table({"x": [[10 * part + row] for row in range(4 + part)]})
+        with pa.ipc.new_stream(tmp_path / f"part{part}.arrow", table.schema) as writer:
+            writer.write_table(table)
     schema = Schema((Field("x", "category", ("x",), "integer"),))
     with SourceReader(Source(str(tmp_path / "part*"), "data.train")) as reader:
         (rows,) = reader.read(schema)
@@ -152,16 +94,6 @@ def test_rows_of_arrow_streams_are_numbered_within_their_files(tmp_path):
     assert [(name, rows.file_of(place), rows.row_numbers[place]) for place, (name,) in enumerate(tokens)] == [
         (10 * part + row, str(tmp_path / f"part{part}.arrow"), row + 1) for part in range(3) for row in range(4 + part)
     ]
-
-
-def test_arrow_streams_of_different_columns_are_named(tmp_path):
-    write_stream(tmp_path / "a.arrow", {"x": [[1.0]]})
-    write_stream(tmp_path / "b.arrow", {"x": [["a"]]})
-    with (
-        pytest.raises(InputError, match=r"b.arrow: has the columns x .*string.*, but .*a.arrow has x .*double"),
-        SourceReader(Source(str(tmp_path / "*.arrow"), "data.train")) as reader,
-    ):
-        reader.count_rows()
 
 
 def test_a_url_of_a_format_that_duckdb_does_not_read_is_refused():

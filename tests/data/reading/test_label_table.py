@@ -12,23 +12,15 @@ from seqclf.data.schema.rows import joined_key
 from seqclf.errors import InputError
 
 
-def looked_up(tmp_path, ids, labels, searched):
-    path = write(tmp_path / "labels.parquet", {"id": ids, "y": labels})
-    return LabelTable(Source(str(path), "data.labels"), ("id",), "y").look_up(pa.array(searched))["label"]
-
-
 def test_look_up_agrees_with_a_dictionary(tmp_path):
     generator = np.random.default_rng(0)
     ids = [f"{value:x}" for value in generator.choice(10_000, 500, replace=False)] + ["ü", "日本", ""]
     labels = [str(value % 3) for value in range(len(ids))]
     searched = [f"{value:x}" for value in generator.integers(0, 10_000, 300)] + ["ü", "日本", "u", ""]
     label_of = {id: label for id, label in zip(ids, labels, strict=True) if id}  # nothing is no id
-    assert looked_up(tmp_path, ids, labels, searched).to_pylist() == [label_of.get(id) for id in searched]
-
-
-def test_two_labels_of_one_id_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"labels.parquet: 'b' has two labels, '1' and '2'; keep one"):
-        looked_up(tmp_path, ["a", "b", "b"], ["1", "1", "2"], ["a"])
+    path = write(tmp_path / "labels.parquet", {"id": ids * 2, "y": labels * 2})  # the same label twice is none too many
+    found = LabelTable(Source(str(path), "data.labels"), ("id",), "y").look_up(pa.array(searched))["label"]
+    assert found.to_pylist() == [label_of.get(id) for id in searched]
 
 
 def test_two_labels_of_one_id_are_said_with_their_files(tmp_path):
@@ -37,10 +29,6 @@ def test_two_labels_of_one_id_are_said_with_their_files(tmp_path):
     with pytest.raises(InputError) as caught:
         LabelTable(Source(str(tmp_path / "*.csv"), "data.labels"), ("id",), "y")
     assert str(first) in caught.value.problem and str(second) in caught.value.problem
-
-
-def test_the_same_label_twice_is_no_contradiction(tmp_path):
-    assert looked_up(tmp_path, ["a", "b", "b"], ["1", "2", "2"], ["b", "c"]).to_pylist() == ["2", None]
 
 
 @pytest.fixture
@@ -61,12 +49,7 @@ def labels_by_id(dataset):
 def test_groups_without_a_label_are_refused(options, files):
     settings = {"label": "fraud", "group_by": "card", "fields": {"shop": "category"}, "max_bad_share": 0.5}
     dataset = prepare(options(**files, **settings, split={"validation": 0.4}))
-    label_of = {
-        id: dataset.classes[label]
-        for s in dataset.splits.values()
-        for id, label in zip(s.ids.to_pylist(), s.labels, strict=True)
-    }
-    assert label_of == {"0": "y", "1": "n", "2": "y", "3": "n", "4": "y"}
+    assert labels_by_id(dataset) == {"0": "y", "1": "n", "2": "y", "3": "n", "4": "y"}
     assert '"row": 8' in (dataset.folder / "quarantine.jsonl").read_text()
 
 
@@ -87,22 +70,6 @@ def test_rows_of_sequences_are_joined_by_their_id(options, tmp_path):
     assert labels_by_id(dataset) == dict(zip(*labels.values(), strict=True))
 
 
-@pytest.mark.parametrize("kind", [pa.float64(), pa.timestamp("s"), pa.date32()])
-def test_keys_of_any_type_find_their_labels(options, tmp_path, kind):
-    keys = pa.array(range(12), pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
-    train = write(tmp_path / "t.parquet", {"key": keys, "shop": list("abcdefghijkl")})
-    labels = write(tmp_path / "l.parquet", {"key": keys, "y": ["a", "b"] * 6})
-    dataset = prepare(options(train=train, labels=labels, label="y", group_by="key", fields={"shop": "category"}))
-    assert sum(len(split.sequences) for split in dataset.splits.values()) == 12
-
-
-def test_keys_of_several_columns_are_not_run_together(tmp_path):
-    columns = {"one": ["u v", "u", None], "two": ["w", "v w", "x"], "y": ["1", "2", "3"]}
-    path = write(tmp_path / "l.parquet", columns)
-    table = LabelTable(Source(str(path), "data.labels"), ("one", "two"), "y")
-    assert table.look_up(pa.array(["u v | w", "u | v w", " | x"]))["label"].to_pylist() == ["1", "2", None]
-
-
 def test_a_key_with_the_separator_in_it_is_no_other_key(tmp_path):
     columns = {"one": ["u | v", "u", None], "two": ["w", "v | w", "x"], "y": ["1", "2", "3"]}
     table = LabelTable(Source(str(write(tmp_path / "l.parquet", columns)), "data.labels"), ("one", "two"), "y")
@@ -114,11 +81,6 @@ def test_a_key_with_the_separator_in_it_is_no_other_key(tmp_path):
 def test_a_table_needs_something_to_be_joined_by(options):
     with pytest.raises(InputError, match=r"data.labels: is joined by data.id; name the id that both files have"):
         options(train="t.csv", labels="l.csv", label="y")
-
-
-def test_a_missing_column_is_named(options, files, tmp_path):
-    with pytest.raises(InputError, match=r"labels.csv: no column 'frauds' \(data.label\); did you mean 'fraud'\?"):
-        prepare(options(**files, label="frauds", group_by="card"))
 
 
 def test_a_row_without_an_id_gets_no_label(options, tmp_path):

@@ -211,15 +211,3 @@ def test_a_member_with_the_name_of_a_column_is_refused(tmp_path):
     rows = [{"events": [{"label": "a", "w": 1}], "label": "xy"[row % 2]} for row in range(60)]
     with pytest.raises(InputError, match=r"events\.label: has the name of another column"):
         load_data(pa.Table.from_pylist(rows), label="label")
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_text_of_an_arrow_file_that_is_not_utf_8_is_an_error(tmp_path, stream):
-    words = pa.array([b"\xff" if row == 50 else b"a" for row in range(60)]).view(pa.string())
-    table = pa.table(
-        {"w": words, "half": pa.array(np.zeros(60, np.float16)), "x": [[1, 2]] * 60, "label": ["a", "b"] * 30}
-    )
-    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(tmp_path / "t.arrow", table.schema) as writer:
-        writer.write_table(table)
-    with pytest.raises(InputError):
-        load_data(str(tmp_path / "t.arrow"), label="label")

@@ -4,7 +4,7 @@ import duckdb
 import pytest
 from support.table_files import simple, write
 
-from seqclf.data.reading.queries import load_query, subquery
+from seqclf.data.reading.queries import load_query
 from seqclf.data.reading.reader import SourceReader, count_rows
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
@@ -61,18 +61,7 @@ def test_a_connection_stays_as_narrow_as_it_was_opened(here, name):
                 connection.execute(f"FROM read_text('{elsewhere}')")
 
 
-@pytest.mark.parametrize("text", ["SELECT 1", "SELECT 1;", "SELECT 1 ;\n-- end\n;", "/* é */ SELECT 1 -- é"])
-def test_a_query_in_parentheses_is_the_same_query(text):
-    assert duckdb.sql(f"SELECT * FROM ({subquery(text, 'q')}\n)").fetchall() == [(1,)]
-
-
 @pytest.mark.parametrize("text", ["SELECT 1", "from 't.parquet'", "q.sql", "WITH x AS (SELECT 1) FROM x"])
 def test_sql_in_place_of_a_file_is_one_line(here, text):
     with pytest.raises(InputError, match=r"data\.train=.*: is SQL, not a file; give files, and the SELECT over their"):
         count_rows(Source(text, "data.train"))
-
-
-def test_a_path_may_begin_like_a_query(here):
-    (here / "with space").mkdir()
-    write(here / "with space" / "t.parquet", simple())
-    assert count_rows(Source("with space/t.parquet", "data.train")) == 20

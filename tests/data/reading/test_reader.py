@@ -6,9 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.table_files import LABELS, TOKENS, column_types, read, sample, simple, write, write_lines
+from support.table_files import LABELS, TOKENS, read, sample, simple, write, write_lines
 
-from seqclf.data.reading import sandbox
 from seqclf.data.reading.reader import SourceReader, count_rows
 from seqclf.data.reading.sources import Source, local_files
 from seqclf.data.schema.schema import Field, Schema
@@ -73,16 +72,6 @@ def test_a_damaged_block_far_into_a_file_is_named(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_no_column_of_the_file_is_mistaken_for_its_name(tmp_path):
-    table = simple(filename=["x"] * 20, file=["y"] * 20)
-    for part in (1, 2):
-        write(tmp_path / f"{part}.csv", table)
-    batches = read(source(tmp_path / "*.csv"), SCHEMA)
-    files = [Path(batch.file_of(position)).name for batch in batches for position in range(len(batch.row_numbers))]
-    assert files == ["1.csv"] * 20 + ["2.csv"] * 20
-    assert list(column_types(source(tmp_path / "*.csv"))) == list(table)
-
-
 def test_a_json_array_is_read_like_json_lines(tmp_path):
     path = write_lines(tmp_path / "t.json", ['[{"tokens": [1, 2], "label": "a"},', ' {"tokens": [3], "label": "b"}]'])
     (batch,) = read(source(path), SCHEMA)
@@ -118,13 +107,6 @@ def test_a_malformed_line_stops_a_read_that_keeps_none(malformed):
         read(source(malformed / "*.csv"), SCHEMA)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_good_files_have_no_malformed_lines(tmp_path, kind):
-    with SourceReader(source(write(tmp_path / f"t.{kind}", simple())), keep_malformed=True) as reader:
-        assert sum(len(batch.row_numbers) for batch in reader.read(SCHEMA)) == 20
-    assert reader.malformed == []
-
-
 @pytest.mark.parametrize("rows", [2, 100])
 def test_a_sample_reports_no_malformed_line_twice(malformed, rows):
     with SourceReader(source(malformed / "*.csv"), keep_malformed=True) as reader:
@@ -132,22 +114,6 @@ def test_a_sample_reports_no_malformed_line_twice(malformed, rows):
         assert reader.sample(rows).column_names == ["tokens", "label"]
         assert sum(len(batch.row_numbers) for batch in reader.read(SCHEMA)) == 40
     assert [refusal.line for refusal in reader.malformed] == [4, 23]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_question_about_a_source_is_answered_by_one_connection(tmp_path, kind, monkeypatch):
-    """Opening a source lists its files, detects their dialect and starts a database, so it is done once."""
-    for part in (1, 2):
-        write(tmp_path / f"{part}.{kind}", simple())
-    connections = []
-    connect = sandbox.connect
-    with SourceReader(source(tmp_path / f"*.{kind}")) as reader:
-        monkeypatch.setattr(sandbox, "connect", lambda: connections.append(1) or connect())
-        assert list(reader.column_types) == ["tokens", "label"] and reader.count_rows() == 40
-        assert reader.sample(3).num_rows == 3 and reader.select(["label"], most_rows=5).num_rows == 5
-        for _ in range(2):
-            assert [row for batch in reader.read(SCHEMA) for row in batch.row_numbers] == [*range(1, 21)] * 2
-    assert connections == []
 
 
 def test_a_signal_whose_exception_was_lost_ends_the_read_unless_it_is_deferred(tmp_path, monkeypatch):

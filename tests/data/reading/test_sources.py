@@ -5,24 +5,12 @@ import os
 import pytest
 from support.table_files import simple, write
 
-from seqclf.data.reading.sources import (
-    Source,
-    class_folder,
-    is_remote,
-    local_files,
-    source_digest,
-    suffix_of,
-)
+from seqclf.data.reading.sources import Source, class_folder, local_files, source_digest
 from seqclf.errors import InputError
 
 
 def source(path):
     return Source(str(path), "data.train")
-
-
-def test_files_of_a_glob_are_sorted(tmp_path):
-    paths = [write(tmp_path / f"part {part}.csv", simple()) for part in (2, 1)]
-    assert local_files(source(tmp_path / "part*.csv")) == sorted(paths)
 
 
 def test_a_folder_is_its_files_or_those_of_its_folders(tmp_path):
@@ -41,19 +29,6 @@ def test_the_digest_follows_the_files_and_how_they_are_read(tmp_path):
     assert source_digest(Source(str(path), "data.train", encoding="latin-1")) != digest
     os.utime(path, ns=(1, 1))
     assert source_digest(source(path)) != digest
-
-
-def test_urls_are_left_to_duckdb():
-    assert is_remote(source("https://example.org/t.parquet")) and local_files(source("s3://bucket/*.csv")) == []
-    assert not is_remote(source("t.parquet"))
-
-
-@pytest.mark.parametrize(
-    ("name", "suffix"),
-    [("t.csv", ".csv"), ("t.CSV.gz", ".csv"), ("t.jsonl.zst", ".jsonl"), ("t.gz", ""), ("a.b/t", "")],
-)
-def test_the_suffix_leaves_out_the_compression(name, suffix):
-    assert suffix_of(name) == suffix
 
 
 def test_a_built_in_file_that_does_not_exist_is_named():

@@ -10,9 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqclf.api.fit import load_data
-from seqclf.errors import InputError
 
-CODES = [["007", "7"], ["+7", "7"], [" 7", "7"], ["1_1", "11"]]
 LABELS = ["a", "b"] * 30
 
 
@@ -23,14 +21,8 @@ def rows_of(values, count=60):
 def written(folder, kind, rows):
     """Lists of texts in a file or a table of a format."""
     table = pa.table({"codes": rows, "label": LABELS})
-    if kind == "arrow table":
+    if kind == "table":
         return table
-    if kind == "pandas":
-        return table.to_pandas()
-    if kind == "categories":
-        return table.set_column(
-            0, "codes", table["codes"].combine_chunks().cast(pa.list_(pa.dictionary(pa.int32(), pa.string())))
-        )
     path = folder / f"t.{kind.split()[-1]}"
     if kind == "parquet":
         pq.write_table(table, path)
@@ -51,24 +43,16 @@ def values(dataset):
     return set(dataset.encoders["codes"].vocabulary.values.to_pylist())
 
 
-KINDS = ["arrow table", "pandas", "categories", "parquet", "jsonl", "quoted csv", "unquoted csv"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "codes"),
-    # In a cell without quotes, a blank before an element is not a part of the element.
-    [(kind, codes) for kind in KINDS for codes in CODES if (kind, codes) != ("unquoted csv", [" 7", "7"])],
-)
-def test_texts_of_digits_keep_their_spelling(tmp_path, kind, codes):
+@pytest.mark.parametrize("kind", ["table", "parquet", "jsonl", "quoted csv", "unquoted csv"])
+def test_texts_of_digits_keep_their_spelling(tmp_path, kind):
+    codes = ["007", "7", "+7", "1_1", "11"]
+    if kind != "unquoted csv":  # there, a blank before an element is not a part of the element
+        codes += [" 7", "0"]
     dataset = load_data(written(tmp_path, kind, rows_of(codes)), label="label")
     assert values(dataset) == set(codes)
     assert sum(len(split.labels) for split in dataset.splits.values()) == len(LABELS)
     with pytest.raises(ValueError, match="list"):
         dataset.encoders["codes"].from_python("7")
-
-
-def test_whole_numbers_without_quotes_are_integers(tmp_path):
-    assert values(load_data(written(tmp_path, "unquoted csv", rows_of(["7", "12", "-3"])), label="label")) >= {7, 12}
 
 
 def test_a_late_code_refuses_its_row_and_may_be_read_as_text(tmp_path):
@@ -125,17 +109,6 @@ def test_bytes_are_utf_8_or_refused(tmp_path):
         dataset.encoders["codes"].from_python([b"\xc3"])
 
 
-@pytest.mark.parametrize("kind", ["table", "parquet", "pandas"])
-def test_nan_in_lists_is_missing(tmp_path, kind):
-    numbers = np.random.default_rng(0).normal(size=(60, 5))
-    numbers[::7, 2] = np.nan
-    table = pa.table({"x": numbers.tolist(), "label": LABELS})
-    pq.write_table(table, tmp_path / "t.parquet")
-    data = {"table": table, "parquet": str(tmp_path / "t.parquet"), "pandas": table.to_pandas()}[kind]
-    dataset = load_data(data, label="label")
-    assert dataset.schema.fields[0].options == {"missing": "last"} and dataset.report["train"].refused == 0
-
-
 KEYS = {
     "float": [float(row) for row in range(100, 160)],
     "decimal": [Decimal(row).quantize(Decimal("1.00")) for row in range(100, 160)],
@@ -150,10 +123,7 @@ TIMES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("key", "other"),
-    [(a, b) for kinds in (KEYS, TIMES) for a in kinds for b in kinds if a != b],
-)
+@pytest.mark.parametrize(("key", "other"), [(a, b) for kinds in (KEYS, TIMES) for a in kinds for b in kinds if a < b])
 def test_equal_keys_of_other_types_join(tmp_path, key, other):
     keys = KEYS | TIMES
     pq.write_table(pa.table({"id": keys[key], "codes": rows_of(["x", "y", "z"])}), tmp_path / "t.parquet")
@@ -161,15 +131,6 @@ def test_equal_keys_of_other_types_join(tmp_path, key, other):
     overrides = [f"data.labels={tmp_path}/labels.parquet", "data.id=id"]
     dataset = load_data(str(tmp_path / "t.parquet"), label="y", overrides=overrides)
     assert dataset.report["train"].refused == 0
-
-
-def test_a_row_without_a_label_is_told_that_no_row_has_its_id(tmp_path):
-    table = pa.table({"id": [f"k{row}" for row in range(60)], "codes": rows_of(["x", "y", "z"])})
-    pq.write_table(table, tmp_path / "t.parquet")
-    pq.write_table(pa.table({"id": [f"other{row}" for row in range(60)], "y": LABELS}), tmp_path / "labels.parquet")
-    with pytest.raises(InputError, match=r"id is 'k0', which no row of data\.labels has"):
-        overrides = [f"data.labels={tmp_path}/labels.parquet", "data.id=id"]
-        load_data(str(tmp_path / "t.parquet"), label="y", overrides=overrides)
 
 
 def test_mixed_json_keys_and_labels_have_no_quotes(tmp_path):
@@ -218,14 +179,6 @@ def test_whole_floats_of_json_are_numbers_whatever_their_size(tmp_path):
     rows = [{"x": [float(row), 1e19, 3.0 - row], "label": LABELS[row]} for row in range(60)]
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert load_data(str(tmp_path / "t.jsonl"), label="label").schema.fields[0].kind == "number"
-
-
-def test_a_folder_is_read_as_its_files(tmp_path):
-    (tmp_path / "d").mkdir()
-    for label in "ab":
-        lines = [f'"[{row % 7}, {row % 5}]"' for row in range(40)]
-        (tmp_path / "d" / f"{label}.csv").write_text("\n".join(["codes", *lines]))
-    assert load_data(str(tmp_path / "d"), label="label").schema.fields[0].values == "integer"
 
 
 def test_missing_values_of_a_category_are_one_token(tmp_path):

@@ -51,10 +51,7 @@ def test_lists_and_encoded_tokens_are_truncated_alike(rows, truncation):
 def tables(side, columns):
     """The same rows, long and truncated by hand."""
     label = {"label": ["a", "b"] * 30}
-    return (
-        {**columns, **label},
-        {name: [part(row, side) for row in rows] for name, rows in columns.items()} | label,
-    )
+    return ({**columns, **label}, {name: [part(row, side) for row in rows] for name, rows in columns.items()} | label)
 
 
 def assert_same(long, short):

@@ -69,19 +69,6 @@ def test_a_distinct_split_does_not_depend_on_the_order_of_the_rows(options, tmp_
     assert split_of[0] == split_of[1] and set(split_of[0].values()) == {"train", "validation", "test"}
 
 
-@pytest.mark.parametrize("kind", ["word", "character", "byte", "bpe"])
-def test_keys_of_texts_do_not_depend_on_the_order_of_the_rows(kind):
-    texts = ["new york", "york", "new é", "é new york"]
-
-    def keys(order):
-        encoders = make_encoders([Field("t", "text", ("t",), options={"tokenizer": kind})])
-        staged = pa.record_batch({"t": encoders["t"].stage(pa.array([texts[row] for row in order]))})
-        return sequence_keys(staged, encoders).tolist()
-
-    first, other = keys([0, 1, 2, 3]), keys([3, 1, 0, 2])
-    assert [first[row] for row in (3, 1, 0, 2)] == other and len(set(first)) == 4
-
-
 SUBWORDS = [
     make_encoders([Field("t", "text", ("t",), options={"tokenizer": "bpe", "lowercase": lowercase})])["t"]
     for lowercase in (False, True)
@@ -104,9 +91,8 @@ def test_cycles_distinguish_hours():
     assert len(set(keys_of(rows, cyclic))) == 2
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_many_different_sequences_have_different_keys(seed):
-    generator = np.random.default_rng(seed)
+def test_many_different_sequences_have_different_keys():
+    generator = np.random.default_rng(0)
     lengths = generator.integers(1, 6, 50_000)
     column = pa.ListArray.from_arrays(np.append(0, np.cumsum(lengths)), generator.integers(0, 12, lengths.sum()))
     encoders = make_encoders([Field("x", "category", ("x",), "integer")])
@@ -123,13 +109,8 @@ def text_keys(texts, kind="text", truncation=NO_TRUNCATION, **options):
 @pytest.mark.parametrize(
     ("tokenizer", "equal", "different"),
     [
-        (
-            "word",
-            ["Win a prize!", "win  a prize !", " WIN a prize!\n", "win a\u00a0prize!"],
-            ["win a prize", "wina!"],
-        ),
+        ("word", ["Win a prize!", "win  a prize !", " WIN a prize!\n", "win a\u00a0prize!"], ["win a prize", "wina!"]),
         ("character", ["Win a", "win a"], ["win  a", "win"]),
-        ("byte", ["Win a", "win a"], ["win  a", "win"]),
         ("bpe", ["Win a", "win a"], ["win  a", "wina"]),
         ("word", ["caf\u00e9", "cafe\u0301", "CAF\u00c9"], ["cafe"]),
     ],

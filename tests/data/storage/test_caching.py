@@ -186,18 +186,9 @@ def test_a_generator_does_not_replace_a_file_that_is_named(options, tmp_path, mo
     assert rows == {"train": 20, "validation": 10, "test": 3}
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """The current folder, which is the home folder too, with `other.parquet` and a file to be rewritten."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "parts/k=1").mkdir(parents=True)
-    write(tmp_path / "other.parquet", simple())
-    return tmp_path
-
-
-def test_a_file_url_is_a_file(options, home):
-    data_options = options(train=f"file://{home}/other.parquet", label="label", cache_dir=home / "cache")
+def test_a_file_url_is_a_file(options, tmp_path):
+    path = write(tmp_path / "t.parquet", simple())
+    data_options = options(train=f"file://{path}", label="label", cache_dir=tmp_path / "cache")
     assert [prepare(data_options).reused for _ in range(2)] == [False, True]
-    write(home / "other.parquet", simple(label=LABELS[::-1]))
+    write(path, simple(label=LABELS[::-1]))
     assert not prepare(data_options).reused

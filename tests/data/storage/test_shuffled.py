@@ -55,8 +55,3 @@ def test_the_order_depends_on_the_seed_and_not_on_the_chunks(split, tmp_path, mo
     np.testing.assert_array_equal(codes[0], codes[1])
     np.testing.assert_array_equal(codes[0], in_chunks)
     assert (codes[0] != codes[2]).any()
-
-
-def test_a_split_without_rows_stays_as_it_is(tmp_path):
-    empty = make_split(np.empty(0, np.int64))
-    assert shuffle_split(empty, tmp_path / "copy", seed=0) is empty

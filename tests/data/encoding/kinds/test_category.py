@@ -82,59 +82,17 @@ def test_dictionary_columns_are_encoded_like_plain_ones():
 
 
 @pytest.mark.parametrize(
-    "value",
-    [
-        True,
-        False,
-        1.5,
-        1e20,
-        -0.0,
-        Decimal("1.50"),
-        2**70,
-        datetime.date(2020, 1, 2),
-        datetime.datetime(2020, 1, 2),
-        datetime.datetime(2020, 1, 2, 3, 4, 5, 500_000),
-        datetime.time(3, 4, 5, 120),
-    ],
-)
-def test_a_value_of_python_is_the_token_that_it_is_in_a_table(value):
-    with duckdb.connect() as connection:
-        ((kind,),) = connection.execute("SELECT typeof(?)", [value]).fetchall()
-        ((text,),) = connection.execute(f"SELECT {spelled_sql('x', kind)} FROM (SELECT ? AS x)", [value]).fetchall()
-    assert value_from_python(value, "text") == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (np.True_, "true"),
-        (np.float32(0.1), "0.1"),
-        (np.int64(3), "3"),
-        (np.datetime64("2020-01-02T03:04:05.5"), "2020-01-02 03:04:05.5"),
-        (np.str_("a"), "a"),
-    ],
-)
-def test_a_value_of_numpy_is_the_token_that_it_is_in_a_table(value, text):
-    assert value_from_python(value, "text") == text
-
-
-@pytest.mark.parametrize(
     ("value", "sql"),
     [
         (True, "true"),
-        (np.True_, "true"),
         (2.0, "2.0::DOUBLE"),
-        (2.5, "2.5::DOUBLE"),
-        (np.float32(2), "2.0::FLOAT"),
         (np.float32(2.5), "2.5::FLOAT"),
-        (Decimal("2.50"), "2.50::DECIMAL(5, 2)"),
         (Decimal("2.00"), "2.00::DECIMAL(5, 2)"),
         (np.uint8(7), "7::UTINYINT"),
         ("7.0", "'7.0'"),
         (" +7 ", "' +7 '"),
         ("1_000", "'1_000'"),
         ("1e3", "'1e3'"),
-        ("", "''"),
     ],
 )
 def test_a_value_of_python_is_an_integer_where_it_is_one_in_a_table(value, sql):
@@ -150,13 +108,11 @@ def test_a_value_of_python_is_an_integer_where_it_is_one_in_a_table(value, sql):
         ("1.0::DOUBLE", 1.0),
         ("1::INTEGER", 1),
         ("-0.0::DOUBLE", -0.0),
-        ("1.5::FLOAT", np.float32(1.5)),
         ("0.1::FLOAT", np.float32(0.1)),
         ("1e20::DOUBLE", 1e20),
         ("1.50::DECIMAL(5, 2)", Decimal("1.50")),
-        ("100.00::DECIMAL(5, 2)", Decimal("100.00")),
         ("100::DECIMAL(5, 0)", Decimal("100")),
-        ("true", True),
+        ("true", np.True_),
         ("DATE '2020-01-02'", datetime.date(2020, 1, 2)),
         ("TIMESTAMP '2020-01-02 00:00:00'", datetime.datetime(2020, 1, 2)),
         ("TIMESTAMP_NS '2020-01-02 03:04:05.5'", datetime.datetime(2020, 1, 2, 3, 4, 5, 500_000)),
@@ -182,7 +138,7 @@ def test_a_typed_value_has_one_spelling(sql, value):
 
 SAME = [
     (pa.array([1.0, 2.0, None]), pa.array([1, 2, None]), ["1", "2", ""]),
-    (pa.array([True, False, None]), None, ["True", "False", ""]),
+    (pa.array([True, False, None]), pa.array(["true", "false", None]), ["True", "False", ""]),
     (pa.array([Decimal("1.50"), Decimal("2.00")]), pa.array([1.5, 2.0]), ["1.5", "2"]),
     (
         pa.array([datetime.date(2020, 1, 2), datetime.date(2020, 1, 3)]),
@@ -193,42 +149,19 @@ SAME = [
 
 
 @pytest.mark.parametrize(("train", "same", "texts"), SAME)
-@pytest.mark.parametrize("lists", [False, True])
-def test_the_same_values_of_another_format_are_known(tmp_path, options, train, same, texts, lists):
+def test_the_same_values_of_another_format_are_known(tmp_path, options, train, same, texts):
     """A vocabulary of typed values knows them in files of other types, and in CSV."""
     rows = 24
 
     def file(name, cells):
-        codes = np.arange(rows * 2) % len(cells)
-        cells = pa.array(cells).take(pa.array(codes))
-        keys = {"row": np.repeat(np.arange(rows), 2), "y": np.repeat(["a", "b"] * (rows // 2), 2)}
-        if lists:
-            column = pa.ListArray.from_arrays(pa.array(np.arange(0, rows * 2 + 1, 2), pa.int32()), cells)
-            return write(
-                tmp_path / name,
-                {"x": column.to_pylist() if name.endswith("csv") else column, "y": pa.array(keys["y"][::2])},
-            )
-        return write(
-            tmp_path / name,
-            {"x": cells.to_pylist() if name.endswith("csv") else cells, **{k: pa.array(v) for k, v in keys.items()}},
-        )
+        cells = pa.array(cells).take(pa.array(np.arange(rows * 2) % len(cells)))
+        keys = {"row": np.repeat(np.arange(rows), 2).tolist(), "y": ["a", "a", "b", "b"] * (rows // 2)}
+        return write(tmp_path / name, {"x": cells.to_pylist() if name.endswith("csv") else cells, **keys})
 
-    events = {} if lists else {"group_by": "row"}
-    fields = {"x": {"kind": "category", "missing": "value"}}
+    settings = {"label": "y", "group_by": "row", "fields": {"x": {"kind": "category", "missing": "value"}}}
     path = file("train.parquet", train)
     for name, cells in (("test.parquet", same), ("test.csv", texts)):
-        if cells is None or (lists and name.endswith("csv")):
-            continue
-        dataset = prepare(
-            options(
-                train=path,
-                test=file(name, cells),
-                label="y",
-                fields=fields,
-                cache_dir=tmp_path / f"cache of {name}",
-                **events,
-            )
-        )
+        dataset = prepare(options(train=path, test=file(name, cells), **settings))
         assert dataset.report["test"].unknown_tokens == 0 and len(dataset.splits["test"].labels) == rows
 
 

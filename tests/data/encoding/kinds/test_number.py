@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.data.encoding.declaration import check_option
 from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, make_encoders
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
-from seqclf.errors import InputError
 
 MAYBE = st.one_of(st.none(), st.floats(-90, 90).map(lambda value: round(value, 2)))
 ROWS = st.lists(st.lists(MAYBE, min_size=1, max_size=8), min_size=1, max_size=8).filter(
@@ -120,12 +118,6 @@ def test_a_number_that_replaces_a_missing_value_is_decoded_in_parentheses():
     assert encoder.decode(encoder.encode(batch).arrays) == ["1", "(1)", "3"]
 
 
-@pytest.mark.parametrize("value", [0, -1, True, "5", float("inf")])
-def test_clip_must_be_a_number_above_zero(value):
-    with pytest.raises(InputError, match=r"data\.fields\.x\.clip=.*: must be a number above 0"):
-        check_option("data.fields.x", "number", "clip", value)
-
-
 @settings(max_examples=30)
 @given(st.floats(-1e150, 1e150), st.integers(2, 50), st.sampled_from(["standard", "robust"]))
 def test_a_constant_of_any_magnitude_becomes_zero(value, count, scale):
@@ -162,28 +154,16 @@ def test_extreme_numbers_at_prediction_stay_finite_in_the_model():
 
 
 @pytest.mark.parametrize(
-    ("options", "scaled"),
+    ("options", "scaled", "masked"),
     [
-        ({}, [True, True]),
-        ({"scale": "none"}, [False, False]),
-        ({"missing": "last"}, [True, True, False, False]),
-        ({"missing": "last", "since": "tokens"}, [True, True, False, False, True, True]),
-        ({"missing": "mean", "mask": False, "since": "tokens"}, [True] * 4),
-        ({"scale": "none", "missing": "zero", "since": "tokens"}, [False] * 6),
+        ({}, [True, True], None),
+        ({"missing": "last", "since": "tokens"}, [True, True, False, False, True, True], 2),
+        ({"missing": "mean", "mask": False, "since": "tokens"}, [True] * 4, None),
+        ({"scale": "none", "missing": "zero", "since": "tokens"}, [False] * 6, 2),
     ],
     ids=str,
 )
-def test_only_scaled_channels_are_marked_as_such(options, scaled):
+def test_a_spec_tells_which_channels_are_scaled_and_where_the_masks_are(options, scaled, masked):
     (scaler,) = make_encoders([Field("x", "number", ("x",), width=2, options=options)]).values()
-    assert scaler.spec()["scaled"] == scaled
+    assert scaler.spec()["scaled"] == scaled and scaler.spec().get("masked") == masked
     assert scaler.spec()["width"] == len(scaled)
-
-
-@pytest.mark.parametrize(
-    ("options", "masked"),
-    [({}, None), ({"missing": "last", "since": "tokens"}, 2), ({"missing": "mean", "mask": False}, None)],
-    ids=str,
-)
-def test_a_spec_tells_where_the_masks_are(options, masked):
-    (scaler,) = make_encoders([Field("x", "number", ("x",), width=2, options=options)]).values()
-    assert scaler.spec().get("masked") == masked

@@ -194,15 +194,11 @@ def test_codes_beyond_64_bits_are_texts(events):
         ([[["a", "b"], []], [["c"]]], "set", "text"),
         ([[[3, 1], [2]], [[]]], "set", "integer"),
         ([[[3, 1], [2, 2]]], "number", "string"),
-        ([[[0.5], [2, 2]]], "number", "string"),
         ([[[-3], [2, 2]]], "number", "string"),
         ([["[1, 2]", "[3]"]], "category", "text"),
-        ([["a", "b"]], "category", "text"),
         ([[[1, 2, 3], [4, 5, 6]]] * 30 + [[[1, 2, 3], [4, 5]]], "number", "string"),
-        ([[[1, 2, 3]]] * 30 + [[[]]], "number", "string"),
         ([[["1.5", "2.5"], ["3", "4"]]], "number", "string"),
         ([[["0389", "I10"], ["042"]]], "set", "text"),
-        ([[["0389", "401"], ["042"]]], "set", "text"),
         ([[["007", "12"], ["042", "7"]]], "set", "text"),
     ],
 )
@@ -234,11 +230,7 @@ def test_rows_with_missing_values_or_too_many_are_refused():
 
 def test_missing_tokens_are_empty_sets_and_missing_values_are_left_out():
     encoder, train = fitted([[["a"], None, ["b", None, "a"]]], missing="empty")
-    assert sets_of(encoder, encoder.encode_staged(train).arrays["x"]) == [
-        Counter("a"),
-        Counter(),
-        Counter("ab"),
-    ]
+    assert sets_of(encoder, encoder.encode_staged(train).arrays["x"]) == [Counter("a"), Counter(), Counter("ab")]
 
 
 @pytest.mark.parametrize(
@@ -277,27 +269,11 @@ def test_values_of_mixed_json_lists_have_no_quotes(tmp_path):
     assert predicted_sets(rows, set_field()) == [[["I10", "5"], ["7"]]]
 
 
-def test_a_file_may_hold_no_value_at_all(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"x": [null, null]}\n{"x": [null]}\n')
-    assert predicted_sets(path, set_field(missing="empty")) == [[None, None], [None]]
-
-
 def test_separators_at_the_ends_and_twice_make_no_value(tmp_path):
     path = write_csv(tmp_path / "events.csv", {"g": [1, 1], "x": ["I10; E11; ", " ;Z99;;"]})
     assert predicted_sets(path, set_field(separator=";"), ("g",)) == [[["I10", "E11"], ["Z99"]]]
     path = write_csv(tmp_path / "rows.csv", {"x": ['["I10;E11", ";"]', '[["a;b"], ["c"]]']})
     assert predicted_sets(path, set_field(separator=";")) == [[["I10", "E11"], []], [["a;b"], ["c"]]]
-
-
-@pytest.mark.parametrize(
-    ("cells", "message"),
-    [([51, 52], "a value per token and not several"), ([[["a"]], [["b"]]], "a set is one list of values")],
-)
-def test_an_event_of_another_type_is_refused(cells, message, tmp_path):
-    path = write(tmp_path / "events.parquet", {"g": [1, 2], "x": pa.array(cells)})
-    with pytest.raises(InputError, match=message):
-        predicted_sets(path, set_field(missing="empty"), ("g",))
 
 
 def test_sets_are_typed_as_json_or_with_their_separator():
@@ -307,18 +283,11 @@ def test_sets_are_typed_as_json_or_with_their_separator():
     assert make_encoder(field).parse("I10  E11|Z99") == [["I10", "E11"], ["Z99"]]
 
 
-@pytest.mark.parametrize(
-    ("columns", "options", "message"),
-    [
-        ({"x": ["a b|c", "a|b"]}, {"list_separator": "|"}, "name what separates them: 'data.fields.x={kind: set"),
-        ({"x": ["a;b", "a"], "g": [1, 2]}, {"group_by": ("g",)}, "name what separates them: 'data.fields.x={kind: set"),
-    ],
-)
-def test_a_text_without_a_separator_is_refused(columns, options, message):
-    table = pa.table({**columns, "label": ["a", "b"]})
-    keys = {"id": None, "fields": {"x": "set"}, "list_separator": None, "max_length": None, "truncate": "error"}
-    with pytest.raises(InputError, match=message):
-        build_schema(table, "t", label="label", **{**keys, **options})
+def test_a_text_without_a_separator_is_refused():
+    table = pa.table({"x": ["a b|c", "a|b"], "label": ["a", "b"]})
+    keys = {"id": None, "fields": {"x": "set"}, "list_separator": "|", "max_length": None, "truncate": "error"}
+    with pytest.raises(InputError, match=r"data\.fields\.x=\{kind: set"):
+        build_schema(table, "t", label="label", **keys)
 
 
 def test_lists_of_single_values_are_no_sets(tmp_path):
