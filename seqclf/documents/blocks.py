@@ -168,16 +168,14 @@ class Folded:
 class Template:
     """Content of a page that a Jinja template renders, with an optional JavaScript file.
 
-    `name`: path of the template in `documents/templates`, or `package:path` in another package. `context`: dict
-    variable → value. The template can use only these variables. `script`: path of the JavaScript file, in the same form
-    as `name`. `text`: line that the terminal prints in place of the template, or "" for no line.
+    Only pages show it. `name`, `script`: paths of the template and the JavaScript file in `documents/templates`.
+    `context`: dict variable → value. The template can use only these variables.
     """
 
     name: str
     context: Mapping[str, Any] = field(default_factory=dict)
     script: str | None = None
-    text: str = ""
-    page_only: bool = False
+    page_only: bool = True
 
 
 Block: TypeAlias = Text | Heading | Alerts | Table | Code | Picture | HeatMaps | Folded | Template

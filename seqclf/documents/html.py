@@ -10,7 +10,6 @@ import base64
 import hashlib
 import re
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,10 +97,8 @@ def render_page(template: str, *, title: str, script: str = "", **context: Any) 
 
 
 def read_template(name: str) -> str:
-    """Return the text of a template or script. `name`: path in `documents/templates`, or `package:path`."""
-    package, _, path = name.rpartition(":")
-    folder = files(package) if package else TEMPLATES
-    return folder.joinpath(path).read_text(encoding="utf-8")
+    """Return the text of a template, style sheet or script. `name`: path in `documents/templates`."""
+    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 @cache

@@ -23,7 +23,6 @@ from seqclf.documents.blocks import (
     HeatMaps,
     Section,
     Table,
-    Template,
     Text,
     limited_table,
 )
@@ -104,8 +103,6 @@ def show_block(block: Block) -> None:
             show_line(f"{block.title}:")
             for inner in block.blocks:
                 show_block(inner)
-        case Template() if block.text:
-            show_line(block.text)
 
 
 def show_line(text: str, style: str = "") -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import itertools
 import re
 import subprocess
 import sys
@@ -11,8 +10,9 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
+from seqclf.documents import html
 from seqclf.documents.blocks import LONG_TABLE, Alerts, Document, Section, Table, Template, Text
-from seqclf.documents.html import environment, render_body, render_document, render_page
+from seqclf.documents.html import environment, read_template, render_body, render_document, render_page
 
 EMPTY = {"title": "title", "document": Document("title", "summary", []), "sections": [], "alerts": []}
 EVIL = "<script>alert(1)</script>"
@@ -93,19 +93,18 @@ def test_a_page_allows_its_own_script_alone():
 
 @pytest.fixture
 def template(monkeypatch, tmp_path):
-    """`template(source)`: the name of a template in a package, which has this source."""
-    (tmp_path / "templates_of_a_test").mkdir()
-    (tmp_path / "templates_of_a_test" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    names = itertools.count()
+    """`template(source)`: the name of a template with this source."""
+    sources = {}
+    monkeypatch.setattr(html, "read_template", lambda name: sources.get(name) or read_template(name))
+    html.environment.cache_clear()
 
     def write(source):
-        name = f"{next(names)}-{abs(hash(source))}.html"
-        (tmp_path / "templates_of_a_test" / name).write_text(source)
-        return f"templates_of_a_test:{name}"
+        name = f"{len(sources)}.html"
+        sources[name] = source
+        return name
 
     yield write
-    sys.modules.pop("templates_of_a_test", None)
+    html.environment.cache_clear()
 
 
 def test_a_template_sees_its_own_variables_alone(template):
