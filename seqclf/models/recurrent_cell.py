@@ -160,7 +160,7 @@ def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], wher
     """
     if not isinstance(getattr(cell, "size", None), int):
         raise InputError(where, "has no attribute size", "set it to the channels of an output")
-    states = getattr(cell, "states", None)
+    states: Any = getattr(cell, "states", None)
     is_list = isinstance(states, (list, tuple)) and len(states) > 0
     if not is_list or not all(map(_is_state, states)) or len({state.name for state in states}) < len(states):
         raise InputError(where, f"has the attribute states {states!r}", WRITE_STATES)

@@ -20,7 +20,6 @@ from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.cells.gru_d import DecayGRU
 from seqclf.models.cells.t_lstm import TimeLSTM
 from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import logit_error
 from seqclf.models.structure.change_network import change_network
@@ -230,17 +229,6 @@ def test_a_time_lstm_equals_its_formula():
     np.testing.assert_allclose(state["memory"].detach()[0], memory, atol=1e-5)
 
 
-def test_the_time_lstm_keeps_less_after_a_longer_gap():
-    cell = TimeLSTM(3, 4, gap="at")
-    nn.init.zeros_(cell.lstm.weight_hh)
-    state = {"hidden": torch.zeros(3, 4), "memory": torch.full((3, 4), 2.0)}
-    nn.init.eye_(cell.short_term.weight)
-    nn.init.zeros_(cell.short_term.bias)
-    _, after = cell.step(torch.zeros(3, 3), state, torch.tensor([[-1.0], [0.0], [3.0]]))
-    memory = after["memory"]
-    assert (memory[0] > memory[1]).all() and (memory[1] > memory[2]).all()
-
-
 def test_gru_d_lets_missing_numbers_decay_to_the_mean_and_ignores_what_stands_in_their_place():
     specs = [{"name": "x", "kind": "number", "width": 6, "scaled": [True, True, False, False, True, True]}]
     cell = DecayGRU(3, 4, field="x", field_specs=specs)
@@ -321,14 +309,6 @@ def test_an_adaptive_network_reads_a_cell_chunk_by_chunk(kind, tmp_path):
     assert logit_error(read.logits, expected) <= TOLERANCE
     with pytest.raises(InputError, match=r"model\.bidirectional=true: an adaptive model reads each sequence once"):
         network(CELLS["gru"], AdaptiveClassifier)
-
-
-@pytest.mark.slow
-def test_an_ensemble_of_cells_is_exported(tmp_path):
-    model = Ensemble([network(CELLS["gru"]), network(CELLS["matrix"], layers=2), network(TimeLSTM)]).eval()
-    inputs = draw(FIELDS, np.random.default_rng(0), 3)
-    logits = exported(model, tmp_path / "model.onnx").run(["logits"], inputs)[0]
-    assert logit_error(logits, eager(model, inputs)) <= TOLERANCE
 
 
 @pytest.mark.parametrize("kind", [CELLS["matrix"], TimeLSTM])

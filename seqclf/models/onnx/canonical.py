@@ -40,7 +40,8 @@ def make_canonical(model: onnx_ir.Model, weights: Collection[str]) -> None:
     initializers = [value for value in used if value.graph is graph]
     inner = [value for part in subgraphs for value in (*part.inputs, *part.initializers.values())]
     computed = [value for node in nodes for value in node.outputs if value.name]  # an optional output has no name
-    for part in (model, graph, *subgraphs, *nodes, *outer, *initializers, *inner, *computed):
+    parts: list[Any] = [model, graph, *subgraphs, *nodes, *outer, *initializers, *inner, *computed]
+    for part in parts:
         part.metadata_props.clear()
         part.doc_string = None
     # Remove all initializers before the renaming, because a new name may equal the old name of another initializer.
