@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import fields as dataclass_fields
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from seqclf.bundle.step_model import STATE, STEP
 from seqclf.config.hints import similar_file
-from seqclf.config.override_text import argument
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import READER
@@ -120,16 +119,12 @@ def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
 
 def _read_description(folder: Path) -> JsonObject:
     """Read a manifest, check its digest, types and values, and return its content."""
-    if folder.is_file():
-        raise InputError(f"bundle={folder}", *_problem_of_file(folder))
     if not folder.is_dir():
         hint = similar_file(str(folder)) or f"give the folder that holds {NAME}"
-        raise InputError(f"bundle={folder}", "no such folder", hint)
+        raise InputError(f"bundle={folder}", "is a file" if folder.exists() else "no such folder", hint)
     path = folder / NAME
-    if not path.is_file() and (folder / "bundle" / NAME).is_file():
-        raise InputError(f"bundle={folder}", "is the run folder", f"write {argument('bundle', str(folder / 'bundle'))}")
     if not path.is_file():
-        raise InputError(f"bundle={folder}", f"{NAME} is missing", COPY_AGAIN)
+        raise InputError(f"bundle={folder}", f"{NAME} is missing", "give the folder that holds it, such as RUN/bundle")
     if path.stat().st_size > MAX_BYTES:
         problem = f"{NAME} has {path.stat().st_size:,} bytes, which no manifest has"
         raise InputError(f"bundle={folder}", problem, COPY_AGAIN)
@@ -177,56 +172,40 @@ def _read_files(folder: Path, manifest: JsonObject) -> dict[str, bytes]:
     return contents
 
 
-def _problem_of_file(path: Path) -> tuple[str, str]:
-    """Return the problem and the remedy if the argument `bundle` names a file instead of a folder."""
-    if path.suffix == ".ckpt":
-        return "is a checkpoint", f"export it: seqclf export {argument('checkpoint', str(path))} bundle=FOLDER"
-    bundle = next((folder for folder in list(path.parents)[:2] if (folder / NAME).is_file()), None)
-    if bundle is None:
-        return "is a file", f"give the folder that holds {NAME}"
-    return "is a file", f"write {argument('bundle', str(bundle))}"
-
-
 def check_content(manifest: Mapping[str, Any]) -> None:
     """Raise InputError if the manifest lacks a key that prediction needs, or if two keys contradict each other."""
     require(manifest, {key: shape for key, shape in SHAPE.items() if key != "files"})
     require(manifest, {key: shape for key, shape in OPTIONAL.items() if key in manifest})
-    if "halting" in manifest:
-        _check_halting(manifest["halting"])
     classes, decision = manifest["classes"], manifest["decision"]
-    if not classes or len(set(classes)) < len(classes):
-        raise InputError("classes", "must be different texts")
-    for key, label in (("positive", manifest["positive"]), ("decision.positive", decision["positive"])):
-        if label is not None and (label not in classes or len(classes) != 2):
-            raise InputError(key, "must be one of two classes")
-    _check_decision(decision, classes)
+    for key, holds, text in _rules(manifest, classes, decision):
+        if not holds:
+            raise InputError(key, text)
     typed_labels(classes, stored_schema(manifest["schema"]).label_type)
 
 
-def _check_decision(decision: Mapping[str, Any], classes: list[str]) -> None:
-    """Raise InputError if the decision contradicts the list of classes. The caller has checked the types."""
-    unknown = set(decision) - {entry.name for entry in dataclass_fields(Decision)}
-    if unknown:
-        raise InputError(f"decision.{min(unknown)}", "unknown key of a decision")
-    if decision["offsets"] is not None and len(decision["offsets"]) != len(classes):
-        raise InputError("decision.offsets", "must be a number for each class")
-    positive, index = decision["positive"], decision.get("positive_index")
-    if index is not None and (type(index) is not int or positive is None or index != classes.index(positive)):
-        raise InputError("decision.positive_index", "must be the number of the class decision.positive")
-    if decision["threshold"] is not None and positive is None:
-        raise InputError("decision.threshold", "needs decision.positive")
-    if decision["rule"] == "threshold" and (decision["threshold"] is None or index is None):
-        raise InputError("decision.rule=threshold", "needs decision.threshold and decision.positive_index")
-    for position, target in enumerate(decision["targets"]):
-        if target["label"] not in classes:
-            raise InputError(f"decision.targets[{position}].label", "must be one of the classes")
-
-
-def _check_halting(halting: Mapping[str, Any]) -> None:
-    """Raise InputError unless the halting curve of each split has a point at the default halting threshold."""
+def _rules(
+    manifest: Mapping[str, Any], classes: list[str], decision: Mapping[str, Any]
+) -> Iterator[tuple[str, bool, str]]:
+    """Yield each rule about several keys, whose types are checked: the key, True if the rule holds, the rule."""
+    yield "classes", bool(classes) and len(set(classes)) == len(classes), "must be different texts"
+    labels = [None, *classes] if len(classes) == 2 else [None]
+    yield "positive", manifest["positive"] in labels, "must be one of two classes"
+    positive, threshold, index = decision["positive"], decision["threshold"], decision.get("positive_index")
+    yield "decision", set(decision) <= {entry.name for entry in fields(Decision)}, "has an unknown key"
+    yield "decision.positive", positive in labels, "must be one of two classes"
+    offsets = decision["offsets"]
+    yield "decision.offsets", offsets is None or len(offsets) == len(classes), "must be a number for each class"
+    is_index = type(index) is int and positive is not None and index == classes.index(positive)
+    yield "decision.positive_index", index is None or is_index, "must be the number of the class decision.positive"
+    yield "decision.threshold", threshold is None or positive is not None, "needs decision.positive"
+    is_set = threshold is not None and index is not None
+    yield "decision.rule=threshold", decision["rule"] != "threshold" or is_set, "needs a threshold and a positive_index"
+    labelled = all(target["label"] in classes for target in decision["targets"])
+    yield "decision.targets", labelled, "must have a label of the classes each"
+    halting = manifest.get("halting", {"threshold": None, "splits": {}})
     for split, points in halting["splits"].items():
-        if halting["threshold"] not in [point["threshold"] for point in points]:
-            raise InputError(f"halting.splits.{split}", "must hold the point of halting.threshold")
+        has_point = halting["threshold"] in [point["threshold"] for point in points]
+        yield f"halting.splits.{split}", has_point, "must hold the point of halting.threshold"
 
 
 def _check_files(manifest: Mapping[str, Any]) -> None:

@@ -43,6 +43,7 @@ def to_columns(
     in place of field names. `ignored`: keys of a sequence to ignore, such as the name of the label column. `order`:
     sorts the events of a sequence, as those of a file are sorted; None keeps them as they are.
     """
+    known = f"the fields of the model are {', '.join(map(_name_with_columns, encoders.values()))}"
     errors: list[str | None] = [None] * len(sequences)
     columns: dict[str, list[Any]] = {name: [None] * len(sequences) for name in encoders}
     for row, sequence in enumerate(sequences):
@@ -56,13 +57,10 @@ def to_columns(
         if not sequence.keys() <= encoders.keys():
             sequence = _by_field(_join_parts(sequence, encoders), encoders, field_of_column, ignored)
             if unknown := sequence.keys() - encoders.keys():
-                errors[row] = (
-                    f"has the field {min(map(str, unknown))}; the fields of the model are "
-                    f"{', '.join(_name_with_columns(encoder) for encoder in encoders.values())}"
-                )
+                errors[row] = f"has the field {min(map(str, unknown))}; {known}"
                 continue
         if lacking := [name for name in encoders if name not in sequence]:
-            errors[row] = f"has no field {lacking[0]}; the fields of the model are {', '.join(encoders)}"
+            errors[row] = f"has no field {lacking[0]}; {known}"
             continue
         for name, encoder in encoders.items():
             try:
@@ -116,8 +114,8 @@ def _by_field(
     ignored: Collection[str],
 ) -> dict[Any, Any]:
     """Replace column names by field names in the keys of a row, and drop the ignored columns."""
-    named = {name: value for name, value in row.items() if name in encoders or name not in ignored}
     return {
-        field_of_column[name] if name not in encoders and name in field_of_column else name: value
-        for name, value in named.items()
+        name if name in encoders else field_of_column.get(name, name): value
+        for name, value in row.items()
+        if name in encoders or name not in ignored
     }

@@ -60,8 +60,6 @@ def check_kind(output: str) -> None:
 
 def check_output_path(path: Path) -> None:
     """Raise InputError unless a file can be created at `path`. The parent folders of `path` need not exist."""
-    if path.is_dir():
-        raise InputError(f"output={path}", "is a folder", "name a file in it")
     if path.exists() and not path.is_file():  # a FIFO or a device would be replaced by a regular file
         raise InputError(f"output={path}", "is not a regular file", "name another")
     # Missing folders are created later, so only the nearest existing parent has to be a folder.

@@ -22,9 +22,11 @@ from seqclf.system.memory_errors import is_out_of_memory
 from seqclf.system.threads import available_cpus
 
 PROVIDER = "CUDAExecutionProvider"
-INSTALL = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
-NO_LIBRARY = re.compile(r"(\S+): cannot open shared object file")  # error text of Linux's dynamic loader
-DRIVER = "libcuda.so"
+REMEDY = (
+    "see nvidia-smi for the driver and the free memory (a container needs --gpus all), "
+    'pip install "onnxruntime-gpu[cuda,cudnn]", or set device=cpu'
+)
+NO_LIBRARY = "cannot open shared object file"  # error text of Linux's dynamic loader
 # ONNX Runtime multiplies matrices with 10 bits of precision where the card can. Probabilities on an H200 then differed
 # from those on a CPU by up to 6e-3.
 WITHOUT_TF32 = {"use_tf32": "0"}
@@ -33,18 +35,15 @@ WITHOUT_TF32 = {"use_tf32": "0"}
 def has_card() -> bool:
     """Return True if there is a device file of an NVIDIA GPU, and CUDA_VISIBLE_DEVICES does not hide all GPUs."""
     hides_all = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
-    return bool(_card_files()) and not hides_all
-
-
-def _card_files() -> list[Path]:
-    return list(Path("/dev").glob("nvidia[0-9]*"))
+    return not hides_all and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 @cache  # cached, because each call would load the library once more
-def missing_library() -> str | None:
-    """Return the name of a shared library that ONNX Runtime's CUDA provider needs and that is missing, or None.
+def loader_error() -> str | None:
+    """Return the error of the loader if a shared library is missing that ONNX Runtime's CUDA provider needs, else None.
 
-    This function also loads the CUDA libraries that were installed as Python packages.
+    ONNX Runtime itself prints this error and uses the CPU. This function also loads the CUDA libraries that were
+    installed as Python packages.
     """
     # `preload_dlls` prints missing libraries on stdout, but a command may print only its result on stdout.
     with redirect_stdout(io.StringIO()):
@@ -55,34 +54,17 @@ def missing_library() -> str | None:
     try:
         ctypes.CDLL(str(library))
     except OSError as error:  # the text may name only undefined symbols; then no library is missing
-        found = NO_LIBRARY.search(str(error))
-        return found[1] if found else None
+        return first_line(error) if NO_LIBRARY in str(error) else None
     return None
 
 
-def cuda_obstacle() -> InputError | None:
-    """Return an error with the reason why CUDA cannot be used, and the remedy. Return None if no reason is known."""
+def cuda_problem() -> str | None:
+    """Return the reason why CUDA cannot be used, None if no reason is known."""
     if not has_card():
-        if _card_files():
-            return InputError(None, "CUDA_VISIBLE_DEVICES hides every GPU", "unset it, or set device=cpu")
-        return InputError(None, "no NVIDIA device file, such as /dev/nvidia0, is here", "set device=cpu")
+        return "no NVIDIA device file, such as /dev/nvidia0, is here, or CUDA_VISIBLE_DEVICES hides it"
     if PROVIDER not in onnxruntime.get_available_providers():
-        remedy = f"pip uninstall onnxruntime, then {INSTALL}, or set device=cpu"
-        return InputError(None, f"this onnxruntime has no {PROVIDER}", remedy)
-    library = missing_library()
-    if library is None:
-        return None
-    if library.startswith(DRIVER):
-        remedy = "install NVIDIA's driver, run containers with --gpus all, or set device=cpu"
-    else:
-        remedy = f"{INSTALL}, or set device=cpu"
-    return InputError(None, f"{library} is missing", remedy)
-
-
-def not_started(reason: str) -> InputError:
-    """Return the error for a CUDA provider that does not start although no library is missing."""
-    remedy = "see nvidia-smi for its driver and free memory, or set device=cpu"
-    return InputError(None, f"{PROVIDER} does not start ({reason})", remedy)
+        return f"this onnxruntime has no {PROVIDER}"
+    return loader_error()
 
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -128,28 +110,28 @@ def open_session(path: Path, device: str = "auto", threads: int = 1, content: by
     model = str(path) if content is None else content
     if device == "cpu":
         return _open_on_cpu(path, model, threads)
-    session, obstacle = _open_on_cuda(model, threads)
+    session, problem = _open_on_cuda(model, threads)
     session = session or _open_on_cpu(path, model, threads)  # raises an error for a damaged model
-    if obstacle is not None and device == "cuda":
-        raise obstacle.within("device=cuda")
-    session.no_cuda = str(obstacle) if obstacle is not None and has_card() else None
+    if problem is not None and device == "cuda":
+        raise InputError("device=cuda", problem, REMEDY)
+    session.no_cuda = f"{problem}; {REMEDY}" if problem is not None and has_card() else None
     return session
 
 
-def _open_on_cuda(model: str | bytes, threads: int) -> tuple[ModelSession | None, InputError | None]:
+def _open_on_cuda(model: str | bytes, threads: int) -> tuple[ModelSession | None, str | None]:
     """Open a session on CUDA.
 
     Return a pair: the session or None, and the reason why CUDA is not used or None.
     """
-    obstacle = cuda_obstacle()
-    if obstacle is not None:
-        return None, obstacle
+    problem = cuda_problem()
+    if problem is not None:
+        return None, problem
     try:
         session = _open(model, [PROVIDER, CPU], threads, [WITHOUT_TF32, {}])
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        return None, not_started(first_line(error))
+        return None, f"{PROVIDER} does not start ({first_line(error)})"
     # If ONNX Runtime cannot load a provider, it only logs an error and uses the next provider in the list.
-    return session, None if runs_on_gpu(session) else not_started(f"ONNX Runtime took {session.provider}")
+    return session, None if runs_on_gpu(session) else f"{PROVIDER} does not start (ONNX Runtime took {CPU})"
 
 
 def _open_on_cpu(path: Path, model: str | bytes, threads: int) -> ModelSession:
@@ -235,5 +217,5 @@ def explain_run_errors(file: str, lengths: np.ndarray = ONE_TOKEN) -> Iterator[N
         if is_out_of_memory(error):
             batch = f"{len(lengths):,} sequences of up to {int(lengths.max()):,} tokens"
             raise InputError(file, f"out of memory with a batch of {batch}", "set threads=1") from None
-        remedy = f"{INSTALL}, or set device=cpu" if ON_CARD.search(str(error)) else "export the bundle anew"
+        remedy = REMEDY if ON_CARD.search(str(error)) else "export the bundle anew"
         raise InputError(file, f"cannot be run ({first_line(error)})", remedy) from None

@@ -18,7 +18,7 @@ from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import DropoutShare
 from seqclf.models.pooling import token_mask
 from seqclf.models.recurrent import check_residual_layers, flip_order, reorder
-from seqclf.models.recurrent_cell import RecurrentCell, check_cell, check_fields, initial_states, number_spec, run_cell
+from seqclf.models.recurrent_cell import RecurrentCell, check_cell, initial_states, number_spec, run_cell
 from seqclf.models.running_state import State
 
 KEY = "model.encoder.cell"
@@ -125,7 +125,6 @@ def _build_cell(
     # A field is named by an argument in the config, such as `gap`, or by the class.
     keys = {value: f"{KEY}.{name}" for name, value in settings.items() if isinstance(value, str)}
     where = f"{KEY}._target_={config['_target_']}"
-    check_fields(cell, where)
     widths = [number_spec(name, specs, keys.get(name, f"{where}.fields"))["width"] for name in cell.fields]
     check_cell(cell, input_size, widths, where)
     return cell

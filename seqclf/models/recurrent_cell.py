@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ from seqclf.models.onnx.scan import scan_tokens
 from seqclf.models.running_state import LOWEST, State
 
 ROWS = 3  # sequences in the trial step of a cell
-MAX_ROW_ERROR = 1e-4  # largest accepted difference between a row alone and in a batch, relative to values above 1
+MAX_ROW_ERROR = 1e-4  # largest accepted difference, absolute or relative, between a row alone and in a batch
 
 
 class RecurrentCell(nn.Module):
@@ -141,179 +139,92 @@ def number_spec(name: str, specs: Sequence[FieldSpec], key: str) -> NumberSpec:
     raise InputError(f"{key}={name}", problem, remedy)
 
 
-WRITE_STEP = "return (output, {name: new state, …}) from step"
-WRITE_STATES = 'set it to a list such as [State("hidden", (hidden_size,))]'
-WRITE_ROWS = "compute each row alone: torch.where instead of if, tensors instead of .item(), no mean over the rows"
-
-
-def check_fields(cell: RecurrentCell, where: str) -> None:
-    """Raise InputError unless `cell.fields` is a list of names. `where`: config key and class of the cell."""
-    fields = cell.fields
-    if not isinstance(fields, (list, tuple)) or not all(isinstance(name, str) for name in fields):
-        problem = f"has the fields {fields!r}, which is not a list of names"
-        raise InputError(where, problem, 'set it to a list such as ["gap"]')
+WRITE_STATES = (
+    'set it to a list such as [State("hidden", (hidden_size,), 0.0)], each with another name and a finite number'
+)
+WRITE_ROWS = (
+    "compute each row alone: torch.where instead of if, tensors instead of .item(), no mean over the rows, "
+    "nn.Dropout instead of F.dropout"
+)
 
 
 def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], where: str) -> None:
     """Raise InputError unless one step of `cell` does what the cell declares.
 
-    The step is tried on zeros and on random tokens, in evaluation mode. Outputs and states must have the declared
-    shapes and the dtype of the tokens. A row must have the same results alone and in a batch. The rows are not compared
-    on the device `meta`, whose tensors have no values. The arguments must not be changed in place.
+    The step is tried on random tokens, in evaluation mode. Outputs and states must have the declared shapes and the
+    dtype of the tokens. A row must have the same results alone and in a batch. The arguments must not be changed in
+    place. On the device `meta`, whose tensors have no values, no step is tried.
 
     `widths`: number of channels of each field that the cell reads. `where`: config key and class of the cell, for the
     error text.
     """
     if not isinstance(getattr(cell, "size", None), int):
         raise InputError(where, "has no attribute size", "set it to the channels of an output")
-    _check_states(getattr(cell, "states", None), where)
-    _check_signature(cell, where)
-    names = [state.name for state in cell.states]
-    # Tensors of the inference mode do not count changes in place. A random cell leaves the random numbers of the
-    # training as they are.
-    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
-        tokens = torch.zeros(ROWS, input_size)
-        before = dict(zip(names, initial_states(cell, tokens), strict=True))
-        fields = [torch.zeros(ROWS, width) for width in widths]
-        given = {"its inputs": tokens, **{f"the state {name}": value for name, value in before.items()}}
-        given |= {f"the field {name}": values for name, values in zip(cell.fields, fields, strict=True)}
-        versions = {label: value._version for label, value in given.items()}
-        result = _try_step(cell, tokens, before, fields, where)
-        _check_result(cell, result, tokens.dtype, where)
-        for label, version in versions.items():
-            if given[label]._version != version:
-                raise InputError(where, f"step changes {label} in place", "return a new tensor, as by + instead of +=")
-        if not tokens.is_meta:
-            _check_rows(cell, input_size, widths, where)
-
-
-def _check_states(states: Any, where: str) -> None:
-    if not isinstance(states, (list, tuple)) or not states or not all(isinstance(state, State) for state in states):
-        raise InputError(where, "has no attribute states", WRITE_STATES)
-    names = [state.name for state in states]
-    if len(set(names)) < len(names):
-        raise InputError(where, f"has two states of one name: {', '.join(map(str, names))}", "give each its own name")
-    for name, shape, initial in states:
-        if not isinstance(name, str) or not name:
-            raise InputError(where, f"has a state with the name {name!r}", WRITE_STATES)
-        if not isinstance(shape, (list, tuple)) or not all(isinstance(size, int) and size > 0 for size in shape):
-            problem = f"has the state {name} of the shape {shape!r}, which is not a tuple of integers from 1"
-            raise InputError(where, problem, f'write State("{name}", (hidden_size,)), or () for one number')
-        if not isinstance(initial, (int, float)) or not abs(initial) <= -LOWEST:
-            # A bundle stores the initial value as JSON, which has neither tensors nor infinite numbers.
-            value = f"{initial:g}" if isinstance(initial, (int, float)) else f"a {type(initial).__name__}"
-            problem = f"has the state {name} that starts at {value}, which is not a finite number"
-            remedy = f'write a number, such as State("{name}", {tuple(shape)}, -1e30) for -inf'
-            raise InputError(where, problem, remedy)
-
-
-def _check_signature(cell: RecurrentCell, where: str) -> None:
-    """Raise InputError unless `step` takes the tokens, the states and one argument for each field."""
-    if type(cell).step is RecurrentCell.step:
-        raise InputError(where, "has no method step", "write step(self, inputs, state), not forward")
-    taken = inspect.signature(cell.step)
-    try:
-        taken.bind(None, None, *cell.fields)
-    except TypeError:
-        expected = ", ".join(("self", "inputs", "state", *cell.fields))
-        problem = f"step takes {taken}, and fields has {', '.join(cell.fields) or 'no name'}"
-        remedy = f"write step({expected}), or list the fields that it takes in fields"
-        raise InputError(where, problem, remedy) from None
-
-
-def _check_rows(cell: RecurrentCell, input_size: int, widths: Sequence[int], where: str) -> None:
-    """Raise InputError unless a row of a batch has the same results as the row alone.
-
-    The rows are the second tokens of random sequences, so that the states are states that the cell itself returned.
-    """
-    generator = torch.Generator().manual_seed(0)  # the random numbers of the training stay as they are
-    names = [state.name for state in cell.states]
-
-    def draw(width: int) -> Tensor:
-        return torch.randn(ROWS, width, generator=generator)
-
-    first, tokens = draw(input_size), draw(input_size)
-    first_fields, fields = ([draw(width) for width in widths] for _ in range(2))
-    start = dict(zip(names, initial_states(cell, first), strict=True))
-    before = {name: value.clone() for name, value in _try_step(cell, first, start, first_fields, where)[1].items()}
-
-    def run(rows: slice) -> list[Tensor]:
-        state = {name: value[rows].clone() for name, value in before.items()}
-        output, after = _try_step(cell, tokens[rows].clone(), state, [values[rows].clone() for values in fields], where)
-        return [output.clone(), *(after[name].clone() for name in names)]
-
-    everything = slice(None)
-    together = run(everything)
-    if _row_error(run(everything), together, everything) > MAX_ROW_ERROR:
-        remedy = "use nn.Dropout, or F.dropout with training=self.training, and keep what a step changes in states"
-        raise InputError(where, "step returns other results for the same arguments in evaluation mode", remedy)
-    for row in range(ROWS):
-        rows = slice(row, row + 1)
-        alone = run(rows)
-        for name, value, batch in zip(("output", *names), alone, together, strict=True):
-            if value.shape != batch[rows].shape:
-                label = name if name == "output" else f"state {name}"
-                problem = f"step returns the {label} as {_describe(value)} for 1 token"
-                raise InputError(where, problem, f"return {tuple(batch[rows].shape)}, as by squeeze(dim) for squeeze()")
-        error = _row_error(alone, together, rows)
-        if error > MAX_ROW_ERROR:
-            problem = f"step mixes the rows of a batch: a row changes by up to {error:.2g} with the other rows"
-            raise InputError(where, problem, WRITE_ROWS)
-
-
-def _row_error(some: Sequence[Tensor], others: Sequence[Tensor], rows: slice) -> float:
-    """Return the largest difference between results and the `rows` of other results, relative to values above 1."""
-    largest = 0.0
-    for one, other in zip(some, (result[rows] for result in others), strict=True):
-        same = (one == other) | (one.isnan() & other.isnan())
-        difference = torch.where(same, 0.0, (one - other).abs() / other.abs().clamp(min=1.0))
-        largest = max(largest, float(difference.nan_to_num(math.inf, math.inf).max()))
-    return largest
-
-
-def _try_step(
-    cell: RecurrentCell, tokens: Tensor, states: Mapping[str, Tensor], fields: Sequence[Tensor], where: str
-) -> Any:
+    states: Any = getattr(cell, "states", None)
+    is_list = isinstance(states, (list, tuple)) and len(states) > 0
+    if not is_list or not all(map(_is_state, states)) or len({state.name for state in states}) < len(states):
+        raise InputError(where, f"has the attribute states {states!r}", WRITE_STATES)
+    if torch.empty(0).is_meta:
+        return
+    generator = torch.Generator().manual_seed(0)
     modes = {module: module.training for module in cell.modules()}
+    cell.eval()
     try:
-        with torch.no_grad():
-            return cell.eval().step(tokens, dict(states), *fields)
-    except InputError:
-        raise
-    except Exception as error:  # third-party code may raise any exception
-        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in states.items())
-        problem = f"step fails on inputs {tuple(tokens.shape)} and states {shapes}"
-        if fields:
-            shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in zip(cell.fields, fields, strict=True))
-            problem += f" and fields {shapes}"
-        raise InputError(where, f"{problem} ({type(error).__name__}: {first_line(error)})") from error
+        # A random cell leaves the random numbers of the training as they are.
+        with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            first, second = (
+                [torch.randn(ROWS, width, generator=generator) for width in (input_size, *widths)] for _ in range(2)
+            )
+            # The rows are compared at the second token, whose states are states that the cell itself returned.
+            before = _try_step(cell, first, initial_states(cell, first[0]), where)[1:]
+            together = _try_step(cell, second, before, where)
+            for row in range(ROWS):
+                own = slice(row, row + 1)
+                alone = _try_step(cell, [values[own] for values in second], [state[own] for state in before], where)
+                for one, batch in zip(alone, together, strict=True):
+                    if not torch.allclose(one, batch[own], rtol=MAX_ROW_ERROR, atol=MAX_ROW_ERROR, equal_nan=True):
+                        raise InputError(where, "step has other results for a row alone than in a batch", WRITE_ROWS)
     finally:
         for module, training in modes.items():
             module.training = training
 
 
-def _check_result(cell: RecurrentCell, result: Any, dtype: torch.dtype, where: str) -> None:
-    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)):
-        raise InputError(where, f"step returns {_describe(result)}", WRITE_STEP)
-    output, new = result
-    kind = str(dtype).removeprefix("torch.")
-    if not isinstance(output, Tensor) or output.shape != (ROWS, cell.size) or output.dtype != dtype:
-        problem = f"step returns the output {_describe(output)} for {ROWS} tokens"
-        raise InputError(where, problem, f"return a {kind} tensor {(ROWS, cell.size)}, as size says")
-    names = {state.name for state in cell.states}
-    if new.keys() != names:
-        problem = f"step returns the states {', '.join(sorted(map(str, new))) or 'of an empty dict'}"
-        raise InputError(where, problem, f"return {', '.join(sorted(names))}, as states says")
-    for state in cell.states:
-        value, shape = new[state.name], (ROWS, *state.shape)
-        if not isinstance(value, Tensor) or value.shape != shape or value.dtype != dtype:
-            problem = f"step returns the state {state.name} as {_describe(value)} for {ROWS} tokens"
-            raise InputError(where, problem, f"return a {kind} tensor {shape}, as states says")
+def _is_state(state: Any) -> bool:
+    # A bundle stores the initial value as JSON, which has neither tensors nor infinite numbers.
+    return (
+        isinstance(state, State)
+        and isinstance(state.shape, (list, tuple))
+        and isinstance(state.initial, (int, float))
+        and abs(state.initial) <= -LOWEST
+    )
 
 
-def _describe(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
-    if isinstance(value, tuple):
-        return f"a tuple of {', '.join(type(part).__name__ for part in value) or 'nothing'}"
-    return f"a {type(value).__name__}"
+def _try_step(cell: RecurrentCell, inputs: Sequence[Tensor], states: Sequence[Tensor], where: str) -> list[Tensor]:
+    """Return the output and the new states of a step. `inputs`: the tokens and the fields that the cell reads."""
+    names = [state.name for state in cell.states]
+    given = [value.clone() for value in (*inputs, *states)]
+    rows = len(inputs[0])
+    remedy = (
+        f"write step({', '.join(('self', 'inputs', 'state', *cell.fields))}), which returns (output, dict of states)"
+    )
+    try:
+        output, new = cell.step(inputs[0], dict(zip(names, states, strict=True)), *inputs[1:])
+        results = {"output": output, **{f"state {name}": value for name, value in new.items()}}
+    except InputError:
+        raise
+    except Exception as error:  # third-party code may raise any exception
+        problem = f"step fails on {rows} tokens ({type(error).__name__}: {first_line(error)})"
+        raise InputError(where, problem, remedy) from error
+    if not all(map(torch.equal, (*inputs, *states), given)):
+        raise InputError(where, "step changes an argument in place", "return a new tensor, as by + instead of +=")
+    shapes = {"output": (rows, cell.size), **{f"state {state.name}": (rows, *state.shape) for state in cell.states}}
+    if results.keys() != shapes.keys():
+        raise InputError(where, f"step returns the {', '.join(results)}, not the {', '.join(shapes)}", remedy)
+    for name, shape in shapes.items():
+        value = results[name]
+        found = (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else type(value).__name__
+        expected = shape, inputs[0].dtype
+        if found != expected:
+            problem = f"step returns the {name} as {found} for {rows} tokens"
+            raise InputError(where, problem, f"return {expected}, as its attributes say")
+    return [results[name] for name in shapes]

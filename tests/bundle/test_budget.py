@@ -15,11 +15,9 @@ from bundle.test_malformed import is_refused, mutations, write_signed
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle import sequence_reader
-from seqclf.bundle.explanation import explain_shown
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import CONF
-from seqclf.data.encoding.encoders import encode
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Guarantee
@@ -173,18 +171,6 @@ def test_tokens_that_were_not_read_have_no_contribution(adaptive):
     assert table["contribution"].to_pylist() == pytest.approx(
         [value for row in explanations for value in row["contributions"]], abs=1e-5
     )
-
-
-def test_a_page_explains_the_tokens_that_were_read(adaptive):
-    _, folder, sequences = adaptive
-    classifier = load(folder, budget=0.5)
-    sequence = max(sequences, key=len)
-    expected = classifier.explain([sequence])[0]
-    columns, _ = classifier.to_columns([sequence])
-    fields = encode(classifier.encoders, columns, classifier.schema.truncation).sequences.fields
-    predicted = classifier.classes.index(str(expected["prediction"]))
-    shown = explain_shown(classifier, fields, predicted, range(len(sequence)))
-    assert shown == pytest.approx(expected["contributions"], abs=1e-5) and None in shown
 
 
 def test_predict_says_how_many_tokens_were_not_read(adaptive, capsys):

@@ -4,14 +4,10 @@ The machine of a test has no card: its device file is faked, so that ONNX Runtim
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from seqclf.bundle import session
@@ -26,25 +22,16 @@ with_provider = pytest.mark.skipif(
     session.PROVIDER not in onnxruntime.get_available_providers(), reason="ONNX Runtime is built without CUDA"
 )
 INSTALL = '"onnxruntime-gpu[cuda,cudnn]"'
-RUN = """
-import os, sys
-del os.environ["CUDA_VISIBLE_DEVICES"]
-from seqclf.bundle import session
-session.has_card = lambda: True
-from seqclf import {command}
-{command}.main()
-print("TORCH", "torch" in sys.modules, file=sys.stderr)
-"""
 
 
 @pytest.fixture
 def card(monkeypatch):
-    """A machine whose driver has made a device file. `card(library)`: CUDA lacks this library, or None."""
+    """A machine whose driver has made a device file. `card(error)`: error of the loader of CUDA, or None."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(session, "has_card", lambda: True)
 
-    def lacks(library):
-        monkeypatch.setattr(session, "missing_library", lambda: library)
+    def lacks(error):
+        monkeypatch.setattr(session, "loader_error", lambda: error)
 
     return lacks
 
@@ -65,7 +52,7 @@ def refusal(model):
 @without_card
 @with_provider
 def test_cuda_without_its_libraries_is_refused_with_the_library(card, model, capfd):
-    session.missing_library.cache_clear()
+    session.loader_error.cache_clear()
     text = refusal(model)
     assert ".so." in text and INSTALL in text
     assert capfd.readouterr() == ("", ""), "of ONNX Runtime, which lists what it looked for"
@@ -112,13 +99,6 @@ def test_cuda_multiplies_in_full_precision(card, model, monkeypatch):
     assert options == [{session.PROVIDER: {"use_tf32": "0"}, CPU: {}}]
 
 
-def test_cuda_without_a_driver_names_the_driver(card, model, monkeypatch):
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [session.PROVIDER, CPU])
-    card("libcuda.so.1")
-    text = refusal(model)
-    assert "libcuda.so.1" in text and "--gpus" in text and "pip" not in text
-
-
 def test_cuda_without_a_provider_is_refused(card, model, monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU])
     text = refusal(model)
@@ -141,12 +121,6 @@ def test_without_a_card_cuda_is_refused_and_auto_says_nothing(model, monkeypatch
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert "/dev/nvidia0" in refusal(model)
     opened = open_session(model, "auto")
-    assert (opened.provider, opened.no_cuda) == (CPU, None)
-
-
-def test_on_the_cpu_a_card_is_not_looked_for(card, model, monkeypatch):
-    monkeypatch.setattr(session, "cuda_obstacle", lambda: pytest.fail("looked for"))
-    opened = open_session(model, "cpu")
     assert (opened.provider, opened.no_cuda) == (CPU, None)
 
 
@@ -195,38 +169,6 @@ def test_a_stream_is_of_the_device_too(card, model):
 def test_an_error_of_the_card_while_the_model_runs_has_a_remedy():
     with pytest.raises(InputError, match=r"model\.onnx: .*cuDNN.*device=cpu"), explain_run_errors("model.onnx"):
         raise RuntimeError("cuDNN is not available. Install cuDNN")
-
-
-@pytest.fixture
-def labelled(exported, tmp_path):
-    sequences = exported("events").sequences
-    labels = [f"k{row % 3}" for row in range(len(sequences))]
-    pq.write_table(pa.table({"events": sequences, "label": labels}), tmp_path / "new.parquet")
-    return tmp_path / "new.parquet"
-
-
-@without_card
-@with_provider
-@pytest.mark.parametrize("device", ["cuda", "auto", "gpu0"])
-@pytest.mark.parametrize("command", ["predict", "evaluate"])
-def test_commands_end_by_the_device(exported, labelled, command, device):
-    files = {
-        "predict": [f"input={labelled}", f"output={labelled.parent / 'scores.parquet'}"],
-        "evaluate": ["data=files", f"data.test={labelled}"],
-    }
-    arguments = [f"bundle={exported('events').folder}", f"device={device}", *files[command]]
-    script = RUN.format(command=command)
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=120)
-    if device != "auto":
-        expected = ".so." if device == "cuda" else "auto, cpu or cuda"
-        assert (done.returncode, done.stdout) == (2, ""), done.stderr
-        (line,) = done.stderr.splitlines()
-        assert line.startswith(f"error: device={device}: ") and expected in line
-        return
-    assert done.returncode == 0 and "TORCH False" in done.stderr, done.stderr
-    result = json.loads(done.stdout)
-    assert result["provider"] == CPU and ".so." in result["no_cuda"]
-    assert sum(INSTALL in line for line in done.stderr.splitlines()) == 1
 
 
 def test_a_full_memory_is_one_line_with_the_batch():

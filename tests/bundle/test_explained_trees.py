@@ -8,23 +8,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import torch
-import yaml
 from bundle.conftest import TREES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tree_texts import node_at, postorder, written
 from support.tree_texts import trees as tree_strategy
 
-from seqclf.batching.collate import pad
-from seqclf.bundle.occlusion import log_odds, occlude
-from seqclf.config.documentation import CONF
-from seqclf.data.encoding.encoders import encode, fit_encoders, input_specs, load_encoders, make_encoders
+from seqclf.data.encoding.encoders import load_encoders
 from seqclf.data.schema.schema import Field
-from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
-from seqclf.models.ensemble import build_classifier
-from seqclf.predict import explain_text
 
 WORDS = {  # of leaves and inner nodes
     "treebank": (["not", "good", "film", "unseen"], [""]),
@@ -92,68 +84,6 @@ def test_a_table_has_the_parents_that_rebuild_each_tree(trees):
     refused = table[table["id"] == len(texts) + 1]
     assert len(refused) == 1 and refused["parent"].isna().all() and "never closed" in refused["error"].item()
     assert classifier.explain(["(neg"])[0]["parents"] is None
-
-
-def test_trees_of_any_shape_are_explained(trees):
-    for form in WORDS:
-        classifier = trees(form).classifier
-        wide = "(x " + " ".join(f"(pos w{number})" for number in range(50)) + ")"
-        *large, single = classifier.explain(["(x " * 300 + "a" + ")" * 300, wide, "never-seen"])
-        for explanation in large:
-            assert np.isfinite(explanation["contributions"]).all()
-        assert single["contributions"] == pytest.approx([0.0], abs=1e-6), "it is unknown already"
-
-
-def test_the_command_writes_the_parents_of_a_tree(trees):
-    result = explain_text(trees("treebank").classifier, "(pos (neg not) (pos (neg bad) (pos film)))", by_field=True)
-    assert result.to_dict()["parents"] == [4, 3, 3, 4, -1] and result.contributions_by_field == {}
-
-
-def test_the_word_that_decides_has_the_largest_contribution_of_all_words():
-    """A tree is positive if it holds the word key anywhere. Trained by hand, without an export."""
-    generator = np.random.default_rng(0)
-
-    def tree(has_key):
-        words = generator.choice(["a", "b", "c"], generator.integers(3, 9)).tolist()
-        words[generator.integers(len(words))] = "key" if has_key else "d"
-        nodes = [(word, []) for word in words]
-        while len(nodes) > 1:
-            left = int(generator.integers(len(nodes) - 1))
-            nodes[left : left + 2] = [("", nodes[left : left + 2])]
-        return written(nodes[0], "treebank")
-
-    labels = torch.arange(120) % 2
-    columns = pa.record_batch({"tree": pa.array([tree(label) for label in labels.tolist()])})
-    encoders = make_encoders([Field("tree", "tree", ("tree",))])
-    fit_encoders(encoders, lambda *names: iter([columns]))
-    sequences = encode(encoders, columns, NO_TRUNCATION).sequences
-    torch.manual_seed(0)
-    settings_of_model = yaml.safe_load((CONF / "model" / "tree_lstm.yaml").read_text())
-    settings_of_model |= {"embedding_size": 8, "hidden_size": 8, "dropout": 0.0, "token_dropout": 0.0}
-    model = build_classifier(settings_of_model, input_specs(encoders, ["no", "yes"]), 2)
-
-    def logits(sequences, rows):
-        fields, lengths = pad(sequences, rows)
-        tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
-        return model(tensors, torch.from_numpy(lengths), lengths)
-
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
-    for _ in range(25):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(logits(sequences, np.arange(120)), labels).backward()
-        optimizer.step()
-    with torch.no_grad():
-        assert (logits(sequences, np.arange(120)).argmax(dim=1) == labels).all()
-
-        def score(copies, rows):
-            return log_odds(logits(copies, np.arange(len(copies))).double().numpy(), labels.numpy()[rows])
-
-        contributions = occlude(encoders, sequences, score, by_field=False).tokens
-    texts = np.array(encoders["tree"].decode(sequences.fields))
-    for row in np.flatnonzero(labels.numpy()):
-        nodes = np.arange(*sequences.offsets[row : row + 2])
-        words = nodes[texts[nodes] != "[NODE]"]
-        assert texts[words[contributions[words].argmax()]] == "key"
 
 
 def reading(classifier, columns, **options):

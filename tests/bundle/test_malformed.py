@@ -117,12 +117,12 @@ WRONG_DECISIONS = [
     ({"positive_index": "x"}, "decision.positive_index: must be the number"),
     ({"positive_index": 0}, "decision.positive_index: must be the number"),
     ({"positive_index": True}, "decision.positive_index: must be the number"),
-    ({"positive_index": None}, "decision.rule=threshold: needs decision.threshold and decision.positive_index"),
-    ({"threshold": None}, "decision.rule=threshold: needs decision.threshold"),
+    ({"positive_index": None}, "decision.rule=threshold: needs a threshold and a positive_index"),
+    ({"threshold": None}, "decision.rule=threshold: needs a threshold"),
     ({"rule": "min_recall", "positive": None, "positive_index": None}, "decision.threshold: needs decision.positive"),
     ({"rule": "all"}, "decision.rule: must be one of argmax, threshold, min_recall"),
     ({"targets": [{"x": 1}]}, r"decision.targets\[0\].rule: missing"),
-    ({"label": "k7"}, r"decision.targets\[0\].label: must be one of the classes"),
+    ({"label": "k7"}, r"decision.targets: must have a label of the classes"),
     ({"rows": "x"}, r"decision.targets\[0\].rows: must be a whole number"),
 ]
 
@@ -185,17 +185,15 @@ def test_a_mutated_encoder_predicts_or_is_refused(copy_bundle, exported, monkeyp
 DEEPLY_NESTED = "[" * 100_000 + "]" * 100_000
 
 
-@pytest.mark.parametrize(
-    "text", [DEEPLY_NESTED, '{"format": 1, "x": ' + DEEPLY_NESTED + "}", '{"a": 1' + "0" * 5000 + "}", '{"\\ud800": 1}']
-)
-def test_a_manifest_that_json_cannot_parse_is_refused(copy_bundle, text):
+@pytest.mark.parametrize("text", ["", "[]", "\x00", DEEPLY_NESTED, '{"a": 1' + "0" * 5000 + "}", '{"\\ud800": 1}'])
+def test_a_manifest_that_is_no_json_object_is_refused(copy_bundle, text):
     folder = copy_bundle("events")
     (folder / "manifest.json").write_text(text)
     with pytest.raises(InputError, match=r"manifest\.json has changed since the export"):
         read_manifest(folder)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", DEEPLY_NESTED.encode(), b'"x"'])
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", DEEPLY_NESTED.encode()])
 def test_a_malformed_encoder_file_is_refused_by_field(copy_bundle, content):
     folder = copy_bundle("events")
     (folder / "encoders/events.json").write_bytes(content)

@@ -18,20 +18,15 @@ def bundle(copy_bundle):
     return copy_bundle("card")
 
 
-def test_the_manifest_of_a_copy_equals_the_original(bundle, exported):
-    assert read_manifest(bundle) == read_manifest(exported("card").folder)
-
-
 def test_the_manifest_has_a_hash_of_every_other_file(bundle):
     on_disk = {path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file()}
     assert set(read_manifest(bundle)["files"]) == on_disk - {"manifest.json"} == set(FILES)
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("position", [0, -1, "middle"])
-def test_one_changed_byte_is_detected(bundle, name, position):
+def test_one_changed_byte_is_detected(bundle, name):
     content = bytearray((bundle / name).read_bytes())
-    content[len(content) // 2 if position == "middle" else position] ^= 1
+    content[len(content) // 2] ^= 1
     (bundle / name).write_bytes(content)
     with pytest.raises(InputError, match=rf"bundle=.*: {re.escape(name)} has changed since the export; copy the"):
         Classifier(bundle)
@@ -67,19 +62,6 @@ def test_an_edited_manifest_is_detected(bundle, edit):
         read_manifest(bundle)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"manifest"', "\x00"])
-def test_a_manifest_that_is_no_json_object_is_refused(bundle, text):
-    (bundle / "manifest.json").write_text(text)
-    with pytest.raises(InputError, match=r"manifest\.json has changed since the export"):
-        read_manifest(bundle)
-
-
-def test_a_manifest_that_is_not_utf_8_is_refused(bundle):
-    (bundle / "manifest.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match=r"manifest\.json has changed since the export"):
-        read_manifest(bundle)
-
-
 def test_a_manifest_with_another_layout_is_accepted(bundle):
     path = bundle / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()), indent=4, sort_keys=True))
@@ -105,22 +87,15 @@ def test_a_manifest_of_a_later_format_is_refused(bundle, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("bundle/model.onnx", "is a file; write bundle=bundle"),
-        ("bundle/encoders/shop.json", "is a file; write bundle=bundle"),
-        (
-            "checkpoints/best.ckpt",
-            "is a checkpoint; export it: seqclf export checkpoint=checkpoints/best.ckpt bundle=FOLDER",
-        ),
-        ("scores.csv", "is a file; give the folder that holds manifest.json"),
+        ("bundle/model.onnx", "is a file; give the folder that holds manifest.json"),
         ("bundel", "no such folder; did you mean 'bundle'?"),
+        (".", "manifest.json is missing; give the folder that holds it, such as RUN/bundle"),
     ],
 )
-def test_a_path_that_is_no_folder_is_explained(tmp_path, monkeypatch, name, line):
+def test_a_path_that_is_no_bundle_is_explained(tmp_path, monkeypatch, name, line):
     monkeypatch.chdir(tmp_path)
-    for file in ("bundle/manifest.json", "bundle/model.onnx", "bundle/encoders/shop.json", "checkpoints/best.ckpt"):
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
-        Path(file).touch()
-    Path("scores.csv").touch()
+    Path("bundle").mkdir()
+    Path("bundle/model.onnx").touch()
     with pytest.raises(InputError) as refused:
         read_manifest(Path(name))
     assert str(refused.value) == f"bundle={name}: {line}"

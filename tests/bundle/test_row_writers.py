@@ -70,7 +70,7 @@ def test_an_output_that_cannot_be_written_is_refused_beforehand(tmp_path):
     with pytest.raises(InputError, match=r"output=o.xlsx: unknown kind of file; end it in .parquet, .csv, .jsonl or"):
         check_output(tmp_path.relative_to(tmp_path) / "o.xlsx")
     (tmp_path / "o.csv").mkdir()
-    with pytest.raises(InputError, match=r"o.csv: is a folder; name a file in it"):
+    with pytest.raises(InputError, match=r"o.csv: is not a regular file; name another"):
         check_output(tmp_path / "o.csv")
     os.mkfifo(tmp_path / "fifo.csv")
     for special in (tmp_path / "fifo.csv", Path("/dev/null")):

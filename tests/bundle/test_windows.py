@@ -1,7 +1,6 @@
 """Windows: lists, tables and files give the same ones, and each is predicted and explained by itself."""
 
 import pickle
-from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqclf.bundle import model, windows
-from seqclf.bundle.explanation import explain_batch
 from seqclf.bundle.predictions import Counts, row_ids
 from seqclf.data.reading.sources import Source
 
@@ -45,30 +43,6 @@ def test_predictions_of_windows_ignore_order_repetition_and_pickling(classifier,
         assert loaded.predict_batch(part.columns, part.first_row).table.equals(result.table)
         assert part.rows.row_numbers[0] == part.first_row and part.rows.file == file[0].path
     assert table_of(expected).column("id").to_pylist() == list(range(1, 44))
-
-
-def test_explanations_of_windows_ignore_order_and_pickling(classifier, file, monkeypatch):
-    loaded = classifier("events")
-    parts = window_list(loaded, file[0], monkeypatch)
-    once = {part.index: list(explain_batch(loaded, part.columns, part.first_row, by_field=True)) for part in parts}
-    for part in reversed(pickle.loads(pickle.dumps(parts))):
-        again = list(explain_batch(loaded, part.columns, part.first_row, by_field=True))
-        assert table_of(again).equals(table_of(once[part.index]))
-        assert [result.counts for result in again] == [result.counts for result in once[part.index]]
-
-
-@pytest.mark.parametrize("rows", [1, 7, 1000])
-def test_windows_of_any_size_give_the_same_table_and_counts(classifier, file, monkeypatch, rows):
-    loaded = classifier("events")
-    (whole,) = (loaded.predict_batch(part.columns, 1) for part in window_list(loaded, file[0], monkeypatch, 100))
-    monkeypatch.setattr(model, "WINDOW_ROWS", rows)
-    results = list(loaded.predict_windows(file[0]))
-    assert len(results) == -(-43 // rows)
-    table = table_of(results)
-    exact = ["id", "prediction", "error"]
-    assert table.select(exact).equals(pa.Table.from_batches([whole.table]).select(exact))
-    np.testing.assert_allclose(table["probability"].to_numpy(), whole.table["probability"].to_numpy(False), atol=1e-6)
-    assert reduce(Counts.plus, (result.counts for result in results)) == whole.counts
 
 
 def test_counts_are_those_of_the_rows(classifier, file):

@@ -12,7 +12,6 @@ from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.onnx.export import export_onnx, replace_modules
-from seqclf.models.recurrent import Recurrent
 
 FIELDS: list[Any] = [{"name": "value", "kind": "number", "width": 3}]
 COMMON = {"embedding_size": 6, "pooling": "last", "token_dropout": 0.0, "number_noise": 0.0}
@@ -82,12 +81,6 @@ def test_an_encoder_that_takes_anything_gets_all_arguments_but_not_dropout():
         (Halving, {}, {"width": 5, "cell": "lstm"}, "model.cell: no such argument of Halving; it takes width"),
         (Halving, {"widht": 5}, {"width": 5}, "model.encoder.widht: no such argument of Halving; did you mean 'width'"),
         (Halving, {}, {}, "model.width: missing; Halving needs it"),
-        (
-            Recurrent,
-            {},
-            {"hiden_size": 4},
-            "model.hiden_size: no such argument of Recurrent; did you mean 'hidden_size",
-        ),
         (Sizeless, {}, {}, "Sizeless: has no attribute size; set it to the channels of an output"),
         (int, {}, {}, "model.encoder._target_=builtins.int: is not a SequenceEncoder; derive it from seqclf.extend."),
     ],

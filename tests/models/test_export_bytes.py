@@ -9,11 +9,8 @@ from pathlib import Path
 import onnx
 import pytest
 from models.export_digests import KINDS, digests, network
-from onnx import helper
 
-from seqclf.models.onnx.canonical import sort_carried_values
 from seqclf.models.onnx.export import export_onnx
-from seqclf.models.onnx.tree_functions import ChildSumLevels
 
 TESTS = Path(__file__).parents[1]
 
@@ -61,24 +58,6 @@ def test_fifty_processes_export_equal_files(tmp_path):
         for kind, *found in start(seed, tmp_path / str(seed), *kinds)():
             assert results.setdefault(kind, found) == found, f"{kind} with the hash seed {seed}"
     assert set(results) == set(KINDS)
-
-
-def carried_values(nodes):
-    """Names of the values that a loop carries, and by which names each enters and leaves it."""
-    (loop,) = (node for node in nodes if node.op_type == "Loop")
-    body = helper.get_node_attr_value(loop, "body")
-    inner, last = ([value.name for value in values] for values in (body.input[2:], body.output[1:]))
-    wiring = list(zip(inner, loop.input[2:], last, loop.output, strict=True))
-    return [name.rstrip("_0123456789") for name in inner], wiring
-
-
-def test_carried_values_of_a_loop_are_sorted_by_name():
-    message = ChildSumLevels.to_function_proto()
-    _, wiring = carried_values(message.node)
-    sort_carried_values(message.node)
-    names, sorted_wiring = carried_values(message.node)
-    assert names == ["cells", "states"]
-    assert sorted(sorted_wiring) == sorted(wiring), "each value keeps what is carried to it"
 
 
 def test_a_file_holds_nothing_of_the_process_that_wrote_it(adaptive):

@@ -12,7 +12,7 @@ from seqclf.models import transformer
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, grid
-from seqclf.models.transformer import FeedForward, SelfAttention, Transformer, rotary_angles, rotate
+from seqclf.models.transformer import SelfAttention, Transformer, rotary_angles, rotate
 
 BLOCKS = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward": "gelu", "expansion": 2}
 ENCODER = {"_target_": "seqclf.models.transformer.Transformer"}
@@ -122,13 +122,6 @@ def test_attention_equals_that_of_pytorch_on_the_first_position():
     torch.testing.assert_close(result[inside], expected[inside], **CLOSE)
 
 
-def test_both_feed_forward_networks_have_about_as_many_weights():
-    gelu, swiglu = (
-        sum(weight.numel() for weight in FeedForward(96, kind, 4).parameters()) for kind in ("gelu", "swiglu")
-    )
-    assert gelu == pytest.approx(swiglu, rel=0.01)
-
-
 def test_attention_needs_no_matrix_of_all_pairs_of_tokens():
     """PyTorch's tiled kernel, in training too; with a mask of (B, H, T, T) or dropped weights it would not run."""
     tokens, lengths = torch.randn(2, 300, 3), torch.tensor([300, 200])
@@ -191,10 +184,6 @@ def test_the_exported_model_equals_torch(tmp_path, feed_forward, pooling, layers
             {"heads": 16},
             r"model\.heads=16: gives heads of 1 of the 16 channels of model\.hidden_size, which must be even",
         ),
-        ({"hidden_size": 15}, r"model\.heads=2: does not divide model\.hidden_size=15; set model\.hidden_size=16$"),
-        ({"heads": 0}, r"model\.heads=0: must be at least 1"),
-        ({"layers": 0}, r"model\.layers=0: must be at least 1"),
-        ({"feed_forward": "relu"}, r"model\.feed_forward=relu: must be gelu or swiglu"),
     ],
 )
 def test_invalid_settings_are_refused_by_name(options, message):

@@ -28,7 +28,7 @@ from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.canonical import make_canonical, sort_carried_values
 from seqclf.models.onnx.layers import OPSET
-from seqclf.models.onnx.obstacles import explain_failure, fixed_axis_obstacle, recurrent_obstacle
+from seqclf.models.onnx.obstacles import REMEDY, explain_failure, recurrent_obstacle
 
 # Sizes of the example inputs. No size is 1, because the exporter treats an axis of size 1 as fixed. EXAMPLE_TIME is
 # large enough for encoders that shorten the time axis. Networks that say by how much get as many more tokens.
@@ -112,11 +112,10 @@ def export_onnx(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
             replace_modules(exported)
             program = _export(exported, tensors)
         except Exception as error:  # third-party code may raise any exception
-            obstacle: InputError | None = explain_failure(exported, error)
-        else:
-            obstacle = _fixed_axis(program)
-    if obstacle is not None:
-        raise InputError(key, f"cannot be exported to ONNX: {obstacle.reason}", obstacle.remedy)
+            obstacle = explain_failure(exported, error)
+            raise InputError(key, f"cannot be exported to ONNX: {obstacle.reason}", obstacle.remedy) from error
+    if _has_fixed_axis(program, tensors):
+        raise InputError(key, "cannot be exported to ONNX: the network fixes the number of sequences or tokens", REMEDY)
     _finish(program.model, exported)
     program.save(str(path), external_data=False)
 
@@ -160,8 +159,7 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
                 f"its step_form cannot be exported to ONNX ({type(error).__name__}: {first_line(error)})",
                 "return None from step_form, and the bundle has no step",
             ) from error
-    shapes = [list(value.shape) for value in program.model.graph.inputs if value.name in set(tensors) - {"lengths"}]
-    if any(isinstance(size, int) for shape in shapes for size in shape[:2]):
+    if _has_fixed_axis(program, tensors):
         raise InputError(
             "model.encoder",
             "its step_form fixes the number of sequences or tokens",
@@ -260,36 +258,25 @@ def _export(exported: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
     )
 
 
-def _fixed_axis(program: Any) -> InputError | None:
-    """Return an error if the network made an axis constant. Return `None` if all axes are dynamic.
+def _has_fixed_axis(program: Any, fields: Collection[str]) -> bool:
+    """Return True if the network made the number of sequences or tokens of an input in `fields` constant.
 
     The exporter may make an axis constant without raising an error. The exported model would then accept only sequences
     of one length, or batches of one size.
     """
-    shapes = [list(value.shape)[:2] for value in program.model.graph.inputs if value.name != "lengths"]
-    for axis, name in enumerate(("sequences", "tokens")):
-        if any(isinstance(shape[axis], int) for shape in shapes):
-            return fixed_axis_obstacle(name)
-    return None
+    inputs = [value for value in program.model.graph.inputs if value.name in fields]
+    return any(isinstance(size, int) for value in inputs for size in list(value.shape)[:2])
 
 
 @contextmanager
 def _exporting() -> Iterator[None]:
-    # Without gradients, because PyTorch cannot export a `scan` of a cell that multiplies a weight by a symbolic size.
-    with _quiet(), torch.no_grad():
-        yield
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the messages of the exporter while the `with` block runs.
-
-    The exporter prints long messages even if the export succeeds.
-    """
+    """Suppress the long messages of the exporter, which it prints even if the export succeeds."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        # Without gradients, because PyTorch cannot export a `scan` of a cell that multiplies a weight by a symbolic
+        # size.
+        with torch.no_grad(), warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

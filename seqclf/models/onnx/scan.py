@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from seqclf.errors import InputError
-from seqclf.models.onnx.obstacles import KNOWN_FAILURES
+from seqclf.models.onnx.obstacles import REMEDY
 
-REMEDY = "write it with tensor operations, such as torch.where instead of if, or set export=false"
-
-ABOUT_SCAN = "This higher order operator"
-SIDE_EFFECT = "Unsafe side effect"
+ABOUT_SCAN = "This higher order operator"  # start of a first line in which `scan` speaks about itself
 
 # (inputs of one token, each (B, D), is_token (B,) or None to read padding as well, states) → output (B, size), new
 # states
@@ -40,17 +37,7 @@ def scan_tokens(
     try:
         last, outputs = scan(body, list(states), [values.transpose(0, 1) for values in read])
     except Exception as error:  # third-party code may raise any exception
-        raise InputError(None, f"{name} {_reason(error)}", REMEDY) from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        line = next((line for line in lines if not line.startswith(ABOUT_SCAN)), type(error).__name__)
+        raise InputError(None, f"{name} fails ({line})", REMEDY) from error
     return outputs.transpose(0, 1), list(last)
-
-
-def _reason(error: BaseException) -> str:
-    """Return the reason of the failure, without the first line, in which `scan` speaks about itself."""
-    text = str(error)
-    if "data-dependent" in text.lower():
-        return KNOWN_FAILURES["data-dependent"][0]
-    if SIDE_EFFECT in text:
-        return "changes something outside of the step, such as an attribute or a list of the cell"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    line = next((line for line in lines if not line.startswith(ABOUT_SCAN)), type(error).__name__)
-    return f"fails ({line})"

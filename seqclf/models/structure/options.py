@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from seqclf.config.hints import did_you_mean
 from seqclf.config.options import Count, NonNegative, Options, Texts, parse_options
-from seqclf.config.override_text import is_plain, label_text, quoted
+from seqclf.config.override_text import label_text
 from seqclf.config.targets import Config
 from seqclf.errors import InputError
 from seqclf.models.options import DropoutShare
@@ -82,20 +82,12 @@ def read_schedule(entries: Any) -> list[ScheduledChange]:
         ...
     seqclf.errors.InputError: structure[0].layer: no such key; did you mean 'structure[0].layers'?
     """
-    if not isinstance(entries, (list, tuple)):
-        example = _written(entries) if isinstance(entries, Mapping) else "{epoch: 3, layers: 2}"
-        raise InputError("structure", f"must be a list of changes, such as [{example}]")
+    are_mappings = isinstance(entries, (list, tuple)) and all(isinstance(entry, Mapping) for entry in entries)
+    if not are_mappings or not all("epoch" in entry for entry in entries):
+        raise InputError("structure", "must be a list of changes with an epoch each, such as [{epoch: 3, layers: 2}]")
     changes = []
     for index, entry in enumerate(entries):
         key = f"structure[{index}]"
-        if not isinstance(entry, Mapping):
-            raise InputError(f"{key}={entry}", "must be a mapping, such as {epoch: 3, layers: 2}")
-        if "epoch" not in entry:
-            written = _written({"epoch": 3, **entry})
-            raise InputError(f"{key}.epoch", "missing", f"write {written} for the start of the third epoch")
-        if isinstance(entry.get("model"), Mapping):
-            flat = {name: value for name, value in entry.items() if name != "model"} | dict(entry["model"])
-            raise InputError(f"{key}.model", "keys of model stand in the entry itself", f"write {_written(flat)}")
         change = read_change(ScheduleEntry, entry, key)
         changes.append(ScheduledChange(key, change.epoch, change))
     return sorted(changes, key=lambda change: change.epoch)
@@ -118,19 +110,6 @@ def read_change(kind: type[Change], values: Mapping[str, Any], key: str) -> Chan
     if not (change.of_model() or change.freeze or change.unfreeze):
         raise InputError(key, "changes nothing", f"add {KEYS}")
     return change
-
-
-def _written(value: Any) -> str:
-    """Return a value as text that Hydra can parse.
-
-    >>> print(_written({"epoch": 3, "freeze": ["embedding"]}))
-    {epoch: 3, freeze: [embedding]}
-    """
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name}: {_written(part)}" for name, part in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_written, value))}]"
-    return quoted(value) if isinstance(value, str) and not is_plain(value) else label_text(value)
 
 
 def check_schedule(entries: Any) -> Any:

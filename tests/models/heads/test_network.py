@@ -86,28 +86,10 @@ def test_the_kernels_head_is_the_ridge_regression_of_scikit_learn(fitted):
     assert np.corrcoef(fit[:, 0], found[:, 0])[0, 1] > 0.9999
 
 
-def test_a_head_of_ones_own_is_one_class():
-    network = HeadsClassifier(
-        [NUMBER], 3, **{**PLAIN, "heads": ["recurrent", {"_target_": f"{__name__}.Levels", "factor": 2.0}]}
-    )
-    network.fit_to(training_rows(random_split([NUMBER])))
-    assert network.names == ["recurrent", "Levels"] and network.heads[1].factor == 2.0
-
-
-class Levels(Head):
-    def __init__(self, front, fields, num_classes, *, factor):
-        super().__init__(front, fields, num_classes)
-        self.linear, self.factor = torch.nn.Linear(front.statistic_size, num_classes), factor
-
-    def forward(self, fields, lengths, host_lengths, reading):
-        return self.linear(reading.statistics) * self.factor
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"heads": ["recurent"]}, r"model\.heads=\[recurent\]"),
-        ({"heads": ["kernels"]}, r"model\.heads: .*trained"),
         ({"window": "auto"}, r"model\.window=auto: needs the data"),
         ({"dilations": [0]}, r"model\.dilations"),
     ],
@@ -216,11 +198,9 @@ WORDS = {**CATEGORY, "size": 90}
     [
         ([NUMBER], ["recurrent", "ngrams"], "model.heads: has ngrams"),
         ([WORDS], ["recurrent", "linear"], "model.heads: has a head of statistics"),
-        ([WORDS], ["recurrent", "statistics"], "model.heads: has a head of statistics"),
         ([NUMBER], ["recurrent", {"target": "x.Y"}], "model.heads._target_"),
         ([NUMBER], ["recurrent", {"_target_": f"{Own.__module__}.Own", "foo": 1}], "model.heads.foo: no such argument"),
         ([NUMBER], ["kernels"], "model.heads: has no head that is trained"),
-        ([NUMBER], [], "model.heads: has no head that is trained"),
     ],
 )
 def test_heads_that_cannot_be_built_are_one_clear_line(fields, heads, named):

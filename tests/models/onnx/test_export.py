@@ -75,16 +75,6 @@ def test_fields_may_have_any_name(net, tmp_path):
     assert max_error(model, exported, fields, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
 
 
-@pytest.mark.parametrize("cell", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
-def test_layers_are_exported_one_by_one(net, tmp_path, cell):
-    model = net(cell=cell, bidirectional=True, layers=3)
-    exported = session(model, tmp_path / "model.onnx")
-    kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
-    assert kinds.count(cell.upper()) == 3, "both directions of a layer are one operator"
-    assert not {"Loop", "Scan", "If"} & set(kinds)
-    assert max_error(model, exported, FIELDS, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
-
-
 @pytest.mark.parametrize("combine", ["mean", *(pytest.param(how, marks=pytest.mark.soak) for how in ("sum", "max"))])
 def test_tokens_may_have_any_number_of_values(net, tmp_path, combine):
     fields = [{"name": "codes", "kind": "bag", "size": 9, "combine": combine}, FIELDS[1]]
@@ -126,26 +116,6 @@ def attentive(net, tmp_path_factory):
     """Folder and session of a bidirectional model with attention, exported once for several tests."""
     folder = tmp_path_factory.mktemp("attentive")
     return folder, session(net(bidirectional=True, pooling="attention"), folder / "model.onnx")
-
-
-def test_several_fields_are_several_inputs(attentive):
-    _, exported = attentive
-    shapes = {entry.name: entry.shape for entry in exported.get_inputs()}
-    assert shapes == {"token": ["batch", "time"], "value": ["batch", "time", 3], "lengths": ["batch"]}
-
-
-def test_exported_logits_ignore_padding_and_batch_mates(attentive):
-    _, exported = attentive
-    generator = np.random.default_rng(0)
-    inputs = example_inputs(FIELDS, np.array([5, 2, 7]), 7, generator)
-    together = exported.run(None, inputs)[0]
-    for row, length in enumerate(inputs["lengths"]):
-        alone = {name: values[row : row + 1] for name, values in inputs.items()}
-        alone = {name: values if name == "lengths" else values[:, :length] for name, values in alone.items()}
-        np.testing.assert_allclose(exported.run(None, alone)[0][0], together[row], atol=TOLERANCE)
-    for row, length in enumerate(inputs["lengths"]):
-        inputs["value"][row, length:] = 1e4
-    np.testing.assert_allclose(exported.run(None, inputs)[0], together, atol=TOLERANCE)
 
 
 def test_export_does_not_change_the_model(net, inputs, tmp_path):

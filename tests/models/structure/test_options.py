@@ -17,25 +17,12 @@ TRANSFORMER = {**COMMON, "encoder": {"_target_": ENCODERS["transformer"]}, "hidd
 @pytest.mark.parametrize(
     ("entries", "line"),
     [
-        ({"epoch": 4, "freeze": "norm"}, "structure: must be a list of changes, such as [{epoch: 4, freeze: norm}]"),
-        (["layers"], "structure[0]=layers: must be a mapping, such as {epoch: 3, layers: 2}"),
+        ({"epoch": 4, "freeze": "norm"}, "structure: must be a list of changes with an epoch each, such as [{epoch: 3"),
+        (["layers"], "structure: must be a list of changes with an epoch each"),
+        ([{"layers": 4}], "structure: must be a list of changes with an epoch each"),
         ([{"epoch": 0, "layers": 2}], "structure[0].epoch=0: must be at least 1"),
-        ([{"epoch": 3, "layers": 1.5}], "structure[0].layers=1.5: must be a whole number"),
-        ([{"epoch": 3, "layers": None}], "structure[0].layers=null: must be a whole number"),
         ([{"epoch": 2, "freeze": "norm"}, {"epoch": 3, "layer": 2}], "structure[1].layer: no such key; did you mean "),
-        (
-            [{"layers": 4}],
-            "structure[0].epoch: missing; write {epoch: 3, layers: 4} for the start of the third epoch",
-        ),
-        ([{"epoch": 3, "layers": 10**5}], "structure[0].layers=100000: must be at most 1000"),
-        (
-            [{"epoch": 2, "model": {"layers": 4, "hidden_size": 9}}],
-            "structure[0].model: keys of model stand in the entry itself; write {epoch: 2, layers: 4, hidden_size: 9}",
-        ),
-        ([{"epoch": 2, "model": "gru"}], f"structure[0].model: no such key; write {KEYS}"),
         ([{"epoch": 3}], f"structure[0]: changes nothing; add {KEYS}"),
-        ([{"epoch": 3, "freeze": []}], f"structure[0]: changes nothing; add {KEYS}"),
-        ([{"epoch": 3, "pooling": "max"}], f"structure[0].pooling: no such key; write {KEYS}"),
     ],
 )
 def test_entries_that_are_no_changes_are_refused(entries, line):
@@ -59,11 +46,6 @@ def test_the_help_lists_every_key_of_a_change():
             LSTM,
             {"heads": 2},
             "structure[0].heads=2: cannot change in seqclf.models.recurrent.Recurrent; of model,",
-        ),
-        (
-            TRANSFORMER,
-            {"channels": 9},
-            "structure[0].channels=9: cannot change in seqclf.models.transformer.Transformer",
         ),
         (
             TRANSFORMER,
