@@ -43,6 +43,7 @@ def test_exports_in_one_process_are_equal(adaptive, tmp_path):
     assert digests("adaptive", tmp_path) == first
 
 
+@pytest.mark.slow
 def test_exports_of_processes_with_other_hashes_are_equal(tmp_path):
     # Of these two seeds each puts the states and the cells of a set in another order.
     first, second = [start(seed, tmp_path / str(seed), "tree_lstm") for seed in (0, 1)]

@@ -41,6 +41,7 @@ def test_validation_rows_weigh_the_heads_of_each_member():
     assert len({tuple(member.weights.tolist()) for member in network.members}) == 3
 
 
+@pytest.mark.slow
 def test_the_exported_ensemble_reads_the_front_end_once(tmp_path: Path):
     sizes = {}
     for members in (1, 3):
