@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import onnxruntime
+import pytest
 import torch
 from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, same_buffers, training_rows
 from models.heads.test_exactness import assert_equal, inputs_of
