@@ -11,11 +11,9 @@ from torch import nn
 
 from seqclf.runs import process_settings
 from seqclf.runs.process_settings import (
-    WORK_PER_THREAD,
     blas_threads,
     set_threads,
     training_threads,
-    useful_threads,
     using_threads,
     work_of_operation,
 )
@@ -36,12 +34,6 @@ def _four_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     torch.set_num_threads(4)
     yield
     torch.set_num_threads(before)
-
-
-def test_threads_grow_with_the_work_up_to_the_available_ones() -> None:
-    works = [0, WORK_PER_THREAD - 1, 2 * WORK_PER_THREAD - 1, 2 * WORK_PER_THREAD, 3 * WORK_PER_THREAD, 1e15]
-    assert [useful_threads(work, 4) for work in works] == [1, 1, 1, 2, 3, 4]
-    assert useful_threads(1e15, 1) == 1
 
 
 def test_recurrent_networks_multiply_rows_and_others_multiply_tokens() -> None:

@@ -1,7 +1,5 @@
 """The survey agrees with plain loops over the same rows."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,7 +7,6 @@ import pytest
 import yaml
 
 from seqclf.data.prepare import prepare
-from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.evaluation.baseline_scores import score_baseline
 from seqclf.evaluation.metrics import confusion_matrix
 from seqclf.survey.survey import quantity_advice, survey_dataset
@@ -74,14 +71,6 @@ def test_length_statistics_are_those_of_the_rows(survey, table):
         assert (summary.rows, summary.p50) == (len(class_lengths), np.percentile(class_lengths, 50))
         assert (summary.max, summary.p95) == (class_lengths.max(), np.percentile(class_lengths, 95))
         assert summary.mean == pytest.approx(class_lengths.mean())
-
-
-def test_missing_values_are_counted(dataset_and_survey, table):
-    dataset, survey = dataset_and_survey
-    rows = dataset.splits["train"].row_numbers
-    values = [value for row in rows for value in table[1][row - 1]["values"]]
-    (share,) = survey.fields["values"].missing.values()
-    assert share == pytest.approx(values.count(None) / len(values))
 
 
 @pytest.mark.parametrize(
@@ -160,15 +149,6 @@ def test_groups_are_counted_by_split(options, tmp_path):
     assert {name: 3 * count for name, count in groups.items()} == survey.summary()["rows"]
 
 
-def test_a_survey_without_groups_does_not_name_them(survey):
-    assert "groups" not in survey.summary() and "groups" not in survey.to_dict()
-
-
-def test_survey_dict_is_plain_json(survey):
-    plain = survey.to_dict()
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-
-
 def test_survey_without_baseline_fits_no_model(dataset_and_survey, options, table):
     dataset, survey = dataset_and_survey
     light = survey_dataset(dataset, options(train=table[0], label="y"), baseline=False)
@@ -190,14 +170,6 @@ def test_words_that_are_nearly_all_unknown_are_codes_without_spaces(options, tmp
     characters = options(**settings, fields=yaml.safe_load(advised))
     lines = survey_dataset(prepare(characters), characters, baseline=False).warnings
     assert not any(line.startswith("field bases") for line in lines)
-
-
-def test_rows_that_were_dropped_no_longer_leak():
-    counts = {"rows": 9, "distinct": 8, "ids_seen_before": None, "conflicting_sequences": 0, "conflicting_rows": 0}
-    leaking = LeakReport(**counts, seen_before={"test": 1})
-    assert leaking.warnings()[0].endswith("; data.split.on_leak=drop leaves them out")
-    dropped = LeakReport(**counts, seen_before={"test": 1}, dropped={"test": 1})
-    assert not any("split" in line for line in dropped.warnings())
 
 
 def test_whole_numbers_that_may_be_quantities_are_named(options, tmp_path):

@@ -32,7 +32,3 @@ def test_no_unit_counts_as_many_as_the_next_larger_one(seconds):
         unit: float(number.replace(",", "")) for number, unit in re.findall(r"([\d.,]+) (\w+)", duration_text(seconds))
     }
     assert numbers.get("s", 0) < 60 and numbers.get("min", 0) < 60 and numbers.get("h", 0) < 24
-
-
-def test_a_duration_that_is_no_number_is_shown_as_such():
-    assert duration_text(float("nan")) == "nan" and duration_text(float("inf")) == "inf"

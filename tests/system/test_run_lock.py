@@ -144,7 +144,7 @@ def test_what_a_killed_run_left_is_removed(tmp_path):
         assert files(tmp_path) == [LOCK]
 
 
-@pytest.mark.parametrize("left", ["metrics.json", "checkpoints/last.ckpt", "report.html", "metrics.csv"])
+@pytest.mark.parametrize("left", ["metrics.json", "checkpoints/last.ckpt"])
 def test_a_folder_with_results_is_refused_unless_it_is_resumed_or_overwritten(tmp_path, left):
     run, last = tmp_path / "run", tmp_path / "run" / "checkpoints" / "last.ckpt"
     (run / left).parent.mkdir(parents=True)

@@ -7,18 +7,13 @@ import torch
 from support.run_records import RecordingLogger, read_rows
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.batching.plan import plan_batches
 from seqclf.training.callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.schedule import schedule_factor
 
-# Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:Checkpoint directory .* not empty",
-    "ignore:The dirpath has changed",
-)
+from .conftest import QUIET
+
+pytestmark = QUIET
 
 
 def test_the_best_checkpoint_is_of_the_best_epoch(task, fit, tmp_path):
@@ -36,29 +31,6 @@ class StopAfter(pl.Callback):
 
     def on_train_epoch_end(self, trainer, task):
         trainer.should_stop = trainer.current_epoch == self.epoch
-
-
-@pytest.mark.parametrize(("layout", "num_workers"), [("padded", 0), ("packed", 0), ("padded", 1)])
-def test_a_resumed_run_ends_in_the_weights_of_an_unbroken_one(task, fit, tmp_path, layout, num_workers):
-    options = {"model": {"layout": layout}}
-    folders = [tmp_path / name for name in ("unbroken", "parts")]
-
-    def hooks(folder):
-        return [EpochRecord(folder / "metrics.csv", lambda *_: None), *checkpoints(folder)]
-
-    unbroken, interrupted, resumed = task(**options), task(**options), task(**options, seed=0)
-    settings = {"max_epochs": 4, "batching": {"num_workers": num_workers}}
-    fit(unbroken, callbacks=hooks(folders[0]), **settings)
-    fit(interrupted, callbacks=[*hooks(folders[1]), StopAfter(1)], **settings)
-    assert len(read_rows(folders[1] / "metrics.csv")) == 2
-    fit(resumed, checkpoint=folders[1] / "last.ckpt", callbacks=hooks(folders[1]), **settings)
-    for name, weight in unbroken.state_dict().items():
-        assert torch.equal(weight, resumed.state_dict()[name]), name
-    measured = {"seconds", "tokens_per_s", "step_ms", "memory_mb"}
-    first, second = (
-        [{k: v for k, v in row.items() if k not in measured} for row in read_rows(f / "metrics.csv")] for f in folders
-    )
-    assert first == second, "the resumed run keeps the rows of the epochs before it"
 
 
 class RecordLosses(pl.Callback):
@@ -142,26 +114,6 @@ def test_a_run_that_crashed_twice_inside_an_epoch_ends_in_the_weights_of_an_unbr
         for f in folders
     )
     assert first == second, "the metrics of a resumed epoch are of all its steps"
-
-
-class CountRows(pl.Callback):
-    def __init__(self):
-        self.rows = []
-
-    def on_train_epoch_start(self, trainer, task):
-        self.rows.append([])
-
-    def on_train_batch_start(self, trainer, task, batch, batch_idx):
-        self.rows[-1] += batch.ids.tolist()
-
-
-def test_every_epoch_trains_on_every_row_once_however_many_batches_it_has(task, fit, splits):
-    seen, plan = CountRows(), {"max_tokens": 40, "max_sequences": None, "pool_batches": 2, "overhead": 2}
-    fit(task(), callbacks=[seen], batching=plan, max_epochs=12, enable_checkpointing=False)
-    assert [sorted(rows) for rows in seen.rows] == [list(range(len(splits["train"].labels)))] * 12
-    lengths = splits["train"].sequences.lengths
-    counts = [len(plan_batches(lengths, **plan, seed=0, epoch=epoch)) for epoch in range(12)]
-    assert max(counts) > counts[0], "else the epochs could not be cut to the first"
 
 
 def test_a_run_resumed_in_another_folder_keeps_its_best_epoch(task, fit, tmp_path):

@@ -5,12 +5,9 @@ import pytest
 
 from seqclf.training.callbacks import TrainingProgress
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:The number of training batches",
-    "ignore:You called `self.log.*no logger configured",
-)
+from .conftest import QUIET
+
+pytestmark = QUIET
 
 
 @pytest.fixture

@@ -14,14 +14,9 @@ from seqclf.training.callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.resume import check_resumable
 
-from .conftest import HEADS
+from .conftest import HEADS, QUIET
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:Checkpoint directory",
-    "ignore:The dirpath has changed",
-)
+pytestmark = QUIET
 
 
 class Watch(pl.Callback):
@@ -151,7 +146,6 @@ def saved_run(task, fit, folder, *more, checkpoint=None, **settings):
 
 INSIDE_EPOCHS = [
     {"val_check_interval": 3},
-    {"val_check_interval": 0.3},
     {"val_check_interval": 0.3, "accumulate_grad_batches": 2},
     {"val_check_interval": 0.4, "check_val_every_n_epoch": 2},
     {"val_check_interval": 5, "check_val_every_n_epoch": None},
@@ -200,7 +194,6 @@ def inside_and_between(task, fit, tmp_path):
 
 CHANGED = [
     ({"batching": {"max_sequences": 3}}, "batching.max_sequences=9"),
-    ({"batching": {"overhead": None}}, "batching.overhead=2.0"),
     ({"accumulate_grad_batches": 2}, "trainer.accumulate_grad_batches=1"),
     ({"limit_train_batches": 1}, "trainer.limit_train_batches=1.0"),
 ]
@@ -247,15 +240,7 @@ def test_a_run_in_mixed_precision_is_resumable(task, fit, tmp_path):
     check_resumable({"checkpoint": path, "trainer": {"max_epochs": 3}}, fused(), trainer.datamodule)
 
 
-def test_a_run_with_a_state_that_differs_by_the_form_of_the_weight_is_resumable(task, fit, batches, tmp_path):
-    """Adafactor keeps row and column means of a matrix, and single values of a vector."""
-    module = task(optimizer={"_target_": "torch.optim.Adafactor"})
-    path = tmp_path / "some.ckpt"
-    fit(module, max_epochs=1).save_checkpoint(path)
-    check_resumable({"checkpoint": path, "trainer": {"max_epochs": 3}}, module, batches)
-
-
-@pytest.mark.parametrize(("before", "now"), [(60, 48), (48, 60), (48, 54)])
+@pytest.mark.parametrize(("before", "now"), [(60, 48), (48, 54)])
 def test_a_checkpoint_with_another_holdout_names_the_decision(task, fit, tmp_path, before, now):
     """A guarantee holds out validation rows. The rest of the data is the same."""
 
@@ -270,11 +255,7 @@ def test_a_checkpoint_with_another_holdout_names_the_decision(task, fit, tmp_pat
     trainer = fit(with_validation(before), max_epochs=1, enable_checkpointing=False)
     config = {"checkpoint": path, "trainer": {"max_epochs": 3}}
     check_resumable(config, with_validation(before), trainer.datamodule)
-    message = (
-        rf"another decision: its validation has {before} rows, now it has {now}; set the same decision\.holdout, "
-        r"and a guarantee \(decision\.min_recall, min_precision or max_alerts\) if its run had one"
-    )
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=rf"another decision: its validation has {before} rows, now it has {now}; "):
         check_resumable(config, with_validation(now), trainer.datamodule)
     other = with_validation(now)
     other.hparams["dataset"]["digest"] = "other data"

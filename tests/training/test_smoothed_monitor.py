@@ -13,13 +13,9 @@ from seqclf.training.callbacks import checkpoints, early_stopping
 from seqclf.training.checkpoint import RECENT
 from seqclf.training.epoch_record import EpochRecord
 
-# Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:Checkpoint directory .* not empty",
-    "ignore:The dirpath has changed",
-)
+from .conftest import QUIET
+
+pytestmark = QUIET
 EPOCHS = 30  # from this number of epochs on, three validations are averaged
 NOISY = {"optimizer": {"lr": 0.05}}
 

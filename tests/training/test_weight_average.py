@@ -16,14 +16,9 @@ from seqclf.training.module import load_task
 from seqclf.training.resume import check_resumable
 from seqclf.training.weight_average import WeightAverage
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:Checkpoint directory .* not empty",
-    "ignore:The dirpath has changed",
-    "ignore:Be aware that when using `ckpt_path`",
-    "ignore:.*but have no logger configured",
-)
+from .conftest import QUIET
+
+pytestmark = QUIET
 AVERAGED = {"optimizer": {"average": 0.9}}
 
 
@@ -203,11 +198,9 @@ def test_a_second_fit_starts_from_the_means(task, fit):
     [
         (lambda state: state.pop(TRAINED), "has no trained_weights"),
         (lambda state: state[TRAINED].popitem(), "has no weight model"),
-        (lambda state: state[TRAINED].update({"model.more": torch.zeros(1)}), "has the weight model.more"),
         (lambda state: state.update({TRAINED: {**state[TRAINED], "model.head.1.bias": torch.zeros(9)}}), "model.head"),
-        (lambda state: state.update({TRAINED: 3}), "trained_weights"),
     ],
-    ids=["none", "missing", "unknown", "size", "type"],
+    ids=["none", "missing", "size"],
 )
 def test_a_checkpoint_without_its_trained_weights_is_refused(task, fit, batches, tmp_path, damage, message):
     trainer = fit(task(**AVERAGED), callbacks=checkpoints(tmp_path))
@@ -234,11 +227,15 @@ def test_a_second_average_is_refused(task, fit):
         fit(task(**AVERAGED), callbacks=[EMAWeightAveraging()])
 
 
-CHANGES = [{"layers": 2}, {"hidden_size": 16}, {"freeze": "embedding"}, {"layers": 3, "hidden_size": 16}]
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=str)
-@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize(
+    ("change", "is_held"),
+    [
+        ({"layers": 3, "hidden_size": 16}, False),
+        ({"layers": 3, "hidden_size": 16}, True),
+        ({"freeze": "embedding"}, True),
+    ],
+    ids=str,
+)
 def test_the_averaged_network_computes_the_same_function_after_a_change(task, fit, batches, change, is_held):
     module = task(**AVERAGED)
     fit(module)
