@@ -30,25 +30,3 @@ def test_lightning_moves_all_tensors_and_keeps_what_stays_on_the_host(batch):
     assert [(tensor.shape, tensor.dtype) for tensor in tensors] == [(tensor.shape, tensor.dtype) for tensor in before]
     assert moved.host_lengths is batch.host_lengths and moved.ids is batch.ids and moved.weight == 0.5
     assert batch.lengths.device.type == "cpu", "the batch itself stays where it was"
-
-
-@pytest.mark.filterwarnings(
-    "ignore:.*have overridden `transfer_batch_to_device`", "ignore:.*does not have many workers"
-)
-def test_a_module_that_moves_its_batches_itself_still_does(batch, tmp_path):
-    weights = []
-
-    class Own(pl.LightningModule):
-        def transfer_batch_to_device(self, batch, device, dataloader_idx):
-            return batch._replace(weight=9.0)
-
-        def test_step(self, batch, batch_idx):
-            weights.append(batch.weight)
-
-    class Batches(pl.LightningDataModule):
-        def test_dataloader(self):
-            return torch.utils.data.DataLoader([batch], batch_size=None, collate_fn=lambda batch: batch)
-
-    options = {"enable_progress_bar": False, "logger": False, "enable_checkpointing": False}
-    pl.Trainer(accelerator="cpu", default_root_dir=tmp_path, **options).test(Own(), Batches(), verbose=False)
-    assert weights == [9.0]

@@ -12,7 +12,6 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
 from seqclf.batching.datamodule import Batch, PlanSampler, SequenceDataModule
-from seqclf.batching.plan import plan_batches
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 
@@ -21,9 +20,6 @@ SETTINGS = {
     "max_sequences": 6,
     "pool_batches": 3,
     "overhead": 2,
-    "balance": 0.0,
-    "equal_row_weights": True,
-    "ranks": None,
     "evaluation_factor": 4,
     "num_workers": 0,
     "seed": 7,
@@ -120,19 +116,6 @@ def test_loaders_end_with_their_module_without_the_garbage_collector(split, name
 
 def sampler(lengths, **ranks) -> PlanSampler:
     return PlanSampler(lengths, max_tokens=100, max_sequences=6, pool_batches=3, seed=7, **ranks)
-
-
-def test_set_epoch_plans_that_epoch(split):
-    lengths = split.sequences.lengths
-    plan_sampler = sampler(lengths)
-    epochs = []
-    for epoch in (0, 3, 1, 3):
-        plan_sampler.set_epoch(epoch)
-        expected = plan_batches(lengths, max_tokens=100, max_sequences=6, pool_batches=3, seed=7, epoch=epoch)
-        assert len(plan_sampler) == len(expected)
-        assert [rows.tolist() for rows in plan_sampler] == [rows.tolist() for rows in expected]
-        epochs.append([rows.tolist() for rows in plan_sampler])
-    assert epochs[1] == epochs[3] != epochs[0]
 
 
 def test_a_sampler_begins_at_its_first_batch_and_counts_all(split):

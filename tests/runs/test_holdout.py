@@ -43,9 +43,8 @@ def test_groups_are_held_out_together(options, tmp_path, by, group):
     path, generator = tmp_path / "t.parquet", np.random.default_rng(0)
     who = generator.integers(0, 60, 600)
     table = {"x": [[int(one), 1, 2] for one in who], "who": [f"p{one}" for one in who], "label": ["no", "yes"] * 300}
-    table["when"] = generator.random(600)
     pq.write_table(pa.table(table), path)
-    split = {"by": by, "column": "when" if by == "time" else None, "test": 0.2}
+    split = {"by": by, "test": 0.2}
     keys = {"train": path, "label": "label", "positive": "yes", "fields": {"x": "category"}, "group": group}
     dataset = prepare(options(**keys, split=split))
     remaining, held_out = hold_out(dataset, decision_options(SETTINGS), "min_recall")
@@ -126,11 +125,10 @@ def test_a_target_that_chance_does_not_explain_is_broken():
 @pytest.mark.parametrize("by", ["random", "group"])
 def test_rows_without_a_group_are_held_out_one_by_one(options, tmp_path, by):
     path = tmp_path / "t.parquet"
-    table = {"x": [[1, 2]] * 200, "who": [None] * 200, "when": list(range(200)), "label": ["no", "yes"] * 100}
+    table = {"x": [[1, 2]] * 200, "who": [None] * 200, "label": ["no", "yes"] * 100}
     pq.write_table(pa.table({**table, "who": pa.array(table["who"], pa.string())}), path)
     keys = {"train": path, "label": "label", "positive": "yes", "fields": {"x": "category"}, "group": "who"}
-    split = {"by": by, "column": "when" if by == "time" else None, "validation": 0.4}
-    dataset = prepare(options(**keys, split=split))
+    dataset = prepare(options(**keys, split={"by": by, "validation": 0.4}))
     remaining, held_out = hold_out(dataset, decision_options(SETTINGS), "min_recall")
     assert len(held_out.labels) + len(remaining.splits["validation"].labels) == len(dataset.splits["validation"].labels)
     assert len(held_out.labels) >= 30 and len(set(held_out.groups.tolist())) == len(held_out.labels)

@@ -179,10 +179,8 @@ def test_a_run_that_ends_before_training_leaves_no_files(tmp_path):
 @pytest.mark.parametrize(
     ("environment", "first"),
     [
-        ({}, True),
         ({"LOCAL_RANK": "0", "NODE_RANK": "0"}, True),
         ({"LOCAL_RANK": "1"}, False),
-        ({"NODE_RANK": "1"}, False),
         ({"SLURM_PROCID": "3"}, False),
         ({"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0"}, True),
         ({"RANK": "4", "LOCAL_RANK": "0", "GROUP_RANK": "1"}, False),

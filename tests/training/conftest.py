@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -84,6 +85,37 @@ QUIET = pytest.mark.filterwarnings(
 )
 
 
+class StopAfter(pl.Callback):
+    """Ends a training after an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        trainer.should_stop = trainer.current_epoch == self.epoch
+
+
+class SaveAt(pl.callbacks.Checkpoint):
+    """Saves a checkpoint at each of `moments`, `(epoch, batch | "last batch" | "end")`."""
+
+    def __init__(self, folder: Path, moments: list[tuple[int, int | str]]) -> None:
+        self.folder, self.moments, self.saved = folder, moments, {}
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        last = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+        self.save(trainer, (trainer.current_epoch, "last batch" if last else batch_idx))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self.save(trainer, (trainer.current_epoch, "end"))
+
+    def save(self, trainer: pl.Trainer, moment: tuple[int, int | str]) -> None:
+        if moment in self.moments:
+            self.saved[moment] = self.folder / f"{moment}.ckpt"
+            trainer.save_checkpoint(self.saved[moment])
+
+
 @pytest.fixture
 def task() -> Callable[..., SequenceTask]:
     """`task(monitor="loss", model={"layout": "packed"}, …)` returns a task with the settings above for the rest."""
@@ -139,9 +171,6 @@ BATCHING = {
     "max_sequences": 9,
     "pool_batches": 3,
     "overhead": 2,
-    "balance": 0.0,
-    "equal_row_weights": True,
-    "ranks": None,
     "evaluation_factor": 2,
     "num_workers": 0,
 }

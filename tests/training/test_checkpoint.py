@@ -107,11 +107,6 @@ def test_a_run_resumes_with_a_package_that_its_config_names_and_imports_no_other
     check_resumable(config, task(model={"_target_": "foreign.Net", "residual_layers": 0}), batches)
 
 
-def test_a_valid_checkpoint_is_loaded_and_resumed(task, saved, batches):
-    assert load_task(saved()).trained_steps == torch.load(saved(), weights_only=True)["global_step"]
-    check_resumable({"checkpoint": saved(), "trainer": {"max_epochs": 5}}, task(), batches)
-
-
 def test_a_checkpoint_of_a_version_with_fewer_settings_is_refused(task, saved, batches):
     path = saved(lambda state: state["hyper_parameters"]["loss"].pop("label_smoothing"))
     with pytest.raises(InputError, match="was trained with another loss"):

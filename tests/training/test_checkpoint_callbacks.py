@@ -1,5 +1,7 @@
 """Checkpoints and logging, in runs that are resumed too."""
 
+from contextlib import nullcontext
+
 import lightning.pytorch as pl
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from seqclf.training.callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.schedule import schedule_factor
 
-from .conftest import QUIET
+from .conftest import QUIET, StopAfter
 
 pytestmark = QUIET
 
@@ -23,14 +25,6 @@ def test_the_best_checkpoint_is_of_the_best_epoch(task, fit, tmp_path):
     best = torch.load(tmp_path / "best.ckpt", weights_only=True)
     last = torch.load(tmp_path / "last.ckpt", weights_only=True)
     assert (best["epoch"], last["epoch"]) == (int(np.argmin(losses)), 4)
-
-
-class StopAfter(pl.Callback):
-    def __init__(self, epoch: int):
-        self.epoch = epoch
-
-    def on_train_epoch_end(self, trainer, task):
-        trainer.should_stop = trainer.current_epoch == self.epoch
 
 
 class RecordLosses(pl.Callback):
@@ -95,15 +89,9 @@ def test_a_run_that_crashed_twice_inside_an_epoch_ends_in_the_weights_of_an_unbr
     assert trainer.global_step > 3 * 6, "else no checkpoint is inside an epoch"
     for module, end in zip(parts, [CrashAt(1, 3), CrashAt(1, 5), None], strict=True):
         left = folders[1] / "last.ckpt"
-        options = {
-            "checkpoint": left if left.exists() else None,
-            "callbacks": [*hooks(folders[1]), *([end] if end else [])],
-        }
-        if end is None:
-            fit(module, **options, **settings)
-        else:
-            with pytest.raises(ConnectionError):
-                fit(module, **options, **settings)
+        callbacks = [*hooks(folders[1]), *([end] if end else [])]
+        with pytest.raises(ConnectionError) if end else nullcontext():
+            fit(module, left if left.exists() else None, callbacks=callbacks, **settings)
     for name, weight in unbroken.state_dict().items():
         assert torch.equal(weight, parts[-1].state_dict()[name]), name
     first, second = (

@@ -152,11 +152,6 @@ class Branching(Tokenwise):
         return (self.linear(tokens) if tokens.sum() < 1e9 else tokens), lengths, host_lengths
 
 
-class Broken(Tokenwise):
-    def forward(self, tokens, lengths, host_lengths):
-        return self.linear(tokens.transpose(1, 2)), lengths, host_lengths
-
-
 class AtLeastThree(Tokenwise):
     """Fails on a batch of shorter sequences."""
 
@@ -267,11 +262,6 @@ def test_an_encoder_that_cannot_be_exported_is_refused_unless_nothing_is_exporte
         check_foreign_network(checked, export=True)
     assert "\n" not in str(caught.value)
     assert check_foreign_network(checked, export=False) == []
-
-
-def test_an_encoder_that_fails_is_named(with_encoder):
-    with pytest.raises(InputError, match=r"^model\.encoder\._target_=.*Broken: fails on .* \(RuntimeError: "):
-        check_foreign_network(with_encoder(f"{HERE}.Broken"), export=True)
 
 
 def test_a_network_with_other_logits_is_named(with_model):

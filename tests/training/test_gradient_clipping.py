@@ -24,31 +24,23 @@ def weights_with_gradients(seed: int, scale: float) -> list[nn.Parameter]:
     return weights
 
 
-def assert_clipped_alike(seed: int, scale: float, limit: float, spoil: float | None = None) -> bool:
-    """Compare with PyTorch's function bit by bit. Return True if the gradients changed."""
+def assert_clipped_alike(seed: int, scale: float, limit: float, spoil: float | None = None) -> None:
+    """Compare with PyTorch's function bit by bit."""
     ours, stock = weights_with_gradients(seed, scale), weights_with_gradients(seed, scale)
     if spoil is not None:
         for weights in (ours, stock):
             weights[1].grad[2] = spoil
-    before = [None if weight.grad is None else weight.grad.clone() for weight in ours]
     clip_norm(ours, limit)
     nn.utils.clip_grad_norm_(stock, limit)
-    changed = False
-    for old, one, other in zip(before, ours, stock, strict=True):
+    for one, other in zip(ours, stock, strict=True):
         assert (one.grad is None) == (other.grad is None)
         if one.grad is not None:
             assert torch.equal(one.grad.view(torch.int32), other.grad.view(torch.int32))
-            changed |= not torch.equal(one.grad, old)
-    return changed
 
 
 @given(st.integers(0, 2**31), st.floats(1e-6, 1e6), st.floats(1e-3, 1e3))
 def test_gradients_are_bit_equal_to_those_that_pytorch_clips(seed, scale, limit):
     assert_clipped_alike(seed, scale, limit)
-
-
-def test_gradients_change_only_above_the_limit():
-    assert [assert_clipped_alike(0, scale, 1.0) for scale in (1e-4, 1.0)] == [False, True]
 
 
 @pytest.mark.parametrize("spoil", [float("nan"), float("inf"), 3e38, 1e-42])

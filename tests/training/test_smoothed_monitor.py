@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
@@ -13,7 +12,7 @@ from seqclf.training.callbacks import checkpoints, early_stopping
 from seqclf.training.checkpoint import RECENT
 from seqclf.training.epoch_record import EpochRecord
 
-from .conftest import QUIET
+from .conftest import QUIET, StopAfter
 
 pytestmark = QUIET
 EPOCHS = 30  # from this number of epochs on, three validations are averaged
@@ -41,14 +40,6 @@ def test_the_best_checkpoint_has_the_best_mean_of_three_validations(task, fit, t
     means = np.float32([smoothed_value(values[: k + 1], 3) for k in range(EPOCHS)]).tolist()
     assert stored(tmp_path, "best")["epoch"] == int(np.argmax(means))
     assert said == [True, *(means[epoch] > max(means[:epoch]) for epoch in range(1, EPOCHS))]
-
-
-class StopAfter(pl.Callback):
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_train_epoch_end(self, trainer, task):
-        trainer.should_stop = trainer.current_epoch == self.epoch
 
 
 @pytest.mark.parametrize("resumed_from", ["last", "best"])

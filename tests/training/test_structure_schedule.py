@@ -15,7 +15,7 @@ from seqclf.training.module import load_task
 from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.structure_schedule import StructureSchedule
 
-from .conftest import QUIET
+from .conftest import QUIET, SaveAt
 
 pytestmark = QUIET
 
@@ -25,24 +25,6 @@ SCHEDULE = [
     {"epoch": 2, "unfreeze": ["embedding"]},
     {"epoch": 3, "layers": 1, "embedding_size": 9},
 ]
-
-
-class SaveAt(pl.callbacks.Checkpoint):
-    """Saves a checkpoint at each of `moments`, (epoch, batch or "end")."""
-
-    def __init__(self, folder, moments):
-        self.folder, self.moments, self.saved = folder, moments, {}
-
-    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
-        self.save(trainer, (trainer.current_epoch, batch_idx))
-
-    def on_train_epoch_end(self, trainer, task):
-        self.save(trainer, (trainer.current_epoch, "end"))
-
-    def save(self, trainer, moment):
-        if moment in self.moments:
-            self.saved[moment] = self.folder / f"{moment}.ckpt"
-            trainer.save_checkpoint(self.saved[moment])
 
 
 @pytest.mark.parametrize(

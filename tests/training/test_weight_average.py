@@ -16,7 +16,7 @@ from seqclf.training.module import load_task
 from seqclf.training.resume import check_resumable
 from seqclf.training.weight_average import WeightAverage
 
-from .conftest import QUIET
+from .conftest import QUIET, SaveAt
 
 pytestmark = QUIET
 AVERAGED = {"optimizer": {"average": 0.9}}
@@ -133,29 +133,19 @@ def test_without_an_average_nothing_but_the_weights_is_saved(task, fit, tmp_path
         assert TRAINED not in torch.load(tmp_path / "last.ckpt", weights_only=True) and module.average is None
 
 
-class SaveAt(pl.callbacks.Checkpoint):
-    """Saves a checkpoint after steps, and one inside a validation."""
-
-    def __init__(self, folder, steps):
-        self.folder, self.steps = folder, steps
-
-    def on_train_batch_end(self, trainer, *_):
-        if trainer.global_step in self.steps:
-            trainer.save_checkpoint(self.folder / f"step_{trainer.global_step}.ckpt")
-
-
 @pytest.mark.parametrize("settings", [{}, {"accumulate_grad_batches": 2}, {"model": {"members": 2}}], ids=str)
 def test_a_resumed_run_ends_in_the_means_of_an_unbroken_one(task, fit, tmp_path, settings):
     parts = {"model": settings.pop("model")} if "model" in settings else {}
-    unbroken, steps = task(**AVERAGED, **parts), (3, 4, 5, 7)
-    fit(unbroken, callbacks=[SaveAt(tmp_path, steps), *checkpoints(tmp_path)], max_epochs=3, **settings)
-    for step in steps:
+    unbroken, save = task(**AVERAGED, **parts), SaveAt(tmp_path, [(0, 2), (0, 3), (0, 4), (1, 0), (1, 2)])
+    fit(unbroken, callbacks=[save, *checkpoints(tmp_path)], max_epochs=3, **settings)
+    assert len(save.saved) == 5
+    for moment, path in save.saved.items():
         resumed = task(**AVERAGED, **parts)
-        fit(resumed, tmp_path / f"step_{step}.ckpt", max_epochs=3, **settings)
+        fit(resumed, path, max_epochs=3, **settings)
         for name, weight in unbroken.state_dict().items():
-            assert torch.equal(weight, resumed.state_dict()[name]), (step, name)
+            assert torch.equal(weight, resumed.state_dict()[name]), (moment, name)
         for name, weight in unbroken.average.values.items():
-            assert torch.equal(weight, resumed.average.values[name]), (step, name)
+            assert torch.equal(weight, resumed.average.values[name]), (moment, name)
 
 
 class FailInValidation(pl.Callback):

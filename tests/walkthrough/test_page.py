@@ -56,15 +56,3 @@ def test_padding_unknown_tokens_and_active_batch_sizes_are_shown(case, printed):
     assert next(line for line in lines if "active batch size" in line).split()[-4:] == ["3", "2", "2", "1"]
     assert any(line.split() == ["x", "int64", "(3,", "4)"] for line in lines)
     assert "1 value is unknown, with a question mark." in lines and "0 ?" in page_of(case)
-
-
-def test_the_predicted_class_is_marked_and_compared_with_the_label(inspected, printed):
-    case = inspected("words", "model=lstm")
-    marked = [
-        cells[index].mark
-        for (_, cells), index in zip(case.stage("Logits").blocks[1].maps[0].rows, case.result.predicted, strict=True)
-    ]
-    assert marked == [True] * 4
-    right = sum(label == f"k{index}" for label, index in zip(case.rows.labels, case.result.predicted, strict=True))
-    text = "\n".join(printed(case, 160))
-    assert text.count(": right") == right and text.count(": wrong") == 4 - right

@@ -1,7 +1,5 @@
 """Rows that are shown: of a file, typed, or of a split, with their texts, labels and refusals."""
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -84,13 +82,3 @@ def test_rows_of_a_split_are_spread_over_it(reader, datasets):
     assert reader.of_split(numbered, dataset.classes, 3).names[1].startswith("2 (data row ")
     everything = reader.of_split(split, dataset.classes, 50)
     assert len(everything) == min(50, len(ids)) == len(set(everything.names))
-
-
-def test_numbers_are_known_by_six_digits_and_vectors_by_their_position(datasets):
-    reader = RowReader(datasets["mixed"].description())
-    assert reader.of_values([{"x": [1], "y": [1 / 3]}], "rows").token_texts == [["1"]]
-    number = RowReader(datasets["numbers"].description())
-    assert number.of_values([[0.5, 2.0]], "rows").token_texts == [["0.5", "2"]]
-    assert number.of_values([[1 / 3]], "rows").token_texts == [["0.333333"]]
-    vectors = replace(number.of_values([[0.5]], "rows"), tokens={"y": [["[0.5, 0.25, 0.125]"]]})
-    assert vectors.token_texts is None

@@ -9,6 +9,8 @@ import pytest
 from seqclf.training.loggers import run_logger, wandb_logger
 from seqclf.training.loggers.wandb_logger import WandbRun, log_result
 
+from .conftest import StubRun
+
 SETTINGS = {
     "name": "wandb",
     "project": "seqclf",
@@ -120,25 +122,6 @@ def test_disabled_mode_of_the_environment_writes_nothing(settings, tmp_path, mon
     log_result(logger.run, finished)
     logger.close(failed=False)
     assert not (tmp_path / "wandb").exists()
-
-
-class StubRun:
-    """Records what `log_result` hands to a run of W&B."""
-
-    def __init__(self):
-        self.logged, self.summary = {}, {}
-
-    def log(self, values):
-        self.logged |= values
-
-    def alert(self, title, text):
-        pass
-
-    def define_metric(self, name, **options):
-        pass
-
-    def finish(self, exit_code):
-        self.exit_code = exit_code
 
 
 def test_summary_of_a_curve_is_the_score_of_the_exported_model(finished):
