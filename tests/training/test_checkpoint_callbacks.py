@@ -3,7 +3,6 @@
 from contextlib import nullcontext
 
 import lightning.pytorch as pl
-import numpy as np
 import pytest
 import torch
 from support.run_records import RecordingLogger, read_rows
@@ -18,20 +17,18 @@ from .conftest import QUIET, StopAfter
 pytestmark = QUIET
 
 
-def test_the_best_checkpoint_is_of_the_best_epoch(task, fit, tmp_path):
-    record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
-    fit(task(monitor="loss", optimizer={"lr": 0.05}), callbacks=[record, *checkpoints(tmp_path)], max_epochs=5)
-    losses = [row["validation/loss"] for row in record.history]
-    best = torch.load(tmp_path / "best.ckpt", weights_only=True)
-    last = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    assert (best["epoch"], last["epoch"]) == (int(np.argmin(losses)), 4)
+class RecordSteps(pl.Callback):
+    """Records the mean loss of each batch, and by optimizer step that of its last batch and the norm of all gradients.
 
-
-class RecordLosses(pl.Callback):
-    """Records the mean loss of each batch. `after`: by optimizer step, that of the batch before it."""
+    The norm is computed in a plain way, before the gradients are clipped.
+    """
 
     def __init__(self):
-        self.losses, self.after = [], {}
+        self.losses, self.after, self.norms = [], {}, {}
+
+    def on_before_optimizer_step(self, trainer, task, optimizer):
+        squares = [float((weight.grad.double() ** 2).sum()) for weight in task.parameters()]
+        self.norms[trainer.global_step + 1] = sum(squares) ** 0.5
 
     def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
         self.after.setdefault(trainer.global_step, self.losses[-1])
@@ -49,8 +46,13 @@ class RecordLosses(pl.Callback):
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_the_first_and_every_nth_step_is_logged_once(task, fit, accumulate):
-    logger, keep = RecordingLogger(), RecordLosses()
-    options = {"log_every_n_steps": 4, "accumulate_grad_batches": accumulate, "max_epochs": 2}
+    logger, keep = RecordingLogger(), RecordSteps()
+    options = {
+        "log_every_n_steps": 4,
+        "accumulate_grad_batches": accumulate,
+        "max_epochs": 2,
+        "gradient_clip_val": 1e-3,
+    }
     module = task()
     fit(module, callbacks=[keep], logger=logger, enable_checkpointing=False, **options)
     logged = [(step, metrics) for step, metrics in logger.logged if "train/step_loss" in metrics]
@@ -60,6 +62,7 @@ def test_the_first_and_every_nth_step_is_logged_once(task, fit, accumulate):
     assert [step for step, _ in logged] == [1, *range(4, last + 1, 4)] and len(logged) > 2
     for step, metrics in logged:
         assert metrics["train/step_loss"] == pytest.approx(keep.after[step], rel=1e-6)
+        assert metrics["train/gradient_norm"] == pytest.approx(keep.norms[step], rel=1e-5)
         assert metrics["lr"] == pytest.approx(0.01 * rate(step - 1), rel=1e-6)
 
 

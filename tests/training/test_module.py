@@ -7,18 +7,16 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from support.run_records import RecordingLogger
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.runs.inference import predict_logits
 from seqclf.training.checkpoint import read_checkpoint
-from seqclf.training.module import MONITORED, load_task
+from seqclf.training.module import MONITORED
 from seqclf.training.options import require_checkpoint_file
 
 from .conftest import QUIET, SILENT
@@ -125,16 +123,6 @@ def test_a_loss_that_is_not_finite_is_refused_with_advice(task, monkeypatch):
         monitored(task(), monkeypatch, 5, 10, float("nan"))
 
 
-@pytest.mark.parametrize("model", [{"layout": "packed"}, {"members": 3}], ids=str)
-def test_training_lowers_the_loss_of_every_model(task, fit, batches, model):
-    module = task(model=model)
-    labels, before = predict_logits(module, batches.evaluation_loader("train"))
-    fit(module.train(), max_epochs=4)
-    _, after = predict_logits(module, batches.evaluation_loader("train"))
-    rows = np.arange(len(labels))
-    assert -np.log(softmax(after)[rows, labels]).mean() < 0.8 * -np.log(softmax(before)[rows, labels]).mean()
-
-
 def test_members_start_from_different_weights(task):
     members = task(model={"members": 3}).model.members
     assert len(members) == 3
@@ -176,20 +164,6 @@ def test_the_scores_of_an_ensemble_are_those_of_its_vote(task, batches):
         assert scores["loss"] == pytest.approx(loss.item(), abs=1e-6)
     predicted = module.evaluation_metrics.compute().confusion.sum(axis=0)
     assert predicted.tolist() == mean.argmax(dim=-1).bincount(minlength=3).tolist()
-
-
-@pytest.mark.parametrize("model", [{}, {"members": 2}], ids=str)
-def test_a_checkpoint_rebuilds_the_task(task, fit, batches, tmp_path, model):
-    module = task(model=model)
-    path = tmp_path / "task.ckpt"
-    fit(module, max_epochs=1).save_checkpoint(path)
-    state = torch.load(path, weights_only=True)
-    assert state["hyper_parameters"]["model"]["hidden_size"] == 8
-    loaded = load_task(path)
-    assert not loaded.training
-    labels, expected = predict_logits(module, batches.evaluation_loader("validation"))
-    loaded_labels, loaded_logits = predict_logits(loaded, batches.evaluation_loader("validation"))
-    assert np.array_equal(labels, loaded_labels) and np.array_equal(expected, loaded_logits)
 
 
 @pytest.mark.slow
@@ -242,25 +216,3 @@ def test_a_fifo_as_checkpoint_is_refused_and_not_waited_for(tmp_path):
         with pytest.raises(InputError) as caught:
             read(str(path))
         assert caught.value.where == f"checkpoint={path}"
-
-
-class NormBeforeClipping(pl.Callback):
-    """Computes the norm of all gradients of each optimizer step in a plain way, before they are clipped."""
-
-    def __init__(self):
-        self.norms = {}
-
-    def on_before_optimizer_step(self, trainer, module, optimizer):
-        squares = [float((weight.grad.double() ** 2).sum()) for weight in module.parameters()]
-        self.norms[trainer.global_step + 1] = sum(squares) ** 0.5
-
-
-def test_gradient_norm_before_clipping_is_logged_at_every_logged_step(task, fit):
-    plain, logger = NormBeforeClipping(), RecordingLogger()
-    settings = {"gradient_clip_val": 1e-3, "accumulate_grad_batches": 2, "log_every_n_steps": 3}
-    fit(task(), callbacks=[plain], logger=logger, **settings)
-    name = "train/gradient_norm"
-    logged = {step: metrics[name] for step, metrics in logger.logged if name in metrics}
-    assert list(logged) == [step for step in plain.norms if step == 1 or step % 3 == 0] != []
-    assert logged == pytest.approx({step: plain.norms[step] for step in logged}, rel=1e-5)
-    assert min(logged.values()) > 1e-3

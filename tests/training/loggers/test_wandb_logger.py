@@ -115,15 +115,6 @@ def test_environment_variables_are_obeyed_unless_the_key_was_typed(settings, mon
     assert [block[key] for key in KEYS] == ["mine", "env-team", None, "g", ["a"], "env notes", "env-job"]
 
 
-def test_disabled_mode_of_the_environment_writes_nothing(settings, tmp_path, monkeypatch, finished):
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    logger = WandbRun.open(settings("logger=wandb"), tmp_path, {})
-    logger.curves.log_metrics({"validation/recall": 0.5}, 4)
-    log_result(logger.run, finished)
-    logger.close(failed=False)
-    assert not (tmp_path / "wandb").exists()
-
-
 def test_summary_of_a_curve_is_the_score_of_the_exported_model(finished):
     run = StubRun()
     log_result(run, finished)
