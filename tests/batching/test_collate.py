@@ -40,13 +40,6 @@ def test_pad_equals_a_plain_loop(case):
     assert fields["value"].dtype == np.float32
 
 
-def test_rows_of_equal_length_get_no_padding():
-    sequences = Ragged(np.array([0, 3, 6]), {"token": np.arange(6, dtype=np.int32)})
-    fields, lengths = pad(sequences, np.array([1, 0]))
-    assert fields["token"].tolist() == [[3, 4, 5], [0, 1, 2]]
-    assert lengths.tolist() == [3, 3]
-
-
 def test_padding_is_zero_after_a_value_that_is_nan():
     """A mask that multiplies would turn zero times NaN into NaN."""
     values = np.array([[np.nan], [1.0], [2.0]], dtype=np.float32)

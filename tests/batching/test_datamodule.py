@@ -12,7 +12,6 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
 from seqclf.batching.datamodule import Batch, PlanSampler, SequenceDataModule
-from seqclf.batching.plan import plan_batches
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 
@@ -21,9 +20,6 @@ SETTINGS = {
     "max_sequences": 6,
     "pool_batches": 3,
     "overhead": 2,
-    "balance": 0.0,
-    "equal_row_weights": True,
-    "ranks": None,
     "evaluation_factor": 4,
     "num_workers": 0,
     "seed": 7,
@@ -100,12 +96,6 @@ def test_evaluation_batches_are_larger_and_sorted(module, split, kind):
     assert len(batches) < len(module.train_dataloader())
 
 
-def test_the_evaluation_loader_gives_every_row_once_without_a_trainer(module):
-    for name in ("train", "validation", "test"):
-        ids = np.concatenate([batch.ids for batch in module.evaluation_loader(name)])
-        assert sorted(ids) == list(range(90))
-
-
 def test_workers_return_the_same_batches(split):
     without = SequenceDataModule({"train": split}, **SETTINGS)
     with_worker = SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": 1})
@@ -128,40 +118,6 @@ def sampler(lengths, **ranks) -> PlanSampler:
     return PlanSampler(lengths, max_tokens=100, max_sequences=6, pool_batches=3, seed=7, **ranks)
 
 
-def test_set_epoch_plans_that_epoch(split):
-    lengths = split.sequences.lengths
-    plan_sampler = sampler(lengths)
-    epochs = []
-    for epoch in (0, 3, 1, 3):
-        plan_sampler.set_epoch(epoch)
-        expected = plan_batches(lengths, max_tokens=100, max_sequences=6, pool_batches=3, seed=7, epoch=epoch)
-        assert len(plan_sampler) == len(expected)
-        assert [rows.tolist() for rows in plan_sampler] == [rows.tolist() for rows in expected]
-        epochs.append([rows.tolist() for rows in plan_sampler])
-    assert epochs[1] == epochs[3] != epochs[0]
-
-
-def test_a_sampler_repeats_its_epoch_until_it_is_set(split):
-    plan_sampler = sampler(split.sequences.lengths)
-    assert [rows.tolist() for rows in plan_sampler] == [rows.tolist() for rows in plan_sampler]
-
-
-def test_samplers_of_several_ranks_share_the_rows(split):
-    samplers = [sampler(split.sequences.lengths, world_size=3, rank=rank) for rank in range(3)]
-    for epoch in range(2):
-        for rank_sampler in samplers:
-            rank_sampler.set_epoch(epoch)
-        assert len({len(rank_sampler) for rank_sampler in samplers}) == 1
-        rows = np.concatenate([np.concatenate(list(rank_sampler)) for rank_sampler in samplers])
-        assert sorted(rows) == list(range(90))
-
-
-def test_the_loader_does_not_collate_batches_again(module):
-    loader = module.train_dataloader()
-    assert isinstance(loader, DataLoader) and loader.batch_size is None
-    assert isinstance(loader.sampler, PlanSampler), "Lightning calls set_epoch on `loader.sampler`"
-
-
 def test_a_sampler_begins_at_its_first_batch_and_counts_all(split):
     lengths = split.sequences.lengths
     resumed, unbroken = sampler(lengths), sampler(lengths)
@@ -181,12 +137,6 @@ def test_lightning_does_not_replace_the_samplers(split, overfit_batches):
     assert isinstance(training, DistributedSampler) and isinstance(validation, DistributedSampler)
     assert isinstance(training, SequentialSampler) is bool(overfit_batches)
     assert isinstance(validation, SequentialSampler)
-
-
-def test_a_setting_beside_options_changes_them(split):
-    options = SequenceDataModule({"train": split}, **SETTINGS).batching
-    changed = SequenceDataModule({"train": split}, options, num_workers=3).batching
-    assert changed == options.model_copy(update={"num_workers": 3})
 
 
 @pytest.mark.parametrize(

@@ -67,19 +67,6 @@ def test_no_batch_exceeds_its_budget_unless_one_sequence_does(
         assert max_sequences is None or len(rows) <= max_sequences
 
 
-@thorough
-@given(LENGTHS, BUDGETS, POOLS, SEEDS, st.integers(0, 9))
-def test_plan_is_a_pure_function_of_seed_and_epoch(lengths, max_tokens, pool_batches, seed, epoch):
-    arguments = {"max_tokens": max_tokens, "pool_batches": pool_batches, "seed": seed, "epoch": epoch}
-    before = lengths.copy()
-    np.random.seed(1)
-    first = plan(lengths, **arguments)
-    np.random.seed(2)
-    second = plan(lengths, **arguments)
-    assert as_lists(first) == as_lists(second)
-    assert lengths.tolist() == before.tolist()
-
-
 @settings(max_examples=30, deadline=None)
 @given(SEEDS, st.integers(0, 20))
 def test_epochs_and_seeds_differ(seed, epoch):
@@ -107,17 +94,6 @@ def test_ranks_have_as_many_steps_and_all_rows(lengths, max_tokens, max_sequence
         for rows in step:
             assert len(rows) * lengths[rows].max(initial=0) <= max_tokens or len(rows) == 1
             assert max_sequences is None or len(rows) <= max_sequences
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(2, 4), SEEDS)
-def test_ranks_read_similar_lengths_at_each_step(world_size, seed):
-    lengths = np.random.default_rng(seed).integers(1, 400, 3000)
-    arguments = {"max_tokens": 4096, "max_sequences": None, "pool_batches": 40, "seed": seed}
-    ranks = [plan(lengths, world_size=world_size, rank=rank, **arguments) for rank in range(world_size)]
-    gaps = [np.ptp([lengths[rows].max() for rows in step]) for step in zip(*ranks, strict=True)]
-    shuffled = np.random.default_rng(0).permutation(np.concatenate([[lengths[r].max() for r in b] for b in ranks]))
-    assert np.mean(gaps) < np.ptp(shuffled.reshape(-1, world_size), axis=1).mean() / 2
 
 
 @thorough
@@ -153,14 +129,6 @@ def test_padding_efficiency_equals_a_count_of_tokens(lengths, max_tokens, pool_b
                 computed += 1
                 real += token < lengths[row]
     assert padding_efficiency(lengths, batches) == pytest.approx(real / computed)
-
-
-def test_buckets_pad_less_than_batches_in_arrival_order():
-    lengths = np.random.default_rng(0).integers(1, 400, 4000)
-    bucketed = plan(lengths, max_tokens=8192, max_sequences=None, pool_batches=20)
-    mean = max(len(rows) for rows in bucketed)
-    arrival = [np.arange(start, min(start + mean, 4000)) for start in range(0, 4000, mean)]
-    assert padding_efficiency(lengths, bucketed) > 0.9 > padding_efficiency(lengths, arrival) + 0.2
 
 
 @thorough
@@ -208,11 +176,3 @@ def test_balanced_epochs_draw_classes_by_share_and_their_rows_equally_often(labe
     times = np.bincount(rows, minlength=len(labels))
     for label in present:
         assert np.ptp(times[labels == label]) <= 1
-
-
-def test_balanced_epochs_differ_and_stay_in_length_buckets():
-    generator = np.random.default_rng(0)
-    lengths, labels = generator.integers(1, 400, 4000), (generator.random(4000) < 0.02).astype(int)
-    one, other = (plan(lengths, max_tokens=8192, pool_batches=20, labels=labels, balance=1.0, epoch=e) for e in (0, 1))
-    assert as_lists(one) != as_lists(other)
-    assert padding_efficiency(lengths, one) > 0.9

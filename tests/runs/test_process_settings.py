@@ -11,13 +11,9 @@ from torch import nn
 
 from seqclf.runs import process_settings
 from seqclf.runs.process_settings import (
-    WORK_PER_THREAD,
     blas_threads,
     set_threads,
     training_threads,
-    useful_threads,
-    using_threads,
-    work_of_operation,
 )
 from seqclf.training.options import RuntimeOptions
 
@@ -36,20 +32,6 @@ def _four_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     torch.set_num_threads(4)
     yield
     torch.set_num_threads(before)
-
-
-def test_threads_grow_with_the_work_up_to_the_available_ones() -> None:
-    works = [0, WORK_PER_THREAD - 1, 2 * WORK_PER_THREAD - 1, 2 * WORK_PER_THREAD, 3 * WORK_PER_THREAD, 1e15]
-    assert [useful_threads(work, 4) for work in works] == [1, 1, 1, 2, 3, 4]
-    assert useful_threads(1e15, 1) == 1
-
-
-def test_recurrent_networks_multiply_rows_and_others_multiply_tokens() -> None:
-    table = nn.Embedding(100_000, 8)
-    lstm = nn.ModuleList([table, nn.LSTM(8, 16)])
-    assert work_of_operation(lstm, rows=32, tokens=320) == 4 * 16 * 16 * 32
-    assert work_of_operation(nn.ModuleList([table, nn.Linear(8, 16)]), rows=32, tokens=320) == 8 * 16 * 320
-    assert work_of_operation(nn.Module(), rows=32, tokens=320) == 0
 
 
 def test_a_small_network_gets_one_thread_and_a_large_one_several() -> None:
@@ -89,10 +71,3 @@ def test_quotas_and_the_program_limit_the_threads(monkeypatch: pytest.MonkeyPatc
     torch.set_num_threads(1)
     set_threads(UNSET)
     assert training_threads(UNSET, nn.LSTM(512, 512), BATCHES) == 1
-
-
-def test_the_threads_before_a_block_return_after_an_error() -> None:
-    with pytest.raises(KeyError), using_threads(2):
-        assert torch.get_num_threads() == 2
-        raise KeyError
-    assert torch.get_num_threads() == 4

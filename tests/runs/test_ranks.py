@@ -41,7 +41,6 @@ def test_a_process_alone_keeps_its_trainer(monkeypatch):
         ([], ["ddp", 2, 2]),
         (["trainer.devices=2", "trainer.num_nodes=2", "trainer.strategy=fsdp"], ["fsdp", 2, 2]),
         (["trainer.devices=-1", "trainer.strategy=ddp"], ["ddp", 2, 2]),
-        (["trainer.devices=[0,3]"], ["ddp", [0, 3], 2]),
         (["trainer.devices='0,3'"], ["ddp", "0,3", 2]),
     ],
 )

@@ -40,11 +40,6 @@ def test_unknown_values_are_shares_of_the_tokens_by_split(dataset):
     assert statistics.size == 3  # with the unknown value
 
 
-def test_report_leaves_out_statistics_of_other_kinds(dataset):
-    report = measure_field(dataset, "word", dataset.encoders["word"]).to_dict()
-    assert list(report) == ["kind", "columns", "describe", "constant", "size", "unknown"]
-
-
 def test_sequences_that_are_constant_but_differ_make_no_constant_field(options, tmp_path):
     rows = [{"levels": [[float(row), 5.0]] * 4, "y": "ab"[row % 2]} for row in range(40)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")

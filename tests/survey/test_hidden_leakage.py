@@ -29,9 +29,7 @@ CASES = {
         [DAY + datetime.timedelta(row) if row % 2 else None for row in range(ROWS)],
     ),
     "an id of one class of ten": (TEN, [None if row % 10 else f"case {row}" for row in range(ROWS)]),
-    "a flag of one class of ten": (TEN, [row % 10 == 0 for row in range(ROWS)]),
     "a list": (TWO, [["refund"] if row % 2 else ["sale"] for row in range(ROWS)]),
-    "a longer list": (TWO, [[row] * (1 + row % 2) for row in range(ROWS)]),
     "a map": (TWO, pa.array([[("paid", row % 2)] for row in range(ROWS)], pa.map_(pa.string(), pa.int64()))),
     "a list of structs": (TWO, [[{"kind": "ab"[row % 2]}] for row in range(ROWS)]),
 }
@@ -50,15 +48,11 @@ def test_the_part_of_a_struct_that_reveals_the_label_is_named(tmp_path):
     assert leaks(tmp_path, TWO, visit=visits) == {"visit.outcome.dead"}
 
 
+@pytest.mark.slow
 def test_the_last_of_many_columns_is_looked_at(tmp_path):
     noise = np.random.default_rng(0).random((60, ROWS))
     columns = {f"noise {number}": values for number, values in enumerate(noise)}
     assert leaks(tmp_path, TWO, **columns, outcome=[row % 2 for row in range(ROWS)]) == {"outcome"}
-
-
-def test_infinite_and_huge_values_are_scored(tmp_path):
-    values = np.where(np.arange(ROWS) % 2, np.inf, 1.0)
-    assert leaks(tmp_path, TWO, outcome=values, huge=np.where(np.arange(ROWS) % 3, 1e39, np.nan)) == {"outcome"}
 
 
 def test_columns_that_say_nothing_do_not_reveal_the_label(tmp_path):

@@ -16,7 +16,7 @@ from sklearn.metrics import (
 
 from seqclf.documents.terminal import console, show_section
 from seqclf.survey.class_counts import ClassCounts
-from seqclf.survey.document import MAX_LABELS, majority_scores, survey_sections
+from seqclf.survey.document import majority_scores, survey_sections
 from seqclf.survey.guarantees import GuaranteeSurvey, LabelEvidence
 
 GUARANTEES = GuaranteeSurvey(
@@ -56,16 +56,6 @@ def test_of_two_classes_the_evidence_for_the_positive_one_is_shown(printed_lines
     stored = survey.to_dict()["guarantees"]["labels"]
     assert [(entry["label"], entry["held_out"]) for entry in stored] == [("bad", 25), ("good", 60)]
     assert "guarantees" not in surveyed.to_dict() and len(lines) <= 40
-
-
-def test_of_many_classes_those_with_the_fewest_held_out_rows_are_shown(printed_lines, surveyed):
-    labels = [f"c{row}" for row in range(300)]
-    evidence = [LabelEvidence(label=label, held_out=row, backed={0.8: row >= 20}) for row, label in enumerate(labels)]
-    guarantees = replace(GUARANTEES, unit="row", needed={0.8: 20}, labels=evidence)
-    lines = printed_lines(replace(surveyed, positive=None, guarantees=guarantees))
-    start = next(row for row, line in enumerate(lines) if "decision.min_recall" in line)
-    assert [line.split()[0] for line in lines[start + 2 : start + 2 + MAX_LABELS]] == labels[:MAX_LABELS]
-    assert len(lines) <= 40
 
 
 def test_the_baseline_is_shown_beside_the_majority_class(printed_lines, surveyed):

@@ -1,7 +1,5 @@
 """The survey agrees with plain loops over the same rows."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,9 +7,7 @@ import pytest
 import yaml
 
 from seqclf.data.prepare import prepare
-from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.evaluation.baseline_scores import score_baseline
-from seqclf.evaluation.metrics import confusion_matrix
 from seqclf.survey.survey import quantity_advice, survey_dataset
 
 
@@ -76,26 +72,15 @@ def test_length_statistics_are_those_of_the_rows(survey, table):
         assert summary.mean == pytest.approx(class_lengths.mean())
 
 
-def test_missing_values_are_counted(dataset_and_survey, table):
-    dataset, survey = dataset_and_survey
-    rows = dataset.splits["train"].row_numbers
-    values = [value for row in rows for value in table[1][row - 1]["values"]]
-    (share,) = survey.fields["values"].missing.values()
-    assert share == pytest.approx(values.count(None) / len(values))
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
+def test_problems_are_warned_of(survey):
+    for part in (
         "5 of 265 rows repeat an earlier row (260 are distinct)",
         "classes are imbalanced: 1",
         "field still is the same in every token; leave it out",
         "column 'rating' gives the label away (AUROC 1.000 alone)",
         "field answer alone, without its order, reaches a recall of 1.000",
-    ],
-)
-def test_problems_are_warned_of(survey, part):
-    assert any(line.startswith(part) for line in survey.warnings), survey.warnings
+    ):
+        assert any(line.startswith(part) for line in survey.warnings), survey.warnings
 
 
 def test_harmless_data_gives_no_warning(options, tmp_path):
@@ -111,16 +96,6 @@ def test_baseline_scores_are_cached_with_the_dataset(dataset_and_survey):
     assert survey.baseline == score_baseline(dataset).scores
     assert list(dataset.folder.glob("baseline-*.npz"))
     assert survey.baseline.models[survey.baseline.model]["test"].recall == 1.0
-
-
-def test_predictions_of_the_baseline_are_those_of_its_scores(dataset_and_survey):
-    dataset, survey = dataset_and_survey
-    rows, predictions = score_baseline(dataset).last_rows
-    predicted = predictions[survey.baseline.model].predicted
-    labels = dataset.splits["test"].labels
-    np.testing.assert_array_equal(rows, np.arange(len(labels)))
-    confusion = np.array(survey.baseline.models[survey.baseline.model]["test"].confusion)
-    np.testing.assert_array_equal(confusion_matrix(labels, predicted, len(confusion)), confusion)
 
 
 def test_damaged_predictions_of_the_baseline_are_computed_again(dataset_and_survey):
@@ -160,15 +135,6 @@ def test_groups_are_counted_by_split(options, tmp_path):
     assert {name: 3 * count for name, count in groups.items()} == survey.summary()["rows"]
 
 
-def test_a_survey_without_groups_does_not_name_them(survey):
-    assert "groups" not in survey.summary() and "groups" not in survey.to_dict()
-
-
-def test_survey_dict_is_plain_json(survey):
-    plain = survey.to_dict()
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-
-
 def test_survey_without_baseline_fits_no_model(dataset_and_survey, options, table):
     dataset, survey = dataset_and_survey
     light = survey_dataset(dataset, options(train=table[0], label="y"), baseline=False)
@@ -190,14 +156,6 @@ def test_words_that_are_nearly_all_unknown_are_codes_without_spaces(options, tmp
     characters = options(**settings, fields=yaml.safe_load(advised))
     lines = survey_dataset(prepare(characters), characters, baseline=False).warnings
     assert not any(line.startswith("field bases") for line in lines)
-
-
-def test_rows_that_were_dropped_no_longer_leak():
-    counts = {"rows": 9, "distinct": 8, "ids_seen_before": None, "conflicting_sequences": 0, "conflicting_rows": 0}
-    leaking = LeakReport(**counts, seen_before={"test": 1})
-    assert leaking.warnings()[0].endswith("; data.split.on_leak=drop leaves them out")
-    dropped = LeakReport(**counts, seen_before={"test": 1}, dropped={"test": 1})
-    assert not any("split" in line for line in dropped.warnings())
 
 
 def test_whole_numbers_that_may_be_quantities_are_named(options, tmp_path):

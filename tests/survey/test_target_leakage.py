@@ -48,9 +48,3 @@ def test_a_column_that_leaks_only_next_to_another_is_named_with_it(tmp_path):
     assert by_name["survival"].revealing and by_name["survival"].paired_with is None
     assert by_name["stay"].paired_with == "survival" and by_name["stay"].auroc_together > 0.99
     assert by_name["stay"].to_dict()["beside"] == "survival" and "beside" not in by_name["survival"].to_dict()
-
-
-@pytest.mark.parametrize("labels", [["a"] * 20, ["a"] * 18 + ["b"] * 2, [None] * 20])
-def test_too_few_rows_of_a_class_give_no_scores(tmp_path, labels):
-    path = write(tmp_path / "t.csv", {"y": labels, "z": list(range(20))})
-    assert score_column_leakage(Source(str(path), "data.train"), "y", set()) == []

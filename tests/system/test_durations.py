@@ -24,15 +24,3 @@ def test_a_duration_is_within_the_rounding_of_its_smaller_unit(seconds, is_negat
     # Half of the smaller unit at most: 30 s of 1 h, 30 min of 1 d. Below a minute there are three digits.
     assert read_back(text.removeprefix("-")) == pytest.approx(seconds, rel=0.0215, abs=0)
     assert len(re.findall(r"[a-zµ]+", text)) <= 2
-
-
-@given(st.integers(0, 10**7))
-def test_no_unit_counts_as_many_as_the_next_larger_one(seconds):
-    numbers = {
-        unit: float(number.replace(",", "")) for number, unit in re.findall(r"([\d.,]+) (\w+)", duration_text(seconds))
-    }
-    assert numbers.get("s", 0) < 60 and numbers.get("min", 0) < 60 and numbers.get("h", 0) < 24
-
-
-def test_a_duration_that_is_no_number_is_shown_as_such():
-    assert duration_text(float("nan")) == "nan" and duration_text(float("inf")) == "inf"

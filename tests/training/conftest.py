@@ -1,6 +1,9 @@
 """A small task over random sequences, without files."""
 
+import os
+import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -8,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from torch import multiprocessing
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.data.ragged import Ragged
@@ -51,6 +55,7 @@ HEADS = {
     "feature_dropout": 0.2,
     "members": 2,
 }
+SILENT = {"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
 OPTIMIZER = {
     "_target_": "torch.optim.AdamW",
     "lr": 0.01,
@@ -65,6 +70,50 @@ DATASET = {
     "sequences": {"order": 0.0, "median": 6, "longest": 20},
     "fields": [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 2}],
 }
+
+
+# Lightning's advice on loader processes, small data and folders of resumed runs, and torch's on Lightning's trees
+QUIET = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers",
+    "ignore:.*treespec, LeafSpec",
+    "ignore:The number of training batches",
+    "ignore:Checkpoint directory",
+    "ignore:The dirpath has changed",
+    "ignore:Be aware that when using `ckpt_path`",
+    "ignore:.*no logger configured",
+    "ignore:Total length of `list` across ranks is zero",
+)
+
+
+class StopAfter(pl.Callback):
+    """Ends a training after an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        trainer.should_stop = trainer.current_epoch == self.epoch
+
+
+class SaveAt(pl.callbacks.Checkpoint):
+    """Saves a checkpoint at each of `moments`, `(epoch, batch | "last batch" | "end")`."""
+
+    def __init__(self, folder: Path, moments: list[tuple[int, int | str]]) -> None:
+        self.folder, self.moments, self.saved = folder, moments, {}
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, task: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        last = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+        self.save(trainer, (trainer.current_epoch, "last batch" if last else batch_idx))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self.save(trainer, (trainer.current_epoch, "end"))
+
+    def save(self, trainer: pl.Trainer, moment: tuple[int, int | str]) -> None:
+        if moment in self.moments:
+            self.saved[moment] = self.folder / f"{moment}.ckpt"
+            trainer.save_checkpoint(self.saved[moment])
 
 
 @pytest.fixture
@@ -122,9 +171,6 @@ BATCHING = {
     "max_sequences": 9,
     "pool_batches": 3,
     "overhead": 2,
-    "balance": 0.0,
-    "equal_row_weights": True,
-    "ranks": None,
     "evaluation_factor": 2,
     "num_workers": 0,
 }
@@ -144,6 +190,51 @@ def make_split(rows: int, seed: int) -> Split:
         "value": (token_labels[:, None] + generator.standard_normal((offsets[-1], 2))).astype(np.float32),
     }
     return Split(Ragged(offsets, fields), labels, pa.array([str(row) for row in range(rows)]), np.arange(rows))
+
+
+def start_rank(rank: int, port: int, world_size: int, run: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
+    variables |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    run(rank, *arguments)
+
+
+@pytest.fixture
+def on_ranks() -> Callable[..., None]:
+    """`on_ranks(2, run, …)` calls `run(rank, …)` in two processes with the variables of torchrun."""
+
+    def start(world_size: int, run: Callable[..., None], *arguments: Any) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        # Forks, because new processes would spend seconds on imports.
+        arguments = (port, world_size, run, arguments)
+        multiprocessing.start_processes(start_rank, arguments, nprocs=world_size, start_method="fork")
+
+    return start
+
+
+@pytest.fixture
+def with_model(task) -> Callable[..., SequenceTask]:
+    """`with_model({"_target_": …}, loss={…})`: a task with this network, and the settings above for the rest."""
+
+    def make(model: dict[str, Any], **parts: Any) -> SequenceTask:
+        names = ("dataset", "loss", "optimizer", "monitor", "seed")
+        return SequenceTask(model=model, **{**{name: task().hparams[name] for name in names}, **parts})
+
+    return make
+
+
+@pytest.fixture
+def with_encoder(task, with_model) -> Callable[..., SequenceTask]:
+    """`with_encoder("package.Encoder", members=2)`: a task with this encoder in the usual network."""
+    of_lstm = ("cell", "layers", "residual_layers", "bidirectional", "layout")
+
+    def make(target: str, members: int = 1) -> SequenceTask:
+        settings = {name: value for name, value in task().hparams["model"].items() if name not in of_lstm}
+        return with_model({**settings, "members": members, "encoder": {"_target_": target}})
+
+    return make
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ from seqclf.errors import InputError
 from seqclf.training.module import load_task
 from seqclf.training.resume import check_resumable
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(num_workers|does not have many workers|few batches|LeafSpec).*")
+from .conftest import QUIET
+
+pytestmark = QUIET
 
 
 @pytest.fixture
@@ -57,8 +59,9 @@ def target(part, name):
     return lambda state: state["hyper_parameters"][part].update(_target_=name)
 
 
-@pytest.mark.parametrize("trust", [(), ("foreig",), ("foreign.sub",), False])
-@pytest.mark.parametrize("part", ["model", "loss"])
+@pytest.mark.parametrize(
+    ("part", "trust"), [("model", ()), ("model", ("foreig",)), ("model", ("foreign.sub",)), ("loss", False)]
+)
 def test_code_of_a_package_that_is_not_trusted_is_not_even_imported(saved, foreign, part, trust):
     path = saved(target(part, "foreign.Net"))
     with pytest.raises(InputError, match=rf"{part}\._target_=foreign\.Net: would run code .* set trust=foreign$"):
@@ -82,14 +85,6 @@ def test_code_inside_of_a_model_or_a_loss_has_to_be_trusted_too(saved, foreign, 
     assert not (foreign / "imported").exists()
 
 
-def test_trusted_code_that_is_not_installed_says_so(saved):
-    path = saved(lambda state: NESTED["model.encoder"](state["hyper_parameters"], "nowhere.Net"))
-    with pytest.raises(
-        InputError, match=r"model\.encoder\._target_=nowhere\.Net: the package nowhere is not installed; "
-    ):
-        load_task(path, ("nowhere",))
-
-
 @pytest.mark.parametrize("trust", [True, ("foreign",)])
 def test_code_of_a_trusted_package_runs_if_it_is_a_model(saved, foreign, trust):
     assert type(load_task(saved(target("model", "foreign.Net")), trust).model).__name__ == "Net"
@@ -98,7 +93,7 @@ def test_code_of_a_trusted_package_runs_if_it_is_a_model(saved, foreign, trust):
     assert not (foreign / "called").exists()
 
 
-@pytest.mark.parametrize("name", ["os.system", "torch.hub.load", "builtins.eval", "seqclf_evil.Net", "seqclf"])
+@pytest.mark.parametrize("name", ["os.system", "seqclf_evil.Net", "seqclf"])
 def test_nothing_but_a_model_of_this_package_is_called_without_trust(saved, name):
     with pytest.raises(InputError, match="would run code of the package"):
         load_task(saved(target("model", name)))
@@ -112,32 +107,22 @@ def test_a_run_resumes_with_a_package_that_its_config_names_and_imports_no_other
     check_resumable(config, task(model={"_target_": "foreign.Net", "residual_layers": 0}), batches)
 
 
-def test_a_valid_checkpoint_is_loaded_and_resumed(task, saved, batches):
-    assert load_task(saved()).trained_steps == torch.load(saved(), weights_only=True)["global_step"]
-    check_resumable({"checkpoint": saved(), "trainer": {"max_epochs": 5}}, task(), batches)
-
-
 def test_a_checkpoint_of_a_version_with_fewer_settings_is_refused(task, saved, batches):
     path = saved(lambda state: state["hyper_parameters"]["loss"].pop("label_smoothing"))
     with pytest.raises(InputError, match="was trained with another loss"):
         check_resumable({"checkpoint": path, "trainer": {"max_epochs": 5}}, task(), batches)
     with pytest.raises(InputError, match=r"frozen: missing; it is damaged or of another version; train again"):
         load_task(saved(lambda state: state["hyper_parameters"].pop("frozen")))
+    with pytest.raises(InputError, match=r"model\.members: missing; it is damaged or of another version"):
+        load_task(saved(lambda state: state["hyper_parameters"]["model"].pop("members")))
     with pytest.raises(InputError, match=r"recent_monitor_values: missing; it is damaged or of another version"):
         path = saved(lambda state: state.pop("recent_monitor_values"))
         check_resumable({"checkpoint": path, "trainer": {"max_epochs": 5}}, task(), batches)
 
 
-def test_a_checkpoint_that_does_not_say_how_many_networks_it_holds_is_refused(saved):
-    path = saved(lambda state: state["hyper_parameters"]["model"].pop("members"))
-    with pytest.raises(InputError, match=r"model\.members: missing; it is damaged or of another version"):
-        load_task(path)
-
-
 HUGE = {
     "a wide network": lambda state: state["hyper_parameters"]["model"].update(hidden_size=10**6),
     "a deep encoder": lambda state: state["hyper_parameters"]["model"]["encoder"].update(layers=10**9),
-    "a deep network": lambda state: state["hyper_parameters"]["model"].update(layers=10**9),
     "many networks": lambda state: state["hyper_parameters"]["model"].update(members=10**9),
     "a large vocabulary": lambda state: state["hyper_parameters"]["dataset"]["fields"][0].update(size=2**31),
     "a view of one number": lambda state: state["state_dict"].update(
@@ -228,12 +213,7 @@ def test_a_checkpoint_cannot_name_a_file_to_delete(task, saved, batches):
         check_resumable({"checkpoint": saved(change), "trainer": {"max_epochs": 5}}, task(), batches)
 
 
-def test_a_positive_label_that_is_no_class_is_refused(saved):
-    with pytest.raises(InputError, match=r"dataset\.positive: must be one of its classes; it is damaged"):
-        load_task(saved(lambda state: state["hyper_parameters"]["dataset"].update(positive="tame")))
-
-
-@pytest.mark.parametrize("history", [None, [{"epoch": 0}], [7]])
+@pytest.mark.parametrize("history", [None, [{"epoch": 0}]])
 def test_a_damaged_record_of_the_epochs_is_refused(task, saved, batches, history):
     def change(state):
         state["callbacks"]["EpochRecord"] = {"history": history, "seen": {}, "seconds": 0.0}

@@ -1,71 +1,34 @@
 """Checkpoints and logging, in runs that are resumed too."""
 
+from contextlib import nullcontext
+
 import lightning.pytorch as pl
-import numpy as np
 import pytest
 import torch
 from support.run_records import RecordingLogger, read_rows
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.batching.plan import plan_batches
 from seqclf.training.callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.schedule import schedule_factor
 
-# Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:Checkpoint directory .* not empty",
-    "ignore:The dirpath has changed",
-)
+from .conftest import QUIET, StopAfter
+
+pytestmark = QUIET
 
 
-def test_the_best_checkpoint_is_of_the_best_epoch(task, fit, tmp_path):
-    record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
-    fit(task(monitor="loss", optimizer={"lr": 0.05}), callbacks=[record, *checkpoints(tmp_path)], max_epochs=5)
-    losses = [row["validation/loss"] for row in record.history]
-    best = torch.load(tmp_path / "best.ckpt", weights_only=True)
-    last = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    assert (best["epoch"], last["epoch"]) == (int(np.argmin(losses)), 4)
+class RecordSteps(pl.Callback):
+    """Records the mean loss of each batch, and by optimizer step that of its last batch and the norm of all gradients.
 
-
-class StopAfter(pl.Callback):
-    def __init__(self, epoch: int):
-        self.epoch = epoch
-
-    def on_train_epoch_end(self, trainer, task):
-        trainer.should_stop = trainer.current_epoch == self.epoch
-
-
-@pytest.mark.parametrize(("layout", "num_workers"), [("padded", 0), ("packed", 0), ("padded", 1)])
-def test_a_resumed_run_ends_in_the_weights_of_an_unbroken_one(task, fit, tmp_path, layout, num_workers):
-    options = {"model": {"layout": layout}}
-    folders = [tmp_path / name for name in ("unbroken", "parts")]
-
-    def hooks(folder):
-        return [EpochRecord(folder / "metrics.csv", lambda *_: None), *checkpoints(folder)]
-
-    unbroken, interrupted, resumed = task(**options), task(**options), task(**options, seed=0)
-    settings = {"max_epochs": 4, "batching": {"num_workers": num_workers}}
-    fit(unbroken, callbacks=hooks(folders[0]), **settings)
-    fit(interrupted, callbacks=[*hooks(folders[1]), StopAfter(1)], **settings)
-    assert len(read_rows(folders[1] / "metrics.csv")) == 2
-    fit(resumed, checkpoint=folders[1] / "last.ckpt", callbacks=hooks(folders[1]), **settings)
-    for name, weight in unbroken.state_dict().items():
-        assert torch.equal(weight, resumed.state_dict()[name]), name
-    measured = {"seconds", "tokens_per_s", "step_ms", "memory_mb"}
-    first, second = (
-        [{k: v for k, v in row.items() if k not in measured} for row in read_rows(f / "metrics.csv")] for f in folders
-    )
-    assert first == second, "the resumed run keeps the rows of the epochs before it"
-
-
-class RecordLosses(pl.Callback):
-    """Records the mean loss of each batch. `after`: by optimizer step, that of the batch before it."""
+    The norm is computed in a plain way, before the gradients are clipped.
+    """
 
     def __init__(self):
-        self.losses, self.after = [], {}
+        self.losses, self.after, self.norms = [], {}, {}
+
+    def on_before_optimizer_step(self, trainer, task, optimizer):
+        squares = [float((weight.grad.double() ** 2).sum()) for weight in task.parameters()]
+        self.norms[trainer.global_step + 1] = sum(squares) ** 0.5
 
     def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
         self.after.setdefault(trainer.global_step, self.losses[-1])
@@ -83,8 +46,13 @@ class RecordLosses(pl.Callback):
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_the_first_and_every_nth_step_is_logged_once(task, fit, accumulate):
-    logger, keep = RecordingLogger(), RecordLosses()
-    options = {"log_every_n_steps": 4, "accumulate_grad_batches": accumulate, "max_epochs": 2}
+    logger, keep = RecordingLogger(), RecordSteps()
+    options = {
+        "log_every_n_steps": 4,
+        "accumulate_grad_batches": accumulate,
+        "max_epochs": 2,
+        "gradient_clip_val": 1e-3,
+    }
     module = task()
     fit(module, callbacks=[keep], logger=logger, enable_checkpointing=False, **options)
     logged = [(step, metrics) for step, metrics in logger.logged if "train/step_loss" in metrics]
@@ -94,6 +62,7 @@ def test_the_first_and_every_nth_step_is_logged_once(task, fit, accumulate):
     assert [step for step, _ in logged] == [1, *range(4, last + 1, 4)] and len(logged) > 2
     for step, metrics in logged:
         assert metrics["train/step_loss"] == pytest.approx(keep.after[step], rel=1e-6)
+        assert metrics["train/gradient_norm"] == pytest.approx(keep.norms[step], rel=1e-5)
         assert metrics["lr"] == pytest.approx(0.01 * rate(step - 1), rel=1e-6)
 
 
@@ -123,15 +92,9 @@ def test_a_run_that_crashed_twice_inside_an_epoch_ends_in_the_weights_of_an_unbr
     assert trainer.global_step > 3 * 6, "else no checkpoint is inside an epoch"
     for module, end in zip(parts, [CrashAt(1, 3), CrashAt(1, 5), None], strict=True):
         left = folders[1] / "last.ckpt"
-        options = {
-            "checkpoint": left if left.exists() else None,
-            "callbacks": [*hooks(folders[1]), *([end] if end else [])],
-        }
-        if end is None:
-            fit(module, **options, **settings)
-        else:
-            with pytest.raises(ConnectionError):
-                fit(module, **options, **settings)
+        callbacks = [*hooks(folders[1]), *([end] if end else [])]
+        with pytest.raises(ConnectionError) if end else nullcontext():
+            fit(module, left if left.exists() else None, callbacks=callbacks, **settings)
     for name, weight in unbroken.state_dict().items():
         assert torch.equal(weight, parts[-1].state_dict()[name]), name
     first, second = (
@@ -142,26 +105,6 @@ def test_a_run_that_crashed_twice_inside_an_epoch_ends_in_the_weights_of_an_unbr
         for f in folders
     )
     assert first == second, "the metrics of a resumed epoch are of all its steps"
-
-
-class CountRows(pl.Callback):
-    def __init__(self):
-        self.rows = []
-
-    def on_train_epoch_start(self, trainer, task):
-        self.rows.append([])
-
-    def on_train_batch_start(self, trainer, task, batch, batch_idx):
-        self.rows[-1] += batch.ids.tolist()
-
-
-def test_every_epoch_trains_on_every_row_once_however_many_batches_it_has(task, fit, splits):
-    seen, plan = CountRows(), {"max_tokens": 40, "max_sequences": None, "pool_batches": 2, "overhead": 2}
-    fit(task(), callbacks=[seen], batching=plan, max_epochs=12, enable_checkpointing=False)
-    assert [sorted(rows) for rows in seen.rows] == [list(range(len(splits["train"].labels)))] * 12
-    lengths = splits["train"].sequences.lengths
-    counts = [len(plan_batches(lengths, **plan, seed=0, epoch=epoch)) for epoch in range(12)]
-    assert max(counts) > counts[0], "else the epochs could not be cut to the first"
 
 
 def test_a_run_resumed_in_another_folder_keeps_its_best_epoch(task, fit, tmp_path):

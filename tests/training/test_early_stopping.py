@@ -5,13 +5,9 @@ import pytest
 
 from seqclf.training.callbacks import EarlyStopping, early_stopping
 
-# Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:Checkpoint directory .* not empty",
-    "ignore:The dirpath has changed",
-)
+from .conftest import QUIET
+
+pytestmark = QUIET
 
 
 class CountValidations(pl.Callback):
@@ -36,22 +32,6 @@ def test_patience_counts_validations(task, fit, settings):
         **settings,
     )
     assert counted.count == 3, "the first validation, and two that are no better"
-
-
-def test_a_run_stopped_early_continues_only_with_more_patience(task, fit, tmp_path):
-    still = {"optimizer": {"lr": 0.0}}
-    trainer = fit(task(**still), callbacks=[early_stopping(2)], max_epochs=20, enable_checkpointing=False)
-    trainer.save_checkpoint(tmp_path / "stopped.ckpt")
-    for patience, expected in ((2, 0), (4, 2)):
-        counted = CountValidations()
-        fit(
-            task(**still),
-            tmp_path / "stopped.ckpt",
-            callbacks=[early_stopping(patience), counted],
-            max_epochs=20,
-            enable_checkpointing=False,
-        )
-        assert counted.count == expected
 
 
 def test_early_stopping_has_the_state_key_of_lightning():

@@ -1,15 +1,13 @@
 """Training on the same global batches with any number of ranks, and resuming inside an epoch on another number."""
 
-import os
-import socket
-
 import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed
 
-SILENT = {"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
+from .conftest import SILENT
+
 STEPS = 20
 SAVED = 10  # step after which a checkpoint is written, inside the second epoch
 
@@ -41,30 +39,11 @@ def train(fit, task, checkpoint=None, path=None, batching=None, **trainer):
     return {"rows": watch.rows, "losses": watch.losses, "weights": module.state_dict()}
 
 
-def on_rank(rank, port, folder, fit, task, world_size, jobs):
-    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
-    variables |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
-    os.environ.update({name: str(value) for name, value in variables.items()})
+def train_on_rank(rank, folder, fit, task, world_size, jobs):
     for name, options in jobs.items():
         found = train(fit, task, strategy="ddp", devices=world_size, **options)
         if rank == 0:
             torch.save(found, folder / f"{name}.pt")
-
-
-@pytest.fixture
-def on_ranks(tmp_path, fit, task):
-    """`on_ranks(world_size, name={…}, …)` trains on several ranks and returns what each training recorded."""
-
-    def run(world_size, **jobs):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        # Forks, because new processes would spend seconds on imports.
-        arguments = (port, tmp_path, fit, task, world_size, jobs)
-        multiprocessing.start_processes(on_rank, arguments, nprocs=world_size, start_method="fork")
-        return [torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in jobs]
-
-    return run
 
 
 def check_equal(found, expected, first=0):
@@ -80,8 +59,12 @@ def check_equal(found, expected, first=0):
 def test_steps_are_the_same_on_one_two_and_three_ranks_and_after_a_change_inside_an_epoch(
     tmp_path, fit, task, on_ranks
 ):
+    def trained_on(world_size, **jobs):
+        on_ranks(world_size, train_on_rank, tmp_path, fit, task, world_size, jobs)
+        return [torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in jobs]
+
     of_two, of_one = tmp_path / "two.ckpt", tmp_path / "one.ckpt"
-    [two] = on_ranks(2, unbroken={"path": of_two})
+    [two] = trained_on(2, unbroken={"path": of_two})
     one = train(fit, task, batching={"ranks": 2}, path=of_one)
     assert len(two["losses"]) == STEPS and two["losses"][0] > two["losses"][-1]
     epoch = next(step for step in range(1, STEPS) if sum(map(len, two["rows"][:step])) == 60)
@@ -89,7 +72,7 @@ def test_steps_are_the_same_on_one_two_and_three_ranks_and_after_a_change_inside
     assert SAVED % epoch > 0, "inside an epoch"
     check_equal(one, two)
     check_equal(train(fit, task, of_two), two, first=SAVED)
-    [resumed] = on_ranks(2, resumed={"checkpoint": of_one})
+    [resumed] = trained_on(2, resumed={"checkpoint": of_one})
     check_equal(resumed, two, first=SAVED)
-    [on_three] = on_ranks(3, on_three={"checkpoint": of_two})
+    [on_three] = trained_on(3, on_three={"checkpoint": of_two})
     check_equal(on_three, two, first=SAVED)

@@ -19,7 +19,7 @@ SPLITS = {
     "two are never true": [1, 2],
     "one class": [2],
 }
-SIZES = [[200], [1] * 200, [150, 3, 47], [7, 93, 64, 36]]
+SIZES = [[1] * 200, [150, 3, 47]]
 
 
 def draw(present, rows=200, classes=4, seed=0):
@@ -91,13 +91,6 @@ def test_the_ranking_of_two_classes_is_that_of_the_positive_one(positive):
     assert result.scores == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("label", [0, 1])
-def test_a_positive_class_without_rows_or_without_others_has_no_ranking(label):
-    labels, logits = draw([label], classes=2)
-    scores = feed(EvaluationMetrics(2, ranked=True, positive=1), labels, logits, [200]).compute().scores
-    assert "recall" in scores and "auroc" not in scores and "average_precision" not in scores
-
-
 def test_logits_are_ranked_by_probability_whatever_their_range():
     """AUROC takes values between 0 and 1 for probabilities, batch by batch, and puts others through a softmax."""
     labels, logits = draw([0, 1, 2, 3])
@@ -134,19 +127,6 @@ def test_an_update_keeps_no_graph():
         states = [value for metric in target.modules() for value in getattr(metric, "metric_state", {}).values()]
         tensors = [tensor for state in states for tensor in (state if isinstance(state, list) else [state])]
         assert tensors and not any(getattr(tensor, "requires_grad", False) for tensor in tensors)
-
-
-def test_a_single_class_keeps_its_axis():
-    target = EvaluationMetrics(1, ranked=True)
-    target.update(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64), torch.tensor(0.0))
-    result = target.compute()
-    assert result.recall_by_class.shape == result.support.shape == (1,) and result.confusion.tolist() == [[3]]
-
-
-def test_a_loss_that_is_no_number_is_computed_as_such():
-    target = EvaluationMetrics(2, ranked=True)
-    target.update(torch.full((3, 2), torch.nan), torch.tensor([0, 1, 1]), torch.tensor(torch.nan))
-    assert np.isnan(target.compute().scores["loss"])
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4])
@@ -194,11 +174,6 @@ def test_the_state_of_an_interrupted_evaluation_can_be_read():
     assert not target.state_dict()
     with torch.inference_mode():
         assert epoch_scores(target).support.sum() == 200
-
-
-def test_a_checkpoint_holds_the_counts_of_training_only():
-    assert set(EpochMetrics(3).state_dict()) == {"loss_sum", "counts"}
-    assert not EvaluationMetrics(3, ranked=True).state_dict()
 
 
 SHARES = (slice(0, 130), slice(130, 200))  # rows of each process

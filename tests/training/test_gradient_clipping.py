@@ -1,18 +1,17 @@
 """Clipping by norm: bit-equal to PyTorch's and Lightning's, and stock where it could differ."""
 
-import lightning.pytorch as pl
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from seqclf.training import gradient_clipping
 from seqclf.training.gradient_clipping import clip_norm
 from seqclf.training.module import SequenceTask
 
-# Lightning's advice on loader processes, and torch's on Lightning's use of its trees
-quiet = pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec")
+from .conftest import QUIET
+
+pytestmark = QUIET
 
 
 def weights_with_gradients(seed: int, scale: float) -> list[nn.Parameter]:
@@ -25,22 +24,18 @@ def weights_with_gradients(seed: int, scale: float) -> list[nn.Parameter]:
     return weights
 
 
-def assert_clipped_alike(seed: int, scale: float, limit: float, spoil: float | None = None) -> bool:
-    """Compare with PyTorch's function bit by bit. Return True if the gradients changed."""
+def assert_clipped_alike(seed: int, scale: float, limit: float, spoil: float | None = None) -> None:
+    """Compare with PyTorch's function bit by bit."""
     ours, stock = weights_with_gradients(seed, scale), weights_with_gradients(seed, scale)
     if spoil is not None:
         for weights in (ours, stock):
             weights[1].grad[2] = spoil
-    before = [None if weight.grad is None else weight.grad.clone() for weight in ours]
     clip_norm(ours, limit)
     nn.utils.clip_grad_norm_(stock, limit)
-    changed = False
-    for old, one, other in zip(before, ours, stock, strict=True):
+    for one, other in zip(ours, stock, strict=True):
         assert (one.grad is None) == (other.grad is None)
         if one.grad is not None:
             assert torch.equal(one.grad.view(torch.int32), other.grad.view(torch.int32))
-            changed |= not torch.equal(one.grad, old)
-    return changed
 
 
 @given(st.integers(0, 2**31), st.floats(1e-6, 1e6), st.floats(1e-3, 1e3))
@@ -48,18 +43,9 @@ def test_gradients_are_bit_equal_to_those_that_pytorch_clips(seed, scale, limit)
     assert_clipped_alike(seed, scale, limit)
 
 
-@pytest.mark.parametrize(("scale", "limit", "changed"), [(1e-4, 1.0, False), (1.0, 1.0, True)])
-def test_gradients_change_only_above_the_limit(scale, limit, changed):
-    assert assert_clipped_alike(0, scale, limit) == changed
-
-
-@pytest.mark.parametrize("spoil", [float("nan"), float("inf"), -float("inf"), 3e38, 1e-42])
+@pytest.mark.parametrize("spoil", [float("nan"), float("inf"), 3e38, 1e-42])
 def test_odd_gradients_end_as_with_pytorch(spoil):
     assert_clipped_alike(0, 1e-4, 1.0, spoil)
-
-
-def test_weights_without_gradients_are_skipped():
-    clip_norm([nn.Parameter(torch.zeros(2))], 1.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -86,8 +72,7 @@ def fast_calls(monkeypatch):
     return calls
 
 
-@quiet
-@pytest.mark.parametrize("limit", [0.05, 0.5, 100.0])
+@pytest.mark.parametrize("limit", [0.05, 100.0])
 @pytest.mark.parametrize("optimizer", [{"fused": True}, {"_target_": "torch.optim.SGD"}], ids=["adamw", "sgd"])
 def test_a_training_ends_with_the_weights_of_lightnings_clipping(task, fit, fast_calls, monkeypatch, limit, optimizer):
     trained = []
@@ -102,14 +87,11 @@ def test_a_training_ends_with_the_weights_of_lightnings_clipping(task, fit, fast
         assert torch.equal(weight, trained[1][name]), name
 
 
-@quiet
 @pytest.mark.parametrize(
     "settings",
     [
         {"gradient_clip_val": None},
-        {"gradient_clip_val": 0},
         {"gradient_clip_val": 0.1, "gradient_clip_algorithm": "value"},
-        {"gradient_clip_val": 0.1, "precision": "bf16-mixed"},
         {"gradient_clip_val": 0.1, "precision": "bf16-true"},
     ],
     ids=str,
@@ -117,24 +99,3 @@ def test_a_training_ends_with_the_weights_of_lightnings_clipping(task, fit, fast
 def test_other_modes_and_precisions_are_clipped_by_lightning(task, fit, fast_calls, settings):
     fit(task(model={"number_noise": 0.0}), max_epochs=1, limit_train_batches=2, limit_val_batches=0, **settings)
     assert fast_calls == []
-
-
-@quiet
-def test_a_limit_other_than_the_trainers_is_an_error_as_in_lightning(task, fit):
-    class Stricter(SequenceTask):
-        def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None):
-            super().configure_gradient_clipping(optimizer, 0.5 * gradient_clip_val, gradient_clip_algorithm)
-
-    module = task()
-    module.__class__ = Stricter
-    with pytest.raises(pl.utilities.exceptions.MisconfigurationException, match="gradient_clip_val"):
-        fit(module, max_epochs=1, gradient_clip_val=1.0)
-
-
-def test_gradients_on_another_device_are_clipped_by_pytorch(monkeypatch):
-    called = []
-    monkeypatch.setattr(gradient_clipping.nn.utils, "clip_grad_norm_", lambda weights, limit: called.append(limit))
-    weight = nn.Parameter(torch.zeros(3, device="meta"))
-    weight.grad = torch.zeros(3, device="meta")
-    clip_norm([weight], 2.0)
-    assert called == [2.0]

@@ -3,19 +3,13 @@
 import pytest
 import torch
 
-from seqclf import InputError, load_config
-from seqclf.config.options import parse_options
 from seqclf.training.callbacks import checkpoints, take_last
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.module import MONITORED
-from seqclf.training.options import TrainConfig
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:Checkpoint directory .* not empty",
-    "ignore:The dirpath has changed",
-)
+from .conftest import QUIET
+
+pytestmark = QUIET
 LIMITS = [
     {"max_epochs": 3},
     {"max_epochs": 3, "check_val_every_n_epoch": 2},
@@ -32,8 +26,7 @@ def trained(fit, module, folder, **settings):
     return trainer, hooks[0], record
 
 
-@pytest.mark.parametrize("limits", LIMITS, ids=str)
-@pytest.mark.parametrize("average", [0.9, None])
+@pytest.mark.parametrize(("limits", "average"), [*((limits, 0.9) for limits in LIMITS), (LIMITS[0], None)], ids=str)
 def test_the_best_checkpoint_holds_the_last_step(task, fit, tmp_path, limits, average):
     module = task(monitor=None, optimizer={"average": average})
     trainer, best, _ = trained(fit, module, tmp_path, **limits)
@@ -72,13 +65,6 @@ def test_each_validation_leaves_a_checkpoint_to_a_run_that_is_killed(task, fit, 
     with pytest.raises(ConnectionError):
         fit(task(monitor=None), callbacks=hooks, max_epochs=3)
     assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 1
-
-
-def test_patience_needs_a_metric():
-    values = load_config(["monitor=loss", "patience=3"])
-    assert parse_options(TrainConfig, values).patience == 3
-    with pytest.raises(InputError, match="patience=3: has no metric to wait for; set monitor=loss"):
-        parse_options(TrainConfig, {**values, "monitor": None})
 
 
 def test_a_run_that_ended_before_its_best_checkpoint_takes_the_last_one(task, fit, tmp_path):

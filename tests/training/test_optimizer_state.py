@@ -11,7 +11,7 @@ from seqclf.training.change_structure import change_structure
 from seqclf.training.resume import check_optimizer_state
 
 OPTIMIZERS = [
-    *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"),
+    *("ASGD", "Adadelta", "Adafactor", "NAdam", "Rprop", "SGD"),
     *("SGD momentum=0.9", "AdamW amsgrad=true fused=true", "RMSprop centered=true momentum=0.5"),
 ]
 

@@ -1,29 +1,22 @@
 """The progress line of training: epochs from 1, and the optimizer steps of all epochs."""
 
-import lightning.pytorch as pl
 import pytest
 
 from seqclf.training.callbacks import TrainingProgress
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:The number of training batches",
-    "ignore:You called `self.log.*no logger configured",
-)
+from .conftest import QUIET
+
+pytestmark = QUIET
 
 
 @pytest.fixture
-def trained(task, splits, data_module, tmp_path):
+def trained(task, fit):
     """`trained(max_epochs=3)` returns the stage of a training after its end."""
 
     def train(**settings):
-        bar = TrainingProgress()
-        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "logger": False}
-        quiet["enable_checkpointing"] = False
-        trainer = pl.Trainer(default_root_dir=tmp_path, callbacks=[bar], **quiet, **settings)
+        bar, batching = TrainingProgress(), {"max_tokens": 40, "max_sequences": 4, "pool_batches": 2}
         with bar.shown():
-            trainer.fit(task(), datamodule=data_module(splits, max_tokens=40, max_sequences=4, pool_batches=2))
+            fit(task(), callbacks=[bar], batching=batching, enable_checkpointing=False, **settings)
         return bar.stage
 
     return train

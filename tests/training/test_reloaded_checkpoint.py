@@ -46,28 +46,14 @@ class WideOutput(SequenceNetwork):
         return self.linear(fields["value"][:, 0])
 
 
-def with_model(task, model):
-    built = task()
-    parts = {name: built.hparams[name] for name in ("dataset", "loss", "optimizer", "monitor", "seed")}
-    return type(built)(model=model, **parts)
-
-
-def with_encoder(task, name):
-    settings = task().hparams["model"].items()
-    settings = {
-        key: value
-        for key, value in settings
-        if key not in ("cell", "layers", "residual_layers", "bidirectional", "layout")
-    }
-    return with_model(task, {**settings, "encoder": {"_target_": f"{HERE}.{name}"}})
-
-
 @pytest.mark.parametrize(("name", "lost"), [("Hidden", True), ("Shared", False)])
 @pytest.mark.parametrize("interval", [None, 2])  # the latter validates inside epochs of five steps alone
-def test_the_reloaded_checkpoint_has_the_score_of_its_validation(task, fit, batches, tmp_path, name, lost, interval):
+def test_the_reloaded_checkpoint_has_the_score_of_its_validation(
+    with_encoder, fit, batches, tmp_path, name, lost, interval
+):
     record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
     best, *_ = checkpoints(tmp_path)
-    trained = with_encoder(task, name)
+    trained = with_encoder(f"{HERE}.{name}")
     trained.optimizer["lr"] = 0.1
     fit(trained, callbacks=[record, best], max_epochs=6, limit_train_batches=5, val_check_interval=interval)
     torch.manual_seed(5)
@@ -93,8 +79,8 @@ def test_evaluation_refuses_logits_that_are_not_finite(task, batches):
     assert "31 of 31" in error.value.problem
 
 
-def test_evaluation_refuses_logits_of_another_shape(task, batches):
-    module = with_model(task, {"_target_": f"{HERE}.WideOutput", "members": 1})
+def test_evaluation_refuses_logits_of_another_shape(with_model, batches):
+    module = with_model({"_target_": f"{HERE}.WideOutput", "members": 1})
     batch = next(iter(batches.evaluation_loader("validation")))
     for run in (module.validation_step, module.predict_step):
         with pytest.raises(InputError) as error:

@@ -14,14 +14,9 @@ from seqclf.training.callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.resume import check_resumable
 
-from .conftest import HEADS
+from .conftest import HEADS, QUIET, SaveAt
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:Checkpoint directory",
-    "ignore:The dirpath has changed",
-)
+pytestmark = QUIET
 
 
 class Watch(pl.Callback):
@@ -48,28 +43,17 @@ class Watch(pl.Callback):
         return both
 
 
-class SaveAt(pl.callbacks.ModelCheckpoint):
-    """Saves a checkpoint and a copy of `watch` at each of `moments`, `(epoch, batch | "last batch" | "end")`."""
+class SaveWatched(SaveAt):
+    """Keeps a copy of `watch` with each checkpoint too."""
 
     def __init__(self, folder, moments):
-        super().__init__(dirpath=folder, save_top_k=0)
-        self.folder, self.moments, self.watch, self.saved = folder, moments, Watch(), {}
-
-    def state_dict(self):
-        return {}
-
-    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
-        last = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
-        self.save(trainer, (trainer.current_epoch, "last batch" if last else batch_idx))
-
-    def on_train_epoch_end(self, trainer, task):
-        self.save(trainer, (trainer.current_epoch, "end"))
+        super().__init__(folder, moments)
+        self.watch = Watch()
 
     def save(self, trainer, moment):
+        super().save(trainer, moment)
         if moment in self.moments:
-            path = self.folder / f"{moment}.ckpt"
-            trainer.save_checkpoint(path)
-            self.saved[moment] = path, copy.deepcopy(self.watch)
+            self.saved[moment] = self.saved[moment], copy.deepcopy(self.watch)
 
 
 def watched(fit, module, checkpoint=None, save=None, **settings):
@@ -99,7 +83,10 @@ def test_a_run_killed_anywhere_and_resumed_equals_an_unbroken_one(task, fit, spl
     settings = {**settings}
     task = partial(task, **({"model": settings.pop("model")} if "model" in settings else {}))
     moments = [(0, "last batch"), (1, "end"), *((epoch, generator.randrange(4)) for epoch in range(3))]
-    save, unbroken = SaveAt(tmp_path, [moments[0], *generator.sample(moments[1:], 2)] if settings else moments), task()
+    save, unbroken = (
+        SaveWatched(tmp_path, [moments[0], *generator.sample(moments[1:], 2)] if settings else moments),
+        task(),
+    )
     expected = watched(fit, unbroken, save=save, **settings)
     if "limit_train_batches" not in settings:
         everything = list(range(len(splits["train"].labels)))
@@ -151,7 +138,6 @@ def saved_run(task, fit, folder, *more, checkpoint=None, **settings):
 
 INSIDE_EPOCHS = [
     {"val_check_interval": 3},
-    {"val_check_interval": 0.3},
     {"val_check_interval": 0.3, "accumulate_grad_batches": 2},
     {"val_check_interval": 0.4, "check_val_every_n_epoch": 2},
     {"val_check_interval": 5, "check_val_every_n_epoch": None},
@@ -193,14 +179,13 @@ def test_outside_of_fit_the_loader_yields_every_row(task, fit, splits):
 @pytest.fixture
 def inside_and_between(task, fit, tmp_path):
     """Checkpoints of a run from inside an epoch and from the end of one."""
-    save = SaveAt(tmp_path, [(0, 3), (0, "end")])
+    save = SaveWatched(tmp_path, [(0, 3), (0, "end")])
     watched(fit, task(), save=save, max_epochs=1)
     return [path for path, _ in save.saved.values()]
 
 
 CHANGED = [
     ({"batching": {"max_sequences": 3}}, "batching.max_sequences=9"),
-    ({"batching": {"overhead": None}}, "batching.overhead=2.0"),
     ({"accumulate_grad_batches": 2}, "trainer.accumulate_grad_batches=1"),
     ({"limit_train_batches": 1}, "trainer.limit_train_batches=1.0"),
 ]
@@ -239,7 +224,7 @@ def test_a_run_in_mixed_precision_is_resumable(task, fit, tmp_path):
     def fused():
         return task(optimizer={"_target_": "torch.optim.AdamW", "fused": True})
 
-    save = SaveAt(tmp_path, [(0, "end")])
+    save = SaveWatched(tmp_path, [(0, "end")])
     watched(fit, fused(), save=save, max_epochs=1, precision="bf16-mixed")
     ((path, _),) = save.saved.values()
     assert torch.load(path, weights_only=True)["optimizer_states"][0]["param_groups"][0]["fused"] is None
@@ -247,15 +232,7 @@ def test_a_run_in_mixed_precision_is_resumable(task, fit, tmp_path):
     check_resumable({"checkpoint": path, "trainer": {"max_epochs": 3}}, fused(), trainer.datamodule)
 
 
-def test_a_run_with_a_state_that_differs_by_the_form_of_the_weight_is_resumable(task, fit, batches, tmp_path):
-    """Adafactor keeps row and column means of a matrix, and single values of a vector."""
-    module = task(optimizer={"_target_": "torch.optim.Adafactor"})
-    path = tmp_path / "some.ckpt"
-    fit(module, max_epochs=1).save_checkpoint(path)
-    check_resumable({"checkpoint": path, "trainer": {"max_epochs": 3}}, module, batches)
-
-
-@pytest.mark.parametrize(("before", "now"), [(60, 48), (48, 60), (48, 54)])
+@pytest.mark.parametrize(("before", "now"), [(60, 48), (48, 54)])
 def test_a_checkpoint_with_another_holdout_names_the_decision(task, fit, tmp_path, before, now):
     """A guarantee holds out validation rows. The rest of the data is the same."""
 
@@ -264,17 +241,13 @@ def test_a_checkpoint_with_another_holdout_names_the_decision(task, fit, tmp_pat
         module.hparams["dataset"]["rows"] = {"train": 40, "validation": rows}
         return module
 
-    save = SaveAt(tmp_path, [(0, "end")])
+    save = SaveWatched(tmp_path, [(0, "end")])
     watched(fit, with_validation(before), save=save, max_epochs=1)
     ((path, _),) = save.saved.values()
     trainer = fit(with_validation(before), max_epochs=1, enable_checkpointing=False)
     config = {"checkpoint": path, "trainer": {"max_epochs": 3}}
     check_resumable(config, with_validation(before), trainer.datamodule)
-    message = (
-        rf"another decision: its validation has {before} rows, now it has {now}; set the same decision\.holdout, "
-        r"and a guarantee \(decision\.min_recall, min_precision or max_alerts\) if its run had one"
-    )
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=rf"another decision: its validation has {before} rows, now it has {now}; "):
         check_resumable(config, with_validation(now), trainer.datamodule)
     other = with_validation(now)
     other.hparams["dataset"]["digest"] = "other data"

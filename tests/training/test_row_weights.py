@@ -5,16 +5,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-SILENT = {"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
+from .conftest import SILENT
 
 
 def gradient(module):
     return torch.cat([weight.grad.flatten() for weight in module.model.parameters()])
 
 
-@pytest.mark.parametrize("model", [SILENT, {**SILENT, "members": 2}], ids=["one", "members"])
-@pytest.mark.parametrize("world_size", [1, 2])
-@pytest.mark.parametrize("epoch", [0, 3])
+@pytest.mark.parametrize(
+    ("model", "world_size", "epoch"), [(SILENT, 1, 0), ({**SILENT, "members": 2}, 1, 3), (SILENT, 2, 3)]
+)
 def test_every_row_has_the_same_weight_in_an_epochs_gradient(task, long_tailed, model, world_size, epoch):
     module, sizes = task(model=model), []
     module.zero_grad()

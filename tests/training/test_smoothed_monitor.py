@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
@@ -13,13 +12,9 @@ from seqclf.training.callbacks import checkpoints, early_stopping
 from seqclf.training.checkpoint import RECENT
 from seqclf.training.epoch_record import EpochRecord
 
-# Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:Checkpoint directory .* not empty",
-    "ignore:The dirpath has changed",
-)
+from .conftest import QUIET, StopAfter
+
+pytestmark = QUIET
 EPOCHS = 30  # from this number of epochs on, three validations are averaged
 NOISY = {"optimizer": {"lr": 0.05}}
 
@@ -45,14 +40,6 @@ def test_the_best_checkpoint_has_the_best_mean_of_three_validations(task, fit, t
     means = np.float32([smoothed_value(values[: k + 1], 3) for k in range(EPOCHS)]).tolist()
     assert stored(tmp_path, "best")["epoch"] == int(np.argmax(means))
     assert said == [True, *(means[epoch] > max(means[:epoch]) for epoch in range(1, EPOCHS))]
-
-
-class StopAfter(pl.Callback):
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_train_epoch_end(self, trainer, task):
-        trainer.should_stop = trainer.current_epoch == self.epoch
 
 
 @pytest.mark.parametrize("resumed_from", ["last", "best"])

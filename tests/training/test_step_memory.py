@@ -4,11 +4,9 @@ import copy
 
 import lightning.pytorch as pl
 import numpy as np
-import pytest
 import torch
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.errors import InputError
 from seqclf.training.module import SequenceTask
 from seqclf.training.step_memory import StepMemory
 
@@ -71,27 +69,6 @@ def test_the_loss_of_memory_is_met_by_a_smaller_budget(task, fit, monkeypatch):
     monkeypatch.setattr(StepMemory, "_step", limited)
     trainer = fit(task(), max_epochs=1, batching=AUTO)
     assert trainer.datamodule.max_tokens() <= 100
-
-
-@pytest.mark.filterwarnings("ignore")  # of Lightning, about a module that does next to nothing
-def test_a_foreign_module_needs_a_number(splits):
-    class Foreign(pl.LightningModule):
-        def training_step(self, batch, index):
-            raise AssertionError
-
-        def configure_optimizers(self):
-            return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-
-    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, max_epochs=1, limit_val_batches=0)
-    with pytest.raises(InputError) as raised:
-        trainer.fit(Foreign(), datamodule=SequenceDataModule({"train": splits["train"]}, max_tokens="auto"))
-    assert "Foreign" in raised.value.problem
-
-
-def test_rows_need_a_limit(splits):
-    with pytest.raises(InputError) as raised:
-        SequenceDataModule(splits, max_tokens="auto", max_sequences=None).train_dataloader()
-    assert "max_sequences" in raised.value.remedy
 
 
 def test_without_a_training_rows_alone_limit_a_batch(splits):

@@ -12,12 +12,9 @@ from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.resume import _check_saver
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:.*treespec, LeafSpec",
-    "ignore:Checkpoint directory .* not empty",
-    "ignore:The dirpath has changed",
-)
+from .conftest import QUIET
+
+pytestmark = QUIET
 
 
 @pytest.fixture(autouse=True)

@@ -1,26 +1,23 @@
 """Training with a schedule of changes: epochs, resuming, what is recorded, what is refused, and what is kept alive."""
 
 import copy
-import gc
 import re
-import weakref
 
 import lightning.pytorch as pl
 import pytest
 import torch
-from lightning.pytorch.callbacks import EMAWeightAveraging, StochasticWeightAveraging
+from lightning.pytorch.callbacks import EMAWeightAveraging
 
 from seqclf.errors import InputError
-from seqclf.training.change_structure import change_structure
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.module import load_task
 from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.structure_schedule import StructureSchedule
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec", "ignore:Checkpoint directory"
-)
+from .conftest import QUIET, SaveAt
+
+pytestmark = QUIET
 
 SCHEDULE = [
     {"epoch": 1, "freeze": "embedding"},
@@ -28,24 +25,6 @@ SCHEDULE = [
     {"epoch": 2, "unfreeze": ["embedding"]},
     {"epoch": 3, "layers": 1, "embedding_size": 9},
 ]
-
-
-class SaveAt(pl.callbacks.Checkpoint):
-    """Saves a checkpoint at each of `moments`, (epoch, batch or "end")."""
-
-    def __init__(self, folder, moments):
-        self.folder, self.moments, self.saved = folder, moments, {}
-
-    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
-        self.save(trainer, (trainer.current_epoch, batch_idx))
-
-    def on_train_epoch_end(self, trainer, task):
-        self.save(trainer, (trainer.current_epoch, "end"))
-
-    def save(self, trainer, moment):
-        if moment in self.moments:
-            self.saved[moment] = self.folder / f"{moment}.ckpt"
-            trainer.save_checkpoint(self.saved[moment])
 
 
 @pytest.mark.parametrize(
@@ -75,16 +54,6 @@ def test_a_run_resumed_anywhere_in_a_schedule_equals_an_unbroken_one(task, fit, 
             assert torch.equal(weight, resumed.state_dict()[name]), (moment, name)
 
 
-def test_each_change_is_printed_in_its_epoch(task, fit, capsys):
-    fit(task(), callbacks=[StructureSchedule(SCHEDULE)], max_epochs=3)
-    first, second, then, third = "".join(capsys.readouterr()).splitlines()
-    assert first == "epoch   1  embedding frozen"
-    assert second.startswith("epoch   2  layers 1 → 2, hidden_size 8 → 16 (")
-    assert "same function: logits moved" in second
-    assert then == "epoch   2  embedding no longer frozen"
-    assert third.startswith("epoch   3  layers 2 → 1, embedding_size 6 → 9 (") and "another function" in third
-
-
 def test_the_checkpoint_of_an_epoch_rebuilds_the_structure_of_that_epoch(task, fit, tmp_path):
     save, module = SaveAt(tmp_path, [(0, "end"), (1, "end")]), task()
     fit(module, callbacks=[StructureSchedule(SCHEDULE), save], max_epochs=3)
@@ -94,17 +63,6 @@ def test_the_checkpoint_of_an_epoch_rebuilds_the_structure_of_that_epoch(task, f
     assert not first.model.embedding.layers[0].weight.requires_grad
     assert second.model.encoder.size == 32 and len(second.model.encoder.scales) == 1
     assert len(module.model.encoder.forward_layers) == 1
-
-
-def test_a_checkpoint_with_damaged_names_of_frozen_weights_is_refused(task, fit, tmp_path):
-    path = tmp_path / "damaged.ckpt"
-    fit(task(), max_epochs=1).save_checkpoint(path)
-    state = torch.load(path, weights_only=True)
-    for frozen in (5, {"a": 1}, [["embedding"]], "abc", ["embedding"]):
-        state["hyper_parameters"]["frozen"] = frozen
-        torch.save(state, path)
-        with pytest.raises(InputError, match=r"frozen.*damaged or of another version"):
-            load_task(path)
 
 
 def test_frozen_weights_stay_as_they_are_and_learn_again_later(task, fit, tmp_path):
@@ -136,46 +94,11 @@ def test_debugging_watches_the_new_network(task, fit):
         fit(task(), callbacks=callbacks, enable_checkpointing=False)
 
 
-def test_a_changed_network_learns_with_every_weight(task, fit):
-    module = task(model={"pooling": "attention"})
-    schedule = StructureSchedule([{"epoch": 2, "layers": 3, "hidden_size": 12, "embedding_size": 9}])
-    fit(module, callbacks=[schedule], max_epochs=3, enable_checkpointing=False)
-    torch.manual_seed(0)
-    untrained = task(model={"pooling": "attention"})
-    change_structure(untrained, layers=3, hidden_size=12, embedding_size=9)
-    for name, weight in module.model.named_parameters():
-        assert not torch.equal(weight, untrained.model.get_parameter(name)) and weight.isfinite().all(), name
-
-
-def test_old_networks_are_released(task, fit):
-    class Watch(pl.Callback):
-        def on_train_batch_start(self, trainer, module, batch, batch_idx):
-            if trainer.current_epoch == 1 and batch_idx == 1:
-                gc.collect()
-                self.alive = [name for name, weight in self.old if weight() is not None]
-
-        def on_train_epoch_end(self, trainer, module):
-            if trainer.current_epoch == 0:
-                self.old = [(name, weakref.ref(weight)) for name, weight in module.model.named_parameters()]
-                self.old.append(("network", weakref.ref(module.model)))
-
-    watch, module = Watch(), task()
-    schedule = StructureSchedule([{"epoch": 2, "hidden_size": 16, "embedding_size": 12}])
-    fit(module, callbacks=[schedule, watch], enable_checkpointing=False)
-    # The numbers of classes and of numeric channels stay.
-    assert watch.alive == ["output.bias"]
-
-
 REFUSED = [
     ([{"epoch": 2, "freeze": "embeding"}], "[0].freeze=embeding: no such module; did you mean 'embedding'?"),
     ([{"epoch": 2, "freeze": "norm"}, {"epoch": 3, "freeze": "norm"}], "[1].freeze=norm: has no weight that learns"),
-    ([{"epoch": 2, "unfreeze": "norm"}], "[0].unfreeze=norm: is not frozen; remove it"),
     ([{"epoch": 2, "freeze": ["embedding", "encoder", "norm", "output"]}], "[0]: leaves no weight that learns; "),
-    ([{"epoch": 2, "freeze": "encoder.forward_layers.1", "layers": 2}], "forward_layers.1: no such module; "),
-    (
-        [{"epoch": 2, "hidden_size": 10**6}],
-        "structure[0]: the weights and their gradients need 64,001 GB, and there are ",
-    ),
+    ([{"epoch": 2, "hidden_size": 10**6}], "structure[0]: the weights and their gradients need 64,001 GB"),
     ([{"epoch": 2, "layers": 2}, {"epoch": 3, "layers": 2}], "[1].layers=2: is the value already; remove it"),
 ]
 
@@ -194,11 +117,8 @@ def test_several_devices_are_refused(task):
         StructureSchedule(SCHEDULE).check_trainer(trainer)
 
 
-@pytest.mark.parametrize(
-    "callback", [EMAWeightAveraging(), StochasticWeightAveraging(1e-3)], ids=lambda c: type(c).__name__
-)
-def test_averages_of_weights_are_refused_where_the_network_changes(callback):
-    trainer = pl.Trainer(accelerator="cpu", callbacks=[callback], logger=False, enable_progress_bar=False)
+def test_averages_of_weights_are_refused_where_the_network_changes():
+    trainer = pl.Trainer(accelerator="cpu", callbacks=[EMAWeightAveraging()], logger=False, enable_progress_bar=False)
     with pytest.raises(InputError, match=r"structure: .*Averaging of trainer\.callbacks averages"):
         StructureSchedule(SCHEDULE).check_trainer(trainer)
     StructureSchedule(SCHEDULE[:1]).check_trainer(trainer)  # freezes only

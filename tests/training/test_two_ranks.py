@@ -2,12 +2,10 @@
 
 import os
 import signal
-import socket
 
 import lightning.pytorch as pl
 import pytest
 import torch
-from torch import multiprocessing
 
 from seqclf.system import signals
 from seqclf.training.callbacks import StopOnSignal, checkpoints
@@ -29,11 +27,8 @@ class SignalAt(pl.Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def on_rank(rank, port, folder, fit, task, model):
+def train_on_rank(rank, folder, fit, task, model):
     """Train unbroken, then stopped by a signal to rank 1 and resumed. Writes what was recorded and the weights."""
-    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0}
-    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
-    os.environ.update({name: str(value) for name, value in variables.items()})
     found = {}
 
     def train(name, *more, checkpoint=None):
@@ -56,12 +51,8 @@ def on_rank(rank, port, folder, fit, task, model):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("model", [{}, HEADS], ids=["recurrent", "heads"])
-def test_a_run_stopped_on_one_rank_inside_an_epoch_ends_like_an_unbroken_one(tmp_path, fit, task, model):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    # Forks, because two new processes would spend seconds on imports.
-    multiprocessing.start_processes(on_rank, (port, tmp_path, fit, task, model), nprocs=2, start_method="fork")
+def test_a_run_stopped_on_one_rank_inside_an_epoch_ends_like_an_unbroken_one(tmp_path, fit, task, on_ranks, model):
+    on_ranks(2, train_on_rank, tmp_path, fit, task, model)
     for found in (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)):
         (rows, weights), (resumed_rows, resumed_weights) = found["unbroken"], found["resumed"]
         assert rows[-1]["step"] > found["stopped"] > rows[0]["step"], "inside an epoch"

@@ -8,7 +8,6 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from seqclf.evaluation.decision import Decision
 from seqclf.extend import SequenceNetwork
 from seqclf.models.transformer import rotary_angles, rotate
-from seqclf.walkthrough import network_stages
 from seqclf.walkthrough.data_stages import active_rows
 from seqclf.walkthrough.inspect_rows import inspect_rows
 
@@ -17,10 +16,8 @@ CONV = ("mixed", "model=conv_lstm", "model.strides=[2,2]", "model.kernel=3", "mo
 STAGES = {
     ("words", "model=lstm"): ["Hidden states 1", "Hidden states 1, backward", "Outputs of Recurrent", "Pooling by max"],
     GRU: ["Hidden states 1", "Outputs of Recurrent"],
-    ("mixed", "model=rnn", "model.pooling=mean+attention"): ["Pooling by attention"],
     CONV: ["Outputs of StridedConvolution 1", "Outputs of StridedConvolution 2", "Outputs of ConvRecurrent"],
     ("words", "model=transformer", "model.heads=2"): ["Attention", "Outputs of Block 1", "Outputs of Transformer"],
-    ("numbers", "model=transformer", "model.heads=2"): ["Attention"],
     ("words", "model=lstm", "model.members=2"): ["Hidden states 1"],
     ("trees", "model=tree_lstm"): ["Encoder outputs"],
     ("words", "model=adaptive"): ["Outputs of Recurrent"],
@@ -71,15 +68,6 @@ def test_every_stage_has_axes_and_cells_of_real_tokens(every):
                 assert not any("nan" in cell.text for _, cells in heat_map.rows for cell in cells if cell)
 
 
-def test_the_embedded_tokens_are_rows_of_the_table(inspected):
-    case = inspected("words", "model=lstm")
-    fields, lengths = batch_of(case)
-    table = network_of(case).embedding.layers[0].weight.detach().numpy()
-    for row, length in enumerate(lengths):
-        embedded = case.stage("Embedded").values[row, :length]
-        np.testing.assert_array_equal(embedded, table[fields["x"][row, :length]])
-
-
 def test_the_active_batch_sizes_are_those_of_a_packed_sequence(every):
     lengths = torch.from_numpy(every.result.lengths)
     packed = pack_padded_sequence(torch.zeros(4, int(lengths.max()), 1), lengths, True, enforce_sorted=False)
@@ -107,16 +95,6 @@ def test_hidden_states_are_those_of_the_row_alone_in_both_directions(inspected, 
             np.testing.assert_allclose(outputs[row, :length], torch.cat([first, last], dim=-1), atol=1e-6)
 
 
-def test_convolutions_shorten_the_rows(inspected):
-    case = inspected(*CONV)
-    lengths = case.result.lengths
-    for number in (1, 2):
-        lengths = -(-lengths // 2)
-        stage = case.stage(f"Outputs of StridedConvolution {number}")
-        drawn = [sum(cell is not None for cell in maps.rows[0][1]) for maps in stage.blocks[1].maps]
-        assert stage.values.shape[1] == lengths.max() and drawn == lengths.tolist()
-
-
 def test_attention_weights_are_those_of_a_plain_computation(inspected):
     case = inspected("words", "model=transformer", "model.heads=2", "model.layers=1")
     block = network_of(case).encoder.blocks[0]
@@ -135,11 +113,6 @@ def test_attention_weights_are_those_of_a_plain_computation(inspected):
             np.testing.assert_allclose(weights[row, :length, :length], products.softmax(-1).mean(1)[0], atol=1e-5)
 
 
-def test_long_rows_show_no_attention(inspected, monkeypatch):
-    monkeypatch.setattr(network_stages, "MAX_ATTENTION_TOKENS", 3)
-    assert "Attention" not in inspected("words", "model=transformer", "model.heads=2").titles
-
-
 def test_pooling_scores_say_what_the_pooled_rows_are_made_of(inspected):
     case = inspected("words", "model=gru", "model.pooling=max+attention")
     outputs, pooled = case.stage("Outputs of Recurrent").values, case.stage("Pooled").values
@@ -150,14 +123,6 @@ def test_pooling_scores_say_what_the_pooled_rows_are_made_of(inspected):
         np.testing.assert_allclose(weights[row, :length] @ tokens, pooled[row, 16:], atol=1e-5)
         winners = np.bincount(tokens.argmax(axis=0), minlength=length) / 16
         np.testing.assert_allclose(share[row, :length], winners, atol=1e-6)
-
-
-def test_the_levels_of_trees_count_every_node_once(inspected):
-    case = inspected("trees", "model=tree_lstm")
-    note = case.stage("Encoder outputs").note
-    levels, counts = note.split(" levels of nodes, computed from the deepest to the roots: ")
-    sizes = [int(count) for count in counts.removesuffix(" nodes.").split(", ")]
-    assert len(sizes) == int(levels) and sum(sizes) == case.result.lengths.sum() and sizes[-1] == 4
 
 
 def test_an_adaptive_network_says_where_rows_halt(inspected):

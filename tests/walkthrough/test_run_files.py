@@ -28,11 +28,6 @@ def test_the_rule_is_that_of_the_checkpoint(tmp_path):
     assert chosen_rule(tmp_path / "elsewhere" / "deep" / "best.ckpt", 10, is_refitted=False) == OTHER
 
 
-@pytest.mark.parametrize("halting", [[1], {"threshold": "low"}, {"threshold": -1.0}, None])
-def test_a_damaged_limit_is_left_out(tmp_path, halting):
-    assert rule_of(tmp_path, {"step": 10, "decision": DECISION.to_dict(), "halting": halting}).threshold == math.inf
-
-
 def test_a_decision_that_is_none_is_an_error(tmp_path):
     with pytest.raises(InputError, match=r"^metrics\.json of the run: its decision cannot be read"):
         rule_of(tmp_path, {"step": 10, "decision": 3})

@@ -1,13 +1,9 @@
 """Rows that are shown: of a file, typed, or of a split, with their texts, labels and refusals."""
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqclf.data.encoding.kinds.time import TimeEncoder
-from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 from seqclf.walkthrough.inspect_rows import data_stages
 from seqclf.walkthrough.shown_rows import RowReader
@@ -25,15 +21,6 @@ def test_a_file_gives_its_first_rows_with_labels_and_names_those_it_refuses(read
     (reason,) = rows.refused
     assert reason == "id c: x has no tokens; a sequence needs at least one"
     assert rows.cells[0] == {"x": "[1, 2]"}
-
-
-def test_a_file_of_refused_rows_alone_is_an_error(reader, lists_file, tmp_path):
-    path = tmp_path / "bad.jsonl"
-    path.write_text('{"x": []}\n')
-    with pytest.raises(
-        InputError, match=r"bad\.jsonl: none of the first 1 rows can be used: input row 1: x has no tokens"
-    ):
-        reader.of_file(str(path), 4)
 
 
 def test_rows_of_a_file_without_ids_are_named_by_their_numbers_in_it_where_some_are_refused(reader, tmp_path):
@@ -95,42 +82,3 @@ def test_rows_of_a_split_are_spread_over_it(reader, datasets):
     assert reader.of_split(numbered, dataset.classes, 3).names[1].startswith("2 (data row ")
     everything = reader.of_split(split, dataset.classes, 50)
     assert len(everything) == min(50, len(ids)) == len(set(everything.names))
-
-
-def test_numbers_are_known_by_six_digits_and_vectors_by_their_position(datasets):
-    reader = RowReader(datasets["mixed"].description())
-    assert reader.of_values([{"x": [1], "y": [1 / 3]}], "rows").token_texts == [["1"]]
-    number = RowReader(datasets["numbers"].description())
-    assert number.of_values([[0.5, 2.0]], "rows").token_texts == [["0.5", "2"]]
-    assert number.of_values([[1 / 3]], "rows").token_texts == [["0.333333"]]
-    vectors = replace(number.of_values([[0.5]], "rows"), tokens={"y": [["[0.5, 0.25, 0.125]"]]})
-    assert vectors.token_texts is None
-
-
-def test_times_are_known_by_their_date_unless_their_clock_has_another_start(datasets):
-    description = datasets["numbers"].description()
-    reader = RowReader(description)
-    encoder = TimeEncoder(Field("y", "time", ("y",), width=1))
-    reader.encoders = {"y": encoder}
-    reader.schema = replace(reader.schema, fields=(encoder.field,))
-    rows = reader.of_values([["2025-04-30T02:26:40", 1745980001.5], [0, 90000000]], "rows")
-    assert rows.tokens["y"] == [["2025-04-30 02:26:40", "2025-04-30 02:26:41.500000"], ["0", "90000000"]]
-    assert rows.cells[0] == {"y": "[2025-04-30 02:26:40, 2025-04-30 02:26:41.500000]"}
-
-
-def test_large_numbers_are_shown_with_all_their_digits(datasets):
-    rows = RowReader(datasets["numbers"].description()).of_values([[1745980000, 0.5]], "rows")
-    assert rows.tokens["y"] == [["1745980000", "0.5"]]
-
-
-def test_fields_of_several_columns_are_encoded_by_name(datasets):
-    reader = RowReader(datasets["mixed"].description())
-    rows = reader.of_values([{"x": [1, 2], "y": [0.5, 1.5]}], "rows")
-    _, encoded, padded = data_stages(
-        rows, {name: values[None] for name, values in rows.sequences.fields.items()}, rows.sequences.lengths
-    )
-    lines = encoded.blocks[0].maps[0].rows
-    assert [name for name, _ in lines] == ["x", "encoded", "y", "encoded"]
-    assert [cell.text for cell in lines[2][1]] == ["0.5", "1.5"]
-    assert [row[0] for row in padded.blocks[-1].rows] == ["x", "y", "lengths"]
-    assert "All rows are of one length" in padded.text

@@ -1,11 +1,7 @@
 """Every module that runs stands in the table once, with the shapes of the first batch."""
 
-import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from seqclf.extend import SequenceNetwork
 from seqclf.training.debugging.shape_table import ShapeTable
 
 from ..conftest import HEADS
@@ -46,6 +42,7 @@ def test_inputs_outputs_and_weights_of_each_module_are_recorded(shapes, splits):
     )
     assert table.shapes["model.encoder.dropout"]["input"] == "did not run"
     assert f"padded to {longest}: {table.batch.padding:.1%} of {rows * longest} tokens are padding" in str(table.batch)
+    assert model["calls"] == 1, "that of the first batch"
     headings = [column.header for column in table.table().columns]
     assert headings == ["module", "class", "input", "output", "dtype", "weights"]
     assert cells(table, "module")[:2] == ["model", "model.embedding"]
@@ -65,28 +62,6 @@ def test_packed_sequences_ensembles_and_repeated_modules_have_their_shapes(shape
     assert not any("members.1" in name for name in cells(table, "module"))
     assert table.table().caption.startswith("1 more networks")
     assert table.shapes["loss"]["calls"] == 3, "the members' and that of their vote"
-
-
-def test_a_network_of_another_package_has_a_table(shapes):
-    class Net(SequenceNetwork):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(2, 3)
-
-        def forward(self, fields, lengths, host_lengths):
-            assert isinstance(host_lengths, np.ndarray)
-            return {"logits": self.layer(fields["value"].double().float()).sum(dim=1)}["logits"]
-
-    table = shapes(lambda task: setattr(task, "model", Net()))
-    assert list(table.shapes) == ["model", "model.layer", "loss"]
-    assert table.shapes["model.layer"]["weights"] == 9
-
-
-def test_only_the_first_batch_is_recorded(task, fit):
-    table = ShapeTable()
-    fit(task(), callbacks=[table], max_epochs=1, enable_checkpointing=False)
-    assert table.shapes["model"]["calls"] == 1
-    assert torch.is_grad_enabled()
 
 
 def test_the_rows_that_a_network_is_fitted_to_before_are_no_batch(shapes):

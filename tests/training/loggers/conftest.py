@@ -25,6 +25,25 @@ COMPARISON = [
 ]
 
 
+class StubRun:
+    """Records what `log_result` hands to a run of W&B."""
+
+    def __init__(self) -> None:
+        self.logged, self.summary = {}, {}
+
+    def log(self, values: dict[str, Any]) -> None:
+        self.logged |= values
+
+    def alert(self, title: str, text: str) -> None:
+        pass
+
+    def define_metric(self, name: str, **options: Any) -> None:
+        pass
+
+    def finish(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+
+
 @pytest.fixture
 def settings() -> Callable[..., dict[str, Any]]:
     """`settings("logger=mlflow", "logger.tags={a: b}")`: the checked block `logger` of a composed config."""

@@ -35,10 +35,3 @@ def test_classes_beyond_fifty_have_no_score_each():
     probabilities = np.eye(len(classes))
     scores = all_scores(classification_metrics(np.arange(len(classes)), probabilities, classes, None))
     assert scores["average_precision"] == 1 and not [name for name in scores if "_of_" in name]
-
-
-def test_scores_beside_curves_have_other_names_than_the_curves(finished):
-    scores = finished.scores_beside_curves()
-    assert scores["final/validation/macro_recall"] == finished.result.splits["validation"].recall
-    assert scores["baseline/macro_recall"] == finished.result.baseline.recall
-    assert {name.split("/")[0] for name in scores} == {"final", "test", "baseline"}

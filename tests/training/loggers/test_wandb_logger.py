@@ -9,6 +9,8 @@ import pytest
 from seqclf.training.loggers import run_logger, wandb_logger
 from seqclf.training.loggers.wandb_logger import WandbRun, log_result
 
+from .conftest import StubRun
+
 SETTINGS = {
     "name": "wandb",
     "project": "seqclf",
@@ -33,14 +35,6 @@ def server(kind):
         if kind == "hangs":
             listening.listen()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-
-@pytest.mark.parametrize("kind", ["hangs", "refuses"])
-def test_a_server_that_does_not_answer_is_given_up_in_time(kind):
-    with server(kind) as url:
-        start = time.monotonic()
-        assert not run_logger.answers(url, 0.5)
-        assert time.monotonic() - start < 3
 
 
 def test_a_name_lookup_that_hangs_is_given_up_in_time(monkeypatch):
@@ -119,41 +113,6 @@ def test_environment_variables_are_obeyed_unless_the_key_was_typed(settings, mon
     ]
     block = settings("logger=wandb", "logger.project=mine", "logger.tags=[a]", "logger.run_name=null", "logger.group=g")
     assert [block[key] for key in KEYS] == ["mine", "env-team", None, "g", ["a"], "env notes", "env-job"]
-
-
-def test_disabled_mode_of_the_environment_writes_nothing(settings, tmp_path, monkeypatch, finished):
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    logger = WandbRun.open(settings("logger=wandb"), tmp_path, {})
-    logger.curves.log_metrics({"validation/recall": 0.5}, 4)
-    log_result(logger.run, finished)
-    logger.close(failed=False)
-    assert not (tmp_path / "wandb").exists()
-
-
-class StubRun:
-    """Records what `log_result` hands to a run of W&B."""
-
-    def __init__(self):
-        self.logged, self.summary = {}, {}
-
-    def log(self, values):
-        self.logged |= values
-
-    def alert(self, title, text):
-        pass
-
-    def define_metric(self, name, **options):
-        pass
-
-    def finish(self, exit_code):
-        self.exit_code = exit_code
-
-
-def test_the_difference_to_the_baseline_is_a_score_of_each_metric(finished):
-    run = StubRun()
-    log_result(run, finished)
-    assert run.summary["baseline/difference_in_macro_recall"] == 0.1
-    assert run.summary["baseline/model"] == "counts"
 
 
 def test_summary_of_a_curve_is_the_score_of_the_exported_model(finished):
