@@ -53,7 +53,6 @@ def test_panels_of_the_view_show_names_that_a_run_logs(finished):
     assert yaml.safe_load((SCRIPTS / "sweep.yaml").read_text())["metric"]["name"] in run.summary
 
 
-@pytest.mark.xfail(reason="sweep.yaml sets model.pooling, which the default model does not have", strict=True)
 def test_the_sweep_writes_a_command_line_that_training_takes():
     sweep = yaml.safe_load((SCRIPTS / "sweep.yaml").read_text())
     fixed = [part for part in sweep["command"] if "=" in part]
