@@ -1,5 +1,6 @@
 """Examples of docs/extending.md that no other test runs: a recurrent layer, a part, a head, a network."""
 
+import pytest
 import torch
 from support.installed_package import documented_example, install_package
 
@@ -52,6 +53,7 @@ def test_the_encoder_with_a_part_builds_and_exports_it(monkeypatch, tmp_path):
     check_exportable(network, FIELDS, target)
 
 
+@pytest.mark.slow
 def test_the_head_is_a_part_of_the_default_network(monkeypatch, tmp_path):
     code = documented_example("A head", number=1)
     install_package(monkeypatch, tmp_path, "levelspackage", {"heads.py": code})

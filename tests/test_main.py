@@ -78,6 +78,7 @@ def test_the_modules_of_commands_import_hydra_only_when_they_run():
     assert not {"torch", "hydra", "omegaconf", "pydantic", "numpy"} & set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_command_runs_as_its_module_so_that_processes_which_it_starts_do_too(tmp_path):
     """Lightning starts the other ranks of ddp by the name of `__main__`."""
     (tmp_path / "mine.py").write_text(

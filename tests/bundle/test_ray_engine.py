@@ -64,6 +64,7 @@ def kill_an_actor(killed):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_killed_actor_changes_nothing(classifier, source, tmp_path):
     loaded, killed = classifier("events"), []
     expected = written(loaded.predict_windows(source), source, tmp_path / "local.parquet")

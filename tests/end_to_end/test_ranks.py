@@ -38,6 +38,7 @@ def command(shell):
     return start
 
 
+@pytest.mark.slow
 def test_torchrun_trains_one_model_without_further_settings(command):
     """In one folder that rank 0 names, from data that one rank prepares, and rank 0 alone speaks."""
     process = command("trainer.max_epochs=1", "export=false")

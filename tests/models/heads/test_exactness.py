@@ -28,6 +28,11 @@ SETS = {
 }
 LENGTHS = np.array([30, 1, 2, 3, 17, 7])
 each_set = pytest.mark.parametrize("name", SETS)
+# An export takes seconds. These sets have every kind of operation; the others are slow.
+QUICK = {"kernels_and_ids", "masks", "letters", "unidirectional"}
+each_export = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in SETS]
+)
 
 
 def inputs_of(fields, lengths=LENGTHS, padding=5, seed=0):
@@ -67,7 +72,7 @@ def test_logits_ignore_padding_batch_mates_and_order(fitted, name):
     assert_equal(shuffled, together[order])
 
 
-@each_set
+@each_export
 def test_onnx_runtime_computes_the_logits_for_any_batch_and_time(fitted, tmp_path: Path, name):
     specs, options = SETS[name]
     network = fitted(specs, **options)
