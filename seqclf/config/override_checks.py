@@ -30,6 +30,7 @@ OPTIONS = (*SWEEP, "--help", "-h", "--hydra-help", "--version", "--resolve", "--
 OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 WITH_VALUE = (*OWN_FILES, "--cfg", "-c", "--package", "-p", "--experimental-rerun", "--info", "-i")
 FILE_KEYS = (*OF_FILES, "data.labels")
+DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".txt")
 STARTS, ENDS = ("=", ",", "[", "{", ":", "("), ("", ",", "]", "}", ":", ")")  # what stands around a whole value
 NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
 GENERAL = "--help lists groups and keys"
@@ -191,5 +192,6 @@ class TypedArguments:
     def _hint_for_value(self, text: str) -> str:
         """Return a hint for an argument without `=`: a file or a bundle without its key, or a key without its value."""
         is_bundle = (Path(text) / "manifest.json").is_file()
-        key = "bundle" if is_bundle else "input" if Path(text).exists() else text
+        is_file = Path(text).exists() or Path(text).suffix in DATA_ENDINGS
+        key = "bundle" if is_bundle else "input" if is_file else text
         return key_hint(self.command, key, None if key == text else text, self.chosen)

@@ -194,6 +194,7 @@ def _is_state(state: Any) -> bool:
     return (
         isinstance(state, State)
         and isinstance(state.shape, (list, tuple))
+        and all(isinstance(size, int) and size > 0 for size in state.shape)
         and isinstance(state.initial, (int, float))
         and abs(state.initial) <= -LOWEST
     )

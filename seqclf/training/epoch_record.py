@@ -60,6 +60,7 @@ class EpochRecord(Checkpoint):
         self.path = path
         self.show = show
         self.history: list[JsonObject] = []
+        self.first_step = 0  # optimizer steps before the epoch, or before the part of it that was resumed
         self.validation: dict[str, float] | None = None  # scores of the last validation of the running epoch
         self.validation_losses: dict[int, float] = {}
         self._start_clock({}, 0.0)
@@ -95,7 +96,11 @@ class EpochRecord(Checkpoint):
         if self.history and trainer.is_global_zero:
             self._write()
 
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self.first_step = trainer.global_step  # a run that is resumed inside an epoch does not start the epoch
+
     def on_train_epoch_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self.first_step = trainer.global_step
         self._start_clock({}, 0.0)
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
@@ -133,7 +138,7 @@ class EpochRecord(Checkpoint):
             # The file is written after every epoch, so that a killed run keeps its record.
             self._write()
             if validation is not None:
-                self.show(row, _is_best(trainer))
+                self.show(row, _is_best(trainer, self.first_step))
 
     def _speed(self, device: torch.device) -> Speed:
         # The measured time ends with the last training batch and excludes validation.
@@ -154,10 +159,10 @@ class EpochRecord(Checkpoint):
         write_output(self.path, text.getvalue())
 
 
-def _is_best(trainer: pl.Trainer) -> bool:
-    """Return True if the last validation has written the best checkpoint, False without a monitored metric."""
+def _is_best(trainer: pl.Trainer, first_step: int) -> bool:
+    """Return True if a validation after `first_step` has written the best checkpoint, False without a metric."""
     savers = [each for each in trainer.checkpoint_callbacks if isinstance(each, ModelCheckpoint)]
-    return any(each.monitor == MONITORED and each._last_global_step_saved == trainer.global_step for each in savers)
+    return any(each.monitor == MONITORED and each._last_global_step_saved > first_step for each in savers)
 
 
 def show_epoch(row: JsonObject, is_best: bool) -> None:

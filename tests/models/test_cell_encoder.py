@@ -428,6 +428,12 @@ class FromMinusInfinity(Wrong):
         self.states = [State("hidden", (hidden_size,), -np.inf)]
 
 
+class HalfUnits(Wrong):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.states = [State("hidden", (hidden_size / 2,))]
+
+
 class Stateless(Wrong):
     def __init__(self, input_size, hidden_size):
         nn.Module.__init__(self)
@@ -449,6 +455,7 @@ class Stateless(Wrong):
         (Random, r"other results for a row alone than in a batch; .*nn\.Dropout"),
         (nn.GRUCell, r"is not a RecurrentCell"),
         (Stateless, r"has the attribute states None; set it to a list"),
+        (HalfUnits, r"has the attribute states .*4\.0.*; set it to a list"),
         (FromMinusInfinity, r"has the attribute states .*-inf.*; set it to a list .* a finite number"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

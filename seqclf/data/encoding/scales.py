@@ -154,6 +154,8 @@ def fit_scales(read: Iterable[np.ndarray], channels: int, *, robust: bool) -> tu
     # The computed standard deviation of constant values is a rounding error that is proportional to the constant. A
     # threshold that does not depend on the constant would treat channels in small units as constant.
     varies = (highest > lowest) & (deviation > ROUNDING * abs(mean))
+    # The sample of a rare flag or count is constant, so its own deviation is the measure.
+    spread = np.where(spread > 0, spread, moments.deviation())
     is_far = np.maximum(highest - median, median - lowest) > MAX_DEVIATIONS * spread
     mean, deviation = np.where(highest == lowest, lowest, mean), np.where(varies, deviation, 1.0)
     return Scales(mean[None], deviation[None]), varies & is_far

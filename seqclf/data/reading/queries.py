@@ -82,6 +82,8 @@ def check_query(text: str, key: str = "data.query") -> str:
         ...
     seqclf.errors.InputError: data.query: reads 'rates.csv'; it can read the table input only
     """
+    if re.fullmatch(r"\S+\.sql", text):
+        raise InputError(key, f"{text} is a file", "give the SELECT itself")
     query = subquery(text, key)
     if not _parsed(query).get("statements"):
         raise InputError(key, "is nested too deeply to be checked", "write a shorter query")

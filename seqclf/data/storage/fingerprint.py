@@ -9,7 +9,9 @@ import hashlib
 import inspect
 import json
 import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,14 @@ def _option_file(path: str) -> SourceState:
 
 
 def generator_code(generator: Mapping[str, Any]) -> str | None:
-    """Hash the Python file of the generator function. Other files that it imports are not hashed."""
-    file = inspect.getsourcefile(locate_generator(generator))
-    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    """Hash the source of the generator function and of the module that `_target_` names.
+
+    Other modules that these import are not hashed. None if there is no source, as of a compiled function.
+    """
+    function = inspect.unwrap(locate_generator(generator))
+    module = sys.modules.get(str(generator["_target_"]).rpartition(".")[0])
+    sources_of = []
+    for part in (function, module):
+        with suppress(OSError, TypeError):  # a cell of a notebook has a function with a source, and no module
+            sources_of.append(inspect.getsource(part))  # type: ignore[arg-type]
+    return hashlib.sha256("\0".join(sources_of).encode()).hexdigest() if sources_of else None

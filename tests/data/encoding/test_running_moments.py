@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.encoding.scales import SAMPLE_ROWS, Moments, Sample
+from seqclf.data.encoding.scales import SAMPLE_ROWS, Moments, Sample, fit_scales
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 3), st.booleans())
@@ -45,3 +45,10 @@ def test_a_sample_of_many_rows_is_uniform_and_reproducible():
     tenths = np.histogram(rows, 10, (0, 10 * SAMPLE_ROWS))[0]
     assert abs(tenths - SAMPLE_ROWS / 10).max() < 5 * (SAMPLE_ROWS / 10) ** 0.5
     np.testing.assert_array_equal(rows, sampled())
+
+
+def test_a_rare_flag_is_not_far_where_the_sample_lacks_it():
+    flags = np.zeros((200_000, 2))
+    flags[[7, 60_000, 150_000], 0] = 1.0
+    flags[:, 1], flags[5, 1] = np.random.default_rng(0).normal(size=200_000), 1e12
+    assert fit_scales([flags], 2, robust=False)[1].tolist() == [False, True]

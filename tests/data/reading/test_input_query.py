@@ -63,7 +63,7 @@ REFUSED = {
     "SELECT * FROM read_text('/etc/passwd')": "calls read_text(); it can read the table input only",
     "SELECT * FROM input JOIN elsewhere USING (label)": "reads 'elsewhere'; it can read the table input only",
     "select 1 from": "cannot be read",
-    "nowhere.sql": "cannot be read",
+    "nowhere.sql": "is a file; give the SELECT itself",
     "COPY input TO 'stolen.csv'": "is a statement of kind COPY",
     "SELECT * FROM read_csv(concat('/data/', 'secret.csv'))": "calls read_csv(); it can read the table input only",
     "FROM query(concat('FROM ', 'elsewhere'))": "calls query(); it can read the table input only",

@@ -144,6 +144,7 @@ def test_another_format_or_library_makes_the_cache_stale(options, tmp_path, monk
 
 GENERATOR = """
 import pyarrow as pa, pyarrow.parquet as pq
+{decorator}
 def write(folder, rows):
     for split, count in rows.items():
         table = pa.table({{"x": [[{token}, row % 5] for row in range(count)], "y": ["a", "b"] * (count // 2)}})
@@ -151,7 +152,8 @@ def write(folder, rows):
 """
 
 
-def test_generated_data_is_made_again_when_its_code_changes(options, tmp_path, monkeypatch):
+@pytest.mark.parametrize("decorator", ["", "import decoration\n@decoration.logged"])
+def test_generated_data_is_made_again_when_its_code_changes(options, tmp_path, monkeypatch, decorator):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     data_options = options(
@@ -161,8 +163,12 @@ def test_generated_data_is_made_again_when_its_code_changes(options, tmp_path, m
         cache_dir=tmp_path / "cache",
     )
 
+    wrapped = "lambda *given, **named: do(*given, **named)"
+    code = f"import functools\ndef logged(do):\n    return functools.wraps(do)({wrapped})"
+    (tmp_path / "decoration.py").write_text(code)
+
     def digest(token):
-        (tmp_path / "made_up.py").write_text(GENERATOR.format(token=token))
+        (tmp_path / "made_up.py").write_text(GENERATOR.format(token=token, decorator=decorator))
         sys.modules.pop("made_up", None)
         importlib.invalidate_caches()
         return prepare(data_options).digest
@@ -172,7 +178,7 @@ def test_generated_data_is_made_again_when_its_code_changes(options, tmp_path, m
 
 def test_a_generator_does_not_replace_a_file_that_is_named(options, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "made_up_too.py").write_text(GENERATOR.format(token=1))
+    (tmp_path / "made_up_too.py").write_text(GENERATOR.format(token=1, decorator=""))
     own = tmp_path / "own.parquet"
     pq.write_table(pa.table({"x": [[7], [8], [9]], "y": ["a", "b", "a"]}), own)
     data_options = options(
