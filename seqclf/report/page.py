@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from seqclf.documents.blocks import Document
+from seqclf.documents.blocks import Document, Section
 from seqclf.documents.formatting import number, shortened
 from seqclf.documents.html import render_document
 from seqclf.report.report import Report
-from seqclf.report.section import ReportSection
-from seqclf.report.sections.calibration import CalibrationSection
-from seqclf.report.sections.classes import ClassesSection
-from seqclf.report.sections.confusion import ConfusionSection
-from seqclf.report.sections.epochs import EpochsSection
-from seqclf.report.sections.lengths import LengthsSection
-from seqclf.report.sections.mistakes import MistakesSection
-from seqclf.report.sections.provenance import ProvenanceSection
-from seqclf.report.sections.threshold import ThresholdSection
-from seqclf.report.sections.tokens_read import TokensReadSection
-from seqclf.report.sections.verdict import VerdictSection
+from seqclf.report.sections.calibration import calibration_section
+from seqclf.report.sections.classes import classes_section
+from seqclf.report.sections.confusion import confusion_section
+from seqclf.report.sections.epochs import epochs_section
+from seqclf.report.sections.lengths import lengths_section
+from seqclf.report.sections.mistakes import mistakes_section
+from seqclf.report.sections.provenance import provenance_section
+from seqclf.report.sections.threshold import threshold_section
+from seqclf.report.sections.tokens_read import tokens_read_section
+from seqclf.report.sections.verdict import verdict_section
 from seqclf.system.atomic_files import write_output
 
-SECTIONS: tuple[ReportSection, ...] = (  # in the order of the page
-    VerdictSection(),
-    ThresholdSection(),
-    TokensReadSection(),
-    EpochsSection(),
-    ConfusionSection(),
-    ClassesSection(),
-    LengthsSection(),
-    CalibrationSection(),
-    MistakesSection(),
-    ProvenanceSection(),
+SECTIONS: tuple[Callable[[Report], Section | None], ...] = (  # in the order of the page
+    verdict_section,
+    threshold_section,
+    tokens_read_section,
+    epochs_section,
+    confusion_section,
+    classes_section,
+    lengths_section,
+    calibration_section,
+    mistakes_section,
+    provenance_section,
 )
 
 # The facts below the headline of a report: data, row counts, classes, date and version.
@@ -78,7 +77,7 @@ def write_report(report: Report, path: Path) -> None:
 
 def report_document(report: Report) -> Document:
     """Return a report as a document: the verdict on the model, followed by all sections."""
-    sections = (section.build(report) for section in SECTIONS)
+    sections = (section(report) for section in SECTIONS)
     verdict = report.verdict
     return Document(
         shortened(report.title),

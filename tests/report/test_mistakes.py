@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from seqclf.data.encoding.token_table import TokenTable
 from seqclf.documents.html import render_body
 from seqclf.report.mistakes import Mistake
-from seqclf.report.sections.mistakes import MAX_LINE, MAX_TEXT, MistakesSection
+from seqclf.report.sections.mistakes import MAX_LINE, MAX_TEXT, mistakes_section
 
 
 def page_of(**changes):
     table = TokenTable([0, 1], {"shop": ["fuel", "cafe"]}, 2, [])
     mistake = Mistake("7", "yes", "no", 0.01, 2, "fuel | cafe", {}, table)._replace(**changes)
-    return render_body(MistakesSection().build(SimpleNamespace(split="test", mistakes=[mistake], bundle=None)))
+    return render_body(mistakes_section(SimpleNamespace(split="test", mistakes=[mistake], bundle=None)))
 
 
 def paragraphs(page, css_class):
@@ -104,4 +104,4 @@ def test_tokens_that_were_not_read_are_pale_and_have_no_number():
 def test_the_page_of_a_run_names_the_file_of_all_rows_and_that_of_a_bundle_does_not():
     assert "predictions.parquet" in page_of()
     report = SimpleNamespace(split="test", mistakes=[], bundle="runs/a/bundle")
-    assert "predictions.parquet" not in render_body(MistakesSection().build(report))
+    assert "predictions.parquet" not in render_body(mistakes_section(report))

@@ -27,7 +27,7 @@ from seqclf.report.figures import MARGIN
 from seqclf.report.mistakes import worst_mistakes
 from seqclf.report.page import write_report
 from seqclf.report.report import Report
-from seqclf.report.sections.threshold import ThresholdSection, operating_points
+from seqclf.report.sections.threshold import operating_points, threshold_section
 
 SETTINGS = {"min_recall": 0.8, "min_precision": None, "max_alerts": None, "cost": None, "confidence": 0.95}
 SETTINGS |= {"calibrate": False, "holdout": 0.5, "provisional": False}
@@ -320,7 +320,7 @@ def test_the_threshold_section_shows_what_a_target_changes_with_any_number_of_cl
     goal = Guarantee(rule="min_recall", label="loud", target=0.9, confidence=0.95, backed=False, rows=9, needed=29)
     decision = Decision(rule="min_recall", offsets=(0.0, 0.0, 5.0), targets=(goal,))
     report = simulated_report(rows=500, labels=labels, positive=None, decision=decision)
-    section = ThresholdSection().build(report)
+    section = threshold_section(report)
     rows = {name: (before, after) for name, before, after in section.blocks[1].rows}
     assert rows["recall of loud"][0] < rows["recall of loud"][1]
     assert rows["precision of loud"][0] > rows["precision of loud"][1]
@@ -328,9 +328,7 @@ def test_the_threshold_section_shows_what_a_target_changes_with_any_number_of_cl
     assert rows["accuracy"] == (score(accuracy), score(report.metrics.accuracy))
     write_report(report, tmp_path / "report.html")
     assert "rows given loud" in visible_text((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert (
-        ThresholdSection().build(simulated_report(rows=90, labels=labels, positive=None, decision=Decision())) is None
-    )
+    assert threshold_section(simulated_report(rows=90, labels=labels, positive=None, decision=Decision())) is None
 
 
 @needs_chromium

@@ -15,40 +15,36 @@ from seqclf.report.figures import reliability
 from seqclf.report.reliability import ReliabilityBin, reliability_bins
 from seqclf.report.report import Report
 from seqclf.report.score_table import score_columns
-from seqclf.report.section import ReportSection
 
 BIAS = {1: "too high", -1: "too low", 0: "right"}
 
 
-class CalibrationSection(ReportSection):
-    """Calibration error, reliability diagram, and a table of expected and observed counts."""
+def calibration_section(report: Report) -> Section:
+    """Compare the predicted probability of the positive label with its observed frequency.
 
-    def build(self, report: Report) -> Section:
-        """Compare the predicted probability of the positive label with its observed frequency.
-
-        Without a positive label, compare the probability of the most probable class with the accuracy.
-        """
-        index, probabilities = report.positive_index, report.evaluation.probabilities
-        if index is None:
-            happened, probability = report.labels == probabilities.argmax(axis=1), probabilities.max(axis=1)
-        else:
-            happened, probability = report.labels == index, probabilities[:, index]
-        bins = reliability_bins(happened, probability)
-        event = "right" if report.positive is None else shortened(report.positive, 20)
-        biased = sum(part.bias != 0 for part in bins)
-        off = "In no range are the probabilities off by more than chance."
-        if biased:
-            off = f"In {biased} of {len(bins)} ranges the probabilities are off by more than chance."
-        description = "Reliability diagram: share of rows by predicted probability. The table below has its numbers."
-        return Section(
-            "Calibration",
-            [
-                Text(_explanation(report.positive), soft=True),
-                Text(f"{_errors(report)} {off}"),
-                Picture(reliability(bins), description),
-                _table(bins, event, report.split),
-            ],
-        )
+    Without a positive label, compare the probability of the most probable class with the accuracy.
+    """
+    index, probabilities = report.positive_index, report.evaluation.probabilities
+    if index is None:
+        happened, probability = report.labels == probabilities.argmax(axis=1), probabilities.max(axis=1)
+    else:
+        happened, probability = report.labels == index, probabilities[:, index]
+    bins = reliability_bins(happened, probability)
+    event = "right" if report.positive is None else shortened(report.positive, 20)
+    biased = sum(part.bias != 0 for part in bins)
+    off = "In no range are the probabilities off by more than chance."
+    if biased:
+        off = f"In {biased} of {len(bins)} ranges the probabilities are off by more than chance."
+    description = "Reliability diagram: share of rows by predicted probability. The table below has its numbers."
+    return Section(
+        "Calibration",
+        [
+            Text(_explanation(report.positive), soft=True),
+            Text(f"{_errors(report)} {off}"),
+            Picture(reliability(bins), description),
+            _table(bins, event, report.split),
+        ],
+    )
 
 
 def _explanation(positive: str | None) -> str:

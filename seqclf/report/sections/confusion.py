@@ -7,28 +7,24 @@ import numpy as np
 from seqclf.documents.blocks import HeatCell, HeatMap, HeatMaps, Section, Table, Text
 from seqclf.documents.formatting import number, percent, shortened
 from seqclf.report.report import Report
-from seqclf.report.section import ReportSection
 
 MAX_CLASSES = 12  # maximum number of classes; a larger matrix does not fit a phone
 MAX_ERRORS = 25
 
 
-class ConfusionSection(ReportSection):
-    """Confusion matrix, or the most frequent confusions of many classes."""
-
-    def build(self, report: Report) -> Section:
-        """Return the confusion matrix, or the most frequent confusions if there are more than `MAX_CLASSES` classes."""
-        matrix = np.array(report.metrics.confusion)
-        if len(report.classes) > MAX_CLASSES:
-            table = _largest_errors(matrix, report.classes, report.split)
-            return Section("Largest confusions", [table])
-        labels = [shortened(label, 24) for label in report.classes]
-        rows = [(label, _cells(counts)) for label, counts in zip(labels, matrix.tolist(), strict=True)]
-        text = (
-            f"Rows of {report.split}: true classes by row, predicted ones by column. A stronger colour is a larger "
-            "share of the row."
-        )
-        return Section("Confusion", [Text(text, soft=True), HeatMaps([HeatMap("", rows, labels, "true class")])])
+def confusion_section(report: Report) -> Section:
+    """Return the confusion matrix, or the most frequent confusions if there are more than `MAX_CLASSES` classes."""
+    matrix = np.array(report.metrics.confusion)
+    if len(report.classes) > MAX_CLASSES:
+        table = _largest_errors(matrix, report.classes, report.split)
+        return Section("Largest confusions", [table])
+    labels = [shortened(label, 24) for label in report.classes]
+    rows = [(label, _cells(counts)) for label, counts in zip(labels, matrix.tolist(), strict=True)]
+    text = (
+        f"Rows of {report.split}: true classes by row, predicted ones by column. A stronger colour is a larger "
+        "share of the row."
+    )
+    return Section("Confusion", [Text(text, soft=True), HeatMaps([HeatMap("", rows, labels, "true class")])])
 
 
 def _cells(counts: list[int]) -> list[HeatCell]:

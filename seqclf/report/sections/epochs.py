@@ -10,37 +10,33 @@ from seqclf.documents.formatting import score
 from seqclf.evaluation.metrics import metric_title
 from seqclf.report.figures import learning_curves
 from seqclf.report.report import Report
-from seqclf.report.section import ReportSection
 
 CHOSEN = "chosen"  # the epoch whose weights are exported, unless a refit trains for as many epochs
 
 
-class EpochsSection(ReportSection):
-    """Learning curves and a table of the epochs."""
+def epochs_section(report: Report) -> Section | None:
+    """Return learning curves of loss, macro recall and the monitored metric, and a table of the epochs.
 
-    def build(self, report: Report) -> Section | None:
-        """Return learning curves of loss, macro recall and the monitored metric, and a table of the epochs.
-
-        Return `None` for the report on an evaluation, which has no epochs.
-        """
-        if not report.history:
-            return None
-        assert report.config is not None, "a report with epochs is of a training run"
-        monitor = report.config["monitor"]
-        # Remove duplicates, because loss or recall may be the monitored metric.
-        curves = list(dict.fromkeys(["loss", "recall", monitor or "recall"]))
-        figure = Picture(
-            learning_curves(report.history, curves, report.best_epoch),
-            f"{', '.join(map(metric_title, curves))} of training and validation by epoch, numbers in the table below",
-        )
-        metrics = list(dict.fromkeys(["loss", "accuracy", *curves]))
-        table = _epoch_table(report, metrics)
-        reason = "last" if monitor is None else f"best by {metric_title(monitor)} on validation"
-        text = (
-            f"Validation in colour, training in grey. The dashed line is the {CHOSEN} epoch, the {reason}. Epochs "
-            "count from 1 here, and from 0 in metrics.csv and in the names of checkpoints."
-        )
-        return Section("Epochs", [Text(text, soft=True), figure, table])
+    Return `None` for the report on an evaluation, which has no epochs.
+    """
+    if not report.history:
+        return None
+    assert report.config is not None, "a report with epochs is of a training run"
+    monitor = report.config["monitor"]
+    # Remove duplicates, because loss or recall may be the monitored metric.
+    curves = list(dict.fromkeys(["loss", "recall", monitor or "recall"]))
+    figure = Picture(
+        learning_curves(report.history, curves, report.best_epoch),
+        f"{', '.join(map(metric_title, curves))} of training and validation by epoch, numbers in the table below",
+    )
+    metrics = list(dict.fromkeys(["loss", "accuracy", *curves]))
+    table = _epoch_table(report, metrics)
+    reason = "last" if monitor is None else f"best by {metric_title(monitor)} on validation"
+    text = (
+        f"Validation in colour, training in grey. The dashed line is the {CHOSEN} epoch, the {reason}. Epochs "
+        "count from 1 here, and from 0 in metrics.csv and in the names of checkpoints."
+    )
+    return Section("Epochs", [Text(text, soft=True), figure, table])
 
 
 def _row(report: Report, row: Mapping[str, Any], metrics: Sequence[str]) -> list[object]:

@@ -8,15 +8,11 @@ from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.slices import SliceMetrics
 from seqclf.report.report import Report
-from seqclf.report.section import ReportSection
 
 
-class LengthsSection(ReportSection):
-    """Table of scores by sequence length."""
-
-    def build(self, report: Report) -> Section:
-        """Return a table with one row for each range of lengths, and one row for truncated sequences."""
-        return Section("By length", [length_table(report.result)])
+def lengths_section(report: Report) -> Section:
+    """Return a table with one row for each range of lengths, and one row for truncated sequences."""
+    return Section("By length", [length_table(report.result)])
 
 
 def length_table(result: RunResult) -> Table:

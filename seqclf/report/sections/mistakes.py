@@ -11,7 +11,6 @@ from seqclf.documents.blocks import Section, Table, Template
 from seqclf.documents.formatting import head_and_tail_text, listed, number, percent, printable, shortened
 from seqclf.report.mistakes import Mistake
 from seqclf.report.report import Report
-from seqclf.report.section import ReportSection
 from seqclf.system.run_folder import PREDICTIONS
 
 MAX_TEXT = 2000  # characters of an original text
@@ -56,19 +55,16 @@ class ShownMistake(NamedTuple):
     table: Table | None
 
 
-class MistakesSection(ReportSection):
-    """The misclassified rows whose true label has the lowest predicted probability."""
-
-    def build(self, report: Report) -> Section:
-        """Return the misclassified rows. The row whose true label has the lowest probability comes first."""
-        context = {
-            "split": report.split,
-            "mistakes": list(map(_shown, report.mistakes)),
-            "explained": sum(mistake.contributions is not None for mistake in report.mistakes),
-            "unread": any(None in (mistake.contributions or ()) for mistake in report.mistakes),
-            "all_rows": PREDICTIONS if report.bundle is None else None,  # only a training run has this file
-        }
-        return Section("Worst errors", [Template("run/mistakes.html", context)])
+def mistakes_section(report: Report) -> Section:
+    """Return the misclassified rows. The row whose true label has the lowest probability comes first."""
+    context = {
+        "split": report.split,
+        "mistakes": list(map(_shown, report.mistakes)),
+        "explained": sum(mistake.contributions is not None for mistake in report.mistakes),
+        "unread": any(None in (mistake.contributions or ()) for mistake in report.mistakes),
+        "all_rows": PREDICTIONS if report.bundle is None else None,  # only a training run has this file
+    }
+    return Section("Worst errors", [Template("run/mistakes.html", context)])
 
 
 def _shown(mistake: Mistake) -> ShownMistake:

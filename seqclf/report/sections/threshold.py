@@ -15,7 +15,6 @@ from seqclf.evaluation.results import threshold_labels
 from seqclf.report.figures import MARGIN, precision_recall
 from seqclf.report.report import Report
 from seqclf.report.score_table import score_columns, target_blocks
-from seqclf.report.section import ReportSection
 
 POINTS = 100  # number of thresholds taken from the scores of positive rows, and again from the scores of all rows
 # Box of the axes in fractions of the figure. `threshold.js` and `_dot` compute the position of the dot from this box.
@@ -39,36 +38,33 @@ class OperatingPoint(NamedTuple):
     alerts: float
 
 
-class ThresholdSection(ReportSection):
-    """Scores with and without the thresholds of the decision, and a slider over thresholds of the positive label."""
+def threshold_section(report: Report) -> Section | None:
+    """Return the table of scores and the slider, or `None` if neither applies.
 
-    def build(self, report: Report) -> Section | None:
-        """Return the table of scores and the slider, or `None` if neither applies.
-
-        The table needs a decision with targets or a threshold. The slider needs rows with the positive label and rows
-        with another label.
-        """
-        targets = threshold_labels(report.result.decision, report.positive)
-        blocks: list[Block] = []
-        if targets:
-            text = "What the decision gives up for its targets, or for its threshold."
-            blocks = [Text(text, soft=True), change_table(report, targets), *target_blocks(report.result)]
-        positive, index = report.metrics.positive, report.positive_index
-        if positive is None or index is None or not 0 < positive.rows < report.metrics.rows:
-            return Section("Threshold", blocks) if blocks else None
-        is_positive, score = report.labels == index, report.evaluation.probabilities[:, index]
-        points, current = operating_points(is_positive, score, report.result.decision.threshold_of(index))
-        context = {
-            "positive": report.positive,
-            "last": len(points) - 1,
-            "current": current,
-            "point": points[current],
-            "drawing": precision_recall(is_positive, score),
-            "caption": _caption(positive, float(is_positive.mean())),
-            "dot": None if points[current].precision is None else _dot(points[current]),
-            "state": _script_state(points),
-        }
-        return Section("Threshold", [*blocks, Template("run/threshold.html", context, script="run/threshold.js")])
+    The table needs a decision with targets or a threshold. The slider needs rows with the positive label and rows
+    with another label.
+    """
+    targets = threshold_labels(report.result.decision, report.positive)
+    blocks: list[Block] = []
+    if targets:
+        text = "What the decision gives up for its targets, or for its threshold."
+        blocks = [Text(text, soft=True), change_table(report, targets), *target_blocks(report.result)]
+    positive, index = report.metrics.positive, report.positive_index
+    if positive is None or index is None or not 0 < positive.rows < report.metrics.rows:
+        return Section("Threshold", blocks) if blocks else None
+    is_positive, score = report.labels == index, report.evaluation.probabilities[:, index]
+    points, current = operating_points(is_positive, score, report.result.decision.threshold_of(index))
+    context = {
+        "positive": report.positive,
+        "last": len(points) - 1,
+        "current": current,
+        "point": points[current],
+        "drawing": precision_recall(is_positive, score),
+        "caption": _caption(positive, float(is_positive.mean())),
+        "dot": None if points[current].precision is None else _dot(points[current]),
+        "state": _script_state(points),
+    }
+    return Section("Threshold", [*blocks, Template("run/threshold.html", context, script="run/threshold.js")])
 
 
 def change_table(report: Report, targets: Sequence[str]) -> Table:
