@@ -29,7 +29,7 @@ OPTIONS = {
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
 # Pages that are looked up from a sentence of another page, and are not in the navigation.
-LOOKED_UP = ["configuration.md", "log.md"]
+LOOKED_UP = ["log.md"]
 
 
 def name(page: Path) -> str:

@@ -67,8 +67,9 @@ def speed(figures: dict[str, Any]) -> str:
     """Return the README's sentence on the speed of training."""
     ratios = {name: peer["seqclf_is"] for name, peer in figures["peers"]["peers"].items()}
     return (
-        f"`seqclf train model=lstm`, with all its logging, is {ratios['torch_static']:.1f} times as fast as a bare PyTorch loop "
-        f"over static batches, {ratios['torch_random']:.1f} times as fast as one over random batches, "
+        "`seqclf train model=lstm`, with all its logging, is "
+        f"{ratios['torch_static']:.1f} times as fast as a bare PyTorch loop over static batches, "
+        f"{ratios['torch_random']:.1f} times as fast as one over random batches, "
         f"{ratios['hf_grouped']:.2f} times as fast as Hugging Face's Trainer grouped by length, and "
         f"{ratios['torch_bucketed']:.2f} times as fast as a bare loop over the same batches."
     )

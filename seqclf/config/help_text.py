@@ -52,7 +52,7 @@ def help_text(command: Command, topics: Sequence[str] = ()) -> str:
     return "\n\n".join("\n".join(_topic(command, topic)) for topic in topics)
 
 
-def own_settings(command: Command) -> str:
+def _own_settings(command: Command) -> str:
     """Return the keys of a command outside of its groups, with their comments, as YAML text."""
     text = command.path.read_text(encoding="utf-8").partition("\n  help:")[0]  # the last block of each file
     return re.sub(r"\A# .*\n|^defaults:\n(  .*\n)+\n?", "", text, flags=re.MULTILINE).strip("\n")
@@ -70,7 +70,7 @@ def _overview(command: Command) -> Iterator[str]:
     beside = f", beside those of seqclf {' and '.join(parents_of(command.path))}" if parents_of(command.path) else ""
     yield f"Keys (KEY=VALUE; a key in a block as BLOCK.KEY=VALUE){beside}:"
     yield ""
-    yield own_settings(command)
+    yield _own_settings(command)
     yield ""
     yield OPTIONS.format(topics=next((f"{group}, {group}=CHOICE" for group in command.groups), "none here"))
 

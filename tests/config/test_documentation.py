@@ -1,8 +1,6 @@
 """Keys and defaults that are read from conf/ are those that Hydra composes, and help prints the files."""
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -12,9 +10,6 @@ from omegaconf import OmegaConf
 from seqclf.config.documentation import CONF, GLOBAL_GROUP, Command, command_names
 from seqclf.config.help_text import help_text
 from seqclf.errors import InputError
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from configuration_page import PAGE, page
 
 CHOICES = [
     (name, group, choice)
@@ -104,7 +99,3 @@ def test_an_unknown_topic_of_help_suggests_one(topic, hint):
     with pytest.raises(InputError) as caught:
         help_text(Command("train"), [topic])
     assert caught.value.remedy == hint
-
-
-def test_the_page_of_the_configuration_is_up_to_date():
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python scripts/configuration_page.py"
