@@ -39,7 +39,7 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.data.storage.dataset import check_positive
     from seqclf.documents.formatting import percent
     from seqclf.documents.terminal import console
-    from seqclf.evaluation.decision import override_threshold
+    from seqclf.evaluation.decisions.decision import override_threshold
     from seqclf.evaluation.results import evaluate_split
     from seqclf.evaluation.run_result import RunResult
     from seqclf.report.score_table import show_verdict

@@ -71,7 +71,7 @@ def _read_mapping(path: Path, parse: Callable[[str], Any]) -> JsonObject:
 
 def _lost_decision(run: Path, metrics: Mapping[str, Any]) -> str | None:
     """Return a warning if the config of the run sets a decision rule that the bundle will not have, else None."""
-    from seqclf.evaluation.decision import RULES
+    from seqclf.evaluation.decisions.decision import RULES
 
     settings = _read_mapping(run / "config.yaml", yaml.safe_load).get("decision")
     if not isinstance(settings, dict):

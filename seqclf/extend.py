@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from seqclf.data.field_spec import NumberSpec as NumberSpec
     from seqclf.data.field_spec import ParentsSpec as ParentsSpec
     from seqclf.errors import InputError as InputError
-    from seqclf.models.cell_encoder import CellEncoder as CellEncoder
     from seqclf.models.encoder import SequenceEncoder as SequenceEncoder
     from seqclf.models.heads.head import Head as Head
-    from seqclf.models.masked_recurrent import MaskedGRU as MaskedGRU
-    from seqclf.models.masked_recurrent import MaskedLSTM as MaskedLSTM
     from seqclf.models.network import SequenceNetwork as SequenceNetwork
-    from seqclf.models.recurrent_cell import RecurrentCell as RecurrentCell
+    from seqclf.models.rnn.cell_encoder import CellEncoder as CellEncoder
+    from seqclf.models.rnn.masked_recurrent import MaskedGRU as MaskedGRU
+    from seqclf.models.rnn.masked_recurrent import MaskedLSTM as MaskedLSTM
+    from seqclf.models.rnn.recurrent_cell import RecurrentCell as RecurrentCell
     from seqclf.models.running_state import State as State
-    from seqclf.models.tree_levels import sort_nodes as sort_nodes
+    from seqclf.models.trees.tree_levels import sort_nodes as sort_nodes
     from seqclf.runs.export import write_bundle as write_bundle
     from seqclf.training.debugging.finite_check import FiniteCheck as FiniteCheck
     from seqclf.training.losses import RowLoss as RowLoss
@@ -59,14 +59,14 @@ _NAMES = {
     "data.builtin.transactions": "write_transactions",
     "data.field_spec": "BagSpec CategorySpec NumberSpec ParentsSpec",
     "errors": "InputError",
-    "models.cell_encoder": "CellEncoder",
+    "models.rnn.cell_encoder": "CellEncoder",
     "models.encoder": "SequenceEncoder",
     "models.heads.head": "Head",
-    "models.masked_recurrent": "MaskedGRU MaskedLSTM",
+    "models.rnn.masked_recurrent": "MaskedGRU MaskedLSTM",
     "models.network": "SequenceNetwork",
-    "models.recurrent_cell": "RecurrentCell",
+    "models.rnn.recurrent_cell": "RecurrentCell",
     "models.running_state": "State",
-    "models.tree_levels": "sort_nodes",
+    "models.trees.tree_levels": "sort_nodes",
     "runs.export": "write_bundle",
     "training.debugging.finite_check": "FiniteCheck",
     "training.losses": "RowLoss",

@@ -17,8 +17,8 @@ from seqclf.system.json_result import JsonResult
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from seqclf.bundle.cluster.ray_pool import RayEngine
     from seqclf.bundle.predictions import Counts, Result, SequencePrediction
-    from seqclf.bundle.ray_pool import RayEngine
     from seqclf.bundle.runtime import Classifier
     from seqclf.command_options import PredictConfig
     from seqclf.data.reading.sources import Source
@@ -164,7 +164,7 @@ def predict_text(classifier: Classifier, text: str) -> PredictedSequence:
 
 def explain_text(classifier: Classifier, text: str, by_field: bool) -> ExplainedSequence:
     """Predict one sequence (see `predict_text`), and print the contribution of each token."""
-    from seqclf.bundle.explanation_lines import show_token_bars
+    from seqclf.bundle.explanations.explanation_lines import show_token_bars
 
     result = classifier.explain([classifier.parse(text)], by_field=by_field)[0]
     shown = _shown(classifier, result, text)
@@ -233,7 +233,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
 
 def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) -> ExplainedFile:
     """Explain every row of `input`. Write one output row per token, in the order of the input."""
-    from seqclf.bundle.explanation import explain_source
+    from seqclf.bundle.explanations.explanation import explain_source
 
     source, output = _files(classifier, config)
     with _engine(classifier, config, by_field) as engine:
@@ -261,7 +261,7 @@ def _engine(classifier: Classifier, config: PredictConfig, by_field: bool | None
     if config.engine == "local":
         yield None
         return
-    from seqclf.bundle.ray_pool import ray_engine
+    from seqclf.bundle.cluster.ray_pool import ray_engine
 
     with ray_engine(
         classifier,

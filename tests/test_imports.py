@@ -49,7 +49,7 @@ LIGHT = [
     "batching.plan",
     "batching.collate",
     "evaluation.results",
-    "evaluation.thresholds",
+    "evaluation.decisions.thresholds",
     "bundle.runtime",
     "bundle.predictions",
     "command_options",

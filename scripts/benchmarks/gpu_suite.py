@@ -33,7 +33,7 @@ from seqclf.bench.mode_trainer import MODES, Contender, ModeTrainer
 from seqclf.bench.settings import model_without_noise
 from seqclf.bench.timing import TrainingTiming, time_training, warm_up
 from seqclf.bench.workload import Workload, generate_workload, random_workload
-from seqclf.bundle.sequence_reader import MAX_TOKENS
+from seqclf.bundle.rows.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError

@@ -20,7 +20,7 @@ from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import RULES, Decision
+from seqclf.evaluation.decisions.decision import RULES, Decision
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, require
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.event_order import EventOrder
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import (
     Counts,
@@ -21,11 +20,19 @@ from seqclf.bundle.predictions import (
     predictions_table,
     row_ids,
 )
-from seqclf.bundle.python_rows import require_unchanged_fields, to_columns
-from seqclf.bundle.sequence_reader import CHUNK, BatchLimits, BatchReader, UntilHalted, WholeSequences, read_sequences
+from seqclf.bundle.rows.event_order import EventOrder
+from seqclf.bundle.rows.python_rows import require_unchanged_fields, to_columns
+from seqclf.bundle.rows.sequence_reader import (
+    CHUNK,
+    BatchLimits,
+    BatchReader,
+    UntilHalted,
+    WholeSequences,
+    read_sequences,
+)
+from seqclf.bundle.rows.windows import Window, row_windows, source_windows, table_source
 from seqclf.bundle.session import check_model, open_session, thread_count
 from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
-from seqclf.bundle.windows import Window, row_windows, source_windows, table_source
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
@@ -35,7 +42,7 @@ from seqclf.data.reading.sources import Source
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Label, typed_labels
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import Decision, override_threshold
+from seqclf.evaluation.decisions.decision import Decision, override_threshold
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.state_validation import error_context, parse_json
 

@@ -8,11 +8,11 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle import explanation
-from seqclf.bundle.explanation import Explanation
+from seqclf.bundle.explanations import explanation
+from seqclf.bundle.explanations.explanation import Explanation
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.sequence_reader import UntilHalted
+from seqclf.bundle.rows.sequence_reader import UntilHalted
 from seqclf.bundle.streaming import Stream
 from seqclf.bundle.table_predictions import predict_table
 from seqclf.data.reading.tables import is_pandas, is_table

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.explanation import explain_shown
+from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.bundle.predictions import Counts
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.encoders import encode

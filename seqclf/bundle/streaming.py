@@ -12,8 +12,8 @@ import numpy as np
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.python_rows import as_row
-from seqclf.bundle.sequence_reader import BatchLimits, batches_by_length
+from seqclf.bundle.rows.python_rows import as_row
+from seqclf.bundle.rows.sequence_reader import BatchLimits, batches_by_length
 from seqclf.bundle.session import explain_run_errors, require_shape
 from seqclf.bundle.step_model import STEP, StepModel
 from seqclf.data.encoding.encoders import encode

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.comparison import MetricComparison, RowPredictions, compare_models
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
+from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, compare_models
 from seqclf.system.json_result import JsonResult
 
 ORDER_BLIND, SHUFFLED, NETWORK = "order-blind", "shuffled tokens", "network"  # names of rungs

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from seqclf.evaluation.baseline_alarms import rounded_up
-from seqclf.evaluation.decision import Guarantee
+from seqclf.evaluation.baselines.baseline_alarms import rounded_up
+from seqclf.evaluation.decisions.decision import Guarantee
 from seqclf.evaluation.run_result import RunResult
 
 MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto (conf/trainer/default.yaml)

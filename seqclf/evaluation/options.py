@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from seqclf.config.options import Options
 from seqclf.config.override_text import label_text
 from seqclf.errors import InputError, RefusedValueError
-from seqclf.evaluation.decision import RULES
+from seqclf.evaluation.decisions.decision import RULES
 
 
 def require_share(value: float) -> float:

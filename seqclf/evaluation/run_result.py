@@ -12,14 +12,14 @@ from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
 from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.calibration import Calibration
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decisions.target_results import BROKEN
+from seqclf.evaluation.decisions.target_table import TargetRow
 from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_key
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
-from seqclf.evaluation.target_results import BROKEN
-from seqclf.evaluation.target_table import TargetRow
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 

@@ -88,7 +88,7 @@ class AdaptiveClassifier(SequenceClassifier):
     ...     [{"name": "word", "kind": "category", "size": 50}],
     ...     num_classes=3,
     ...     earliness=0.1,
-    ...     encoder={"_target_": "seqclf.models.recurrent.Recurrent"},
+    ...     encoder={"_target_": "seqclf.models.rnn.recurrent.Recurrent"},
     ...     bidirectional=False,
     ... )
     >>> lengths = np.array([5, 2])
@@ -123,7 +123,7 @@ class AdaptiveClassifier(SequenceClassifier):
             problem = "an adaptive model reads each sequence once, from its start"
             if encoder.backward_size:
                 raise InputError("model.bidirectional=true", problem, "set model.bidirectional=false")
-            remedy = "set an encoder that can read chunk by chunk, such as seqclf.models.recurrent.Recurrent"
+            remedy = "set an encoder that can read chunk by chunk, such as seqclf.models.rnn.recurrent.Recurrent"
             raise InputError("model", problem, remedy)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:

@@ -35,7 +35,7 @@ class SequenceClassifier(SequenceNetwork):
     >>> model = SequenceClassifier(
     ...     [{"name": "word", "kind": "category", "size": 50}],
     ...     num_classes=3,
-    ...     encoder={"_target_": "seqclf.models.recurrent.Recurrent"},
+    ...     encoder={"_target_": "seqclf.models.rnn.recurrent.Recurrent"},
     ...     cell="gru",
     ...     hidden_size=8,
     ...     dropout=0.1,

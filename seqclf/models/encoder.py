@@ -82,7 +82,7 @@ class SequenceEncoder(nn.Module):
 def reads_trees(model: Mapping[str, Any]) -> bool:
     """Return True if the encoder in a model config reads trees.
 
-    >>> reads_trees({"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}})
+    >>> reads_trees({"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}})
     True
     """
     target = model.get("encoder", {}).get("_target_")

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from seqclf.documents.blocks import Alerts, Block, Section, Table, Text
 from seqclf.documents.formatting import number, probability_text, score, shortened
 from seqclf.documents.terminal import show_section
-from seqclf.evaluation.intervals import SIGNED, Interval, interval_text
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.uncertainty.intervals import SIGNED, Interval, interval_text
 from seqclf.report.ladder import ladder_blocks
 from seqclf.report.verdict import row_counts, verdict_of
 

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 from seqclf.documents.formatting import percent, probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
-from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.group_scores import GroupScores
-from seqclf.evaluation.intervals import SIGNED, Interval, PositiveIntervals, interval_text
+from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.decisions.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.tokens_curve import TokensCurve
+from seqclf.evaluation.uncertainty.group_scores import GroupScores
+from seqclf.evaluation.uncertainty.intervals import SIGNED, Interval, PositiveIntervals, interval_text
 
 # Sentences about the guarantees of a decision (thresholds chosen to meet targets).
 

@@ -19,11 +19,11 @@ from seqclf.data.storage.store import Split
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.evaluation.alarms import WEAK_THRESHOLD
-from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms
+from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms
 from seqclf.evaluation.calibration import fit_temperature, softmax
-from seqclf.evaluation.choose_decision import choose_decision, uses_holdout
-from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.decisions.choose_decision import choose_decision, uses_holdout
+from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decisions.target_table import target_rows
 from seqclf.evaluation.ladder import SHUFFLED, Contender, most_probable
 from seqclf.evaluation.next_step import FinishedTraining, next_step
 from seqclf.evaluation.options import DecisionOptions
@@ -36,8 +36,8 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.target_table import target_rows
 from seqclf.evaluation.tokens_curve import TokensCurve
+from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.report.page import write_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle

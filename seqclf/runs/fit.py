@@ -22,8 +22,8 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, subset
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.choose_decision import GUARANTEED_RULES, parse_rule
-from seqclf.evaluation.holdout import holdout_rows
+from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
+from seqclf.evaluation.decisions.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs

@@ -8,9 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.data.storage.dataset import Dataset
-from seqclf.evaluation.baseline_scores import BaselineScores, score_baseline
-from seqclf.evaluation.comparison import MetricComparison, RowPredictions, deciding_metric
-from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.baselines.baseline_scores import BaselineScores, score_baseline
 from seqclf.evaluation.ladder import (
     NETWORK,
     ORDER_BLIND,
@@ -20,6 +18,8 @@ from seqclf.evaluation.ladder import (
     build_ladder,
 )
 from seqclf.evaluation.results import BaselineCandidate, BaselineMetrics, Evaluation, SplitMetrics
+from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
+from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.report.model_card import network_kind
 from seqclf.training.options import TrainConfig
 

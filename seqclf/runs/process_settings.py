@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_limits
 from torch import nn
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.models.recurrent_cell import RecurrentCell
-from seqclf.models.tree_lstm import TreeLSTM
+from seqclf.models.rnn.recurrent_cell import RecurrentCell
+from seqclf.models.trees.tree_lstm import TreeLSTM
 from seqclf.system.threads import available_cpus
 from seqclf.training.options import RuntimeOptions
 

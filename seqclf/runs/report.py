@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from seqclf.bundle.explanation import explain_shown
+from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.splitting.policies import SPLITS

@@ -51,7 +51,7 @@ def _as_written(model: Mapping[str, Any]) -> str:
 
     Return "model" if no choice of conf/model has the encoder of this model.
 
-    >>> _as_written({"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}})
+    >>> _as_written({"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}})
     'model=tree_lstm'
     """
     for path in sorted((CONF / "model").glob("*.yaml")):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqclf.data.storage.dataset import Dataset
-from seqclf.evaluation.design_effect import group_codes
-from seqclf.evaluation.holdout import holdout_rows, units_by_class
-from seqclf.evaluation.thresholds import recall_holds, threshold_for_recall
+from seqclf.evaluation.decisions.holdout import holdout_rows, units_by_class
+from seqclf.evaluation.decisions.thresholds import recall_holds, threshold_for_recall
+from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system.json_result import JsonResult
 
 RECALLS = (0.8, 0.9)  # recalls (decision.min_recall) for which the survey checks whether a guarantee is possible

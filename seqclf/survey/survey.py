@@ -24,7 +24,7 @@ from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title
 from seqclf.data.storage.store import Split, SplitCounts
-from seqclf.evaluation.baseline_scores import BaselineScores, score_baseline, score_single_fields
+from seqclf.evaluation.baselines.baseline_scores import BaselineScores, score_baseline, score_single_fields
 from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.fields import FieldStatistics, measure_field
 from seqclf.survey.guarantees import GuaranteeSurvey

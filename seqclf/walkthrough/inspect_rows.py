@@ -11,7 +11,7 @@ import torch
 from seqclf.batching.collate import pad
 from seqclf.documents.blocks import Block, HeatMaps, Table, Text
 from seqclf.documents.formatting import probability_text, shortened
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision
 from seqclf.models.ensemble import Ensemble
 from seqclf.training.module import SequenceTask
 from seqclf.walkthrough.data_stages import MAX_NAME_CHARACTERS, data_stages

@@ -18,10 +18,10 @@ from seqclf.documents.blocks import Block, HeatMaps, Text
 from seqclf.models.embedding import FieldEmbedding, TokenDropout
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.pooling import Pooling, token_mask
-from seqclf.models.recurrent import flip_order, reorder
+from seqclf.models.rnn.recurrent import flip_order, reorder
 from seqclf.models.transformer import SelfAttention, rotate
-from seqclf.models.tree_levels import sort_nodes
-from seqclf.models.tree_lstm import TreeLSTM
+from seqclf.models.trees.tree_levels import sort_nodes
+from seqclf.models.trees.tree_lstm import TreeLSTM
 from seqclf.training.debugging.module_hooks import leaves
 from seqclf.walkthrough.heat_map import MAX_CHANNELS, ShownBatch, pair_maps, row_map, token_maps, varying_channels
 from seqclf.walkthrough.recording import Call, as_array

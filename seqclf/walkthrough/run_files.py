@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision
 
 
 class ChosenRule(NamedTuple):

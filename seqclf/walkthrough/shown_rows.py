@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.event_order import EventOrder
-from seqclf.bundle.python_rows import require_unchanged_fields, to_columns
-from seqclf.bundle.windows import required_columns
+from seqclf.bundle.rows.event_order import EventOrder
+from seqclf.bundle.rows.python_rows import require_unchanged_fields, to_columns
+from seqclf.bundle.rows.windows import required_columns
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode

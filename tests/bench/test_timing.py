@@ -18,7 +18,7 @@ from seqclf.errors import InputError
 MODEL = {
     "_target_": "seqclf.models.classifier.SequenceClassifier",
     "members": 1,
-    "encoder": {"_target_": "seqclf.models.recurrent.Recurrent"},
+    "encoder": {"_target_": "seqclf.models.rnn.recurrent.Recurrent"},
     "cell": "lstm",
     "embedding_size": 6,
     "hidden_size": 8,
@@ -137,8 +137,8 @@ def test_noise_is_off_in_a_model_that_has_it(name):
 
 
 def test_a_tree_model_needs_data_of_trees():
-    model = {"_target_": "seqclf.models.tree_classifier.TreeClassifier"}
-    model |= {"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}}
+    model = {"_target_": "seqclf.models.trees.tree_classifier.TreeClassifier"}
+    model |= {"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}}
     assert list(unavailable_modes(model)) == ["packed", "compiled"]
     config = SimpleNamespace(data=None, batch_size=8, updates=2, seed=0, lengths=["uniform"], sequences=64)
     with pytest.raises(InputError, match="reads trees"):

@@ -19,7 +19,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.data.storage.dataset import Dataset
-from seqclf.evaluation.decision import RULES
+from seqclf.evaluation.decisions.decision import RULES
 from seqclf.runs.export import write_bundle
 from seqclf.training.module import SequenceTask
 

@@ -14,13 +14,13 @@ from bundle.conftest import row_of, sequences_of
 from bundle.test_malformed import is_refused, mutations, write_signed
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle import sequence_reader
 from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.rows import sequence_reader
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import Guarantee
+from seqclf.evaluation.decisions.decision import Guarantee
 from seqclf.predict import explain_text
 from seqclf.runs.export import write_bundle
 

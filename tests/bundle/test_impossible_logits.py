@@ -9,8 +9,8 @@ import torch
 from onnx import numpy_helper
 
 from seqclf.bundle import manifest
+from seqclf.bundle.rows.sequence_reader import BatchLimits, read_sequences
 from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.sequence_reader import BatchLimits, read_sequences
 from seqclf.bundle.step_model import Read
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.bundle import occlusion
-from seqclf.bundle.occlusion import log_odds
-from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.explanations import occlusion
+from seqclf.bundle.explanations.occlusion import log_odds
+from seqclf.bundle.rows.python_rows import to_columns
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.ragged import Ragged, take
 

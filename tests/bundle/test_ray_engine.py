@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seqclf.bundle import explanation, model, ray_cluster, ray_pool
-from seqclf.bundle.explanation import explain_source
-from seqclf.bundle.ray_pool import ActorPool, last_line
-from seqclf.bundle.ray_worker import WindowWorker, bundle_files
+from seqclf.bundle import model
+from seqclf.bundle.cluster import ray_cluster, ray_pool
+from seqclf.bundle.cluster.ray_pool import ActorPool, last_line
+from seqclf.bundle.cluster.ray_worker import WindowWorker, bundle_files
+from seqclf.bundle.explanations import explanation
+from seqclf.bundle.explanations.explanation import explain_source
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 from seqclf.predict import _check_engine, write_results

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.bundle import model, sequence_reader
-from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle import model
+from seqclf.bundle.rows import sequence_reader
+from seqclf.bundle.rows.python_rows import to_columns
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 

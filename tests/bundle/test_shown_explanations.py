@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from seqclf.bundle import explanation
-from seqclf.bundle.explanation import explain_shown
-from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.explanations import explanation
+from seqclf.bundle.explanations.explanation import explain_shown
+from seqclf.bundle.rows.python_rows import to_columns
 from seqclf.data.encoding.encoders import encode
 
 

@@ -12,8 +12,9 @@ from bundle.test_malformed import WRONG_VALUES, is_refused, mutations, write_sig
 from onnx import numpy_helper
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle import parity, sequence_reader
+from seqclf.bundle import parity
 from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.rows import sequence_reader
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import open_session
 from seqclf.bundle.step_model import open_step

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqclf.bundle.explanation_lines import HALF_WIDTH, bar, show_token_bars
+from seqclf.bundle.explanations.explanation_lines import HALF_WIDTH, bar, show_token_bars
 
 
 @pytest.mark.parametrize("value", [-1.0, -0.3, -0.001, 0.0, 0.001, 0.3, 1.0])

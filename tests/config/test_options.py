@@ -25,12 +25,12 @@ from seqclf.config.override_text import label_text
 from seqclf.data.options import DataOptions
 from seqclf.data.splitting.options import SplitOptions
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import RULES
+from seqclf.evaluation.decisions.decision import RULES
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.models import options as model_options
 from seqclf.models.options import RUN_SETTINGS
-from seqclf.models.recurrent import CELLS
-from seqclf.models.tree_lstm import CELLS as TREE_CELLS
+from seqclf.models.rnn.recurrent import CELLS
+from seqclf.models.trees.tree_lstm import CELLS as TREE_CELLS
 from seqclf.search.space import SearchConfig, SearchOptions
 from seqclf.training import options
 from seqclf.training.check_targets import resolve_loss, resolve_model

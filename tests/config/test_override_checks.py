@@ -13,7 +13,7 @@ def test_arguments_of_a_class_of_another_package_are_to_be_added(key):
     typed = TypedArguments("train", [f"{key}=acme.Gated", "model.kernel=7"])
     error = typed.unknown_key("model.kernel")
     assert str(error) == "model.kernel: no such key; to add a new key, write +model.kernel=7"
-    own = TypedArguments("train", [f"{key}=seqclf.models.recurrent.Recurrent", "model.kernel=7"])
+    own = TypedArguments("train", [f"{key}=seqclf.models.rnn.recurrent.Recurrent", "model.kernel=7"])
     assert "model=conv_lstm" in own.unknown_key("model.kernel").remedy
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from seqclf.evaluation import intervals
 from seqclf.evaluation.alarms import find_alarms
-from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.decisions.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
+from seqclf.evaluation.uncertainty import intervals
 
 KNOWS_NOTHING = {"useless_alerts", "no_better_than_chance", "never_predicted"}
 

@@ -10,8 +10,8 @@ from support.table_files import write
 from seqclf.data.prepare import prepare
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.store import Split, sample_split
-from seqclf.evaluation.baseline import fit_baseline
-from seqclf.evaluation.baseline_scores import BaselineScores, score_baseline, score_single_fields
+from seqclf.evaluation.baselines.baseline import fit_baseline
+from seqclf.evaluation.baselines.baseline_scores import BaselineScores, score_baseline, score_single_fields
 from seqclf.evaluation.metrics import classification_metrics
 
 SPECS = [{"name": "x", "kind": "category", "size": 4}, {"name": "v", "kind": "number", "width": 2}]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from seqclf.evaluation import intervals
 from seqclf.evaluation.metrics import confusion_metrics
+from seqclf.evaluation.uncertainty import intervals
 
 REPEATS = 400
 LOWEST_COVERAGE = 0.95 - 3 * np.sqrt(0.95 * 0.05 / REPEATS)  # an exact interval falls below it once in 700 times

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
 

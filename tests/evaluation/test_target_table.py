@@ -8,12 +8,12 @@ import pytest
 from scipy.special import logit
 
 from seqclf.config.options import parse_options
-from seqclf.evaluation import thresholds
-from seqclf.evaluation.choose_decision import choose_decision
+from seqclf.evaluation.decisions import thresholds
+from seqclf.evaluation.decisions.choose_decision import choose_decision
+from seqclf.evaluation.decisions.target_table import TARGETS, target_rows
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.target_table import TARGETS, target_rows
 from seqclf.report.score_table import target_blocks
 
 CLASSES = ["no", "yes"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta, betabinom, hypergeom
 from support.binary_scores import sample_scores
 
-from seqclf.evaluation.thresholds import (
+from seqclf.evaluation.decisions.thresholds import (
     alerts_hold,
     precision_holds,
     recall_holds,

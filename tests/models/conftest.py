@@ -13,7 +13,7 @@ from seqclf.models.classifier import SequenceClassifier
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 PLAIN = {
-    "encoder": {"_target_": "seqclf.models.recurrent.Recurrent"},
+    "encoder": {"_target_": "seqclf.models.rnn.recurrent.Recurrent"},
     "cell": "lstm",
     "embedding_size": 6,
     "hidden_size": 8,

@@ -16,7 +16,7 @@ TREE = [
     {"name": "tree", "kind": "category", "size": 20},
     {"name": "parents", "kind": "parents", "node_classes": [2, -1, 0]},
 ]
-TREE_LSTM = {"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}}
+TREE_LSTM = {"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}}
 TRANSFORMER = {
     "encoder": {"_target_": "seqclf.models.transformer.Transformer"},
     "heads": 2,

@@ -14,7 +14,7 @@ from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.export import EXAMPLE_TIME, example_inputs, export_step
 from seqclf.models.options import POOLINGS
 from seqclf.models.pooling import Pooling
-from seqclf.models.recurrent import RecurrentStep
+from seqclf.models.rnn.recurrent import RecurrentStep
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 TOLERANCE = 1e-5
@@ -75,7 +75,7 @@ def test_rows_of_a_chunk_may_advance_by_different_numbers_of_tokens(net, tmp_pat
 
 
 def test_networks_that_need_the_whole_sequence_have_no_step(net, tmp_path):
-    mean = {"_target_": "seqclf.models.conv_recurrent.ConvRecurrent", "channels": 4, "kernel": 3, "strides": [2]}
+    mean = {"_target_": "seqclf.models.rnn.conv_recurrent.ConvRecurrent", "channels": 4, "kernel": 3, "strides": [2]}
     networks = [net(bidirectional=True), net(encoder=mean), Ensemble([net(), net()]), SequenceNetwork()]
     assert [export_step(network, FIELDS, tmp_path / "step.onnx") for network in networks] == [None] * 4
     assert list(tmp_path.iterdir()) == []

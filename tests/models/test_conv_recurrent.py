@@ -8,11 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.errors import InputError
-from seqclf.models.conv_recurrent import ConvRecurrent, StridedConvolution, shortened
 from seqclf.models.onnx.export import example_inputs, export_onnx
+from seqclf.models.rnn.conv_recurrent import ConvRecurrent, StridedConvolution, shortened
 
 CONVOLUTIONS = {"channels": 6, "kernel": 5, "strides": [4, 2]}
-OPTIONS = {"encoder": {"_target_": "seqclf.models.conv_recurrent.ConvRecurrent"}, "bidirectional": True, **CONVOLUTIONS}
+OPTIONS = {
+    "encoder": {"_target_": "seqclf.models.rnn.conv_recurrent.ConvRecurrent"},
+    "bidirectional": True,
+    **CONVOLUTIONS,
+}
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 CLOSE = {"rtol": 0, "atol": 1e-5}  # that of exports: without a norm, logits exceed 2, of which 2e-6 is rounding
 

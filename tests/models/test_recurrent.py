@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
-from seqclf.models import recurrent as recurrent_module
-from seqclf.models.cell_encoder import CellEncoder
-from seqclf.models.conv_recurrent import ConvRecurrent
-from seqclf.models.recurrent import Recurrent, flip_order
+from seqclf.models.rnn import recurrent as recurrent_module
+from seqclf.models.rnn.cell_encoder import CellEncoder
+from seqclf.models.rnn.conv_recurrent import ConvRecurrent
+from seqclf.models.rnn.recurrent import Recurrent, flip_order
 
 ORACLES = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 

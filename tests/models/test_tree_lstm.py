@@ -13,8 +13,8 @@ from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, logit_error
-from seqclf.models.tree_levels import DOUBLINGS, sort_nodes
-from seqclf.models.tree_lstm import TreeLSTM
+from seqclf.models.trees.tree_levels import DOUBLINGS, sort_nodes
+from seqclf.models.trees.tree_lstm import TreeLSTM
 from seqclf.training.custom_network_checks import padding_error
 
 FIELDS = [

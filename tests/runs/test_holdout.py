@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from support.binary_scores import decision_options
 
 from seqclf.data.prepare import prepare
-from seqclf.evaluation.choose_decision import choose_decision, one_of_each
-from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.design_effect import group_codes
-from seqclf.evaluation.holdout import holdout_rows
-from seqclf.evaluation.target_results import target_results
+from seqclf.evaluation.decisions.choose_decision import choose_decision, one_of_each
+from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.decisions.holdout import holdout_rows
+from seqclf.evaluation.decisions.target_results import target_results
+from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.runs.fit import hold_out
 from seqclf.survey.guarantees import survey_guarantees
 

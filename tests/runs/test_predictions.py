@@ -10,7 +10,7 @@ from seqclf import InputError
 from seqclf.data.ragged import Ragged
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.store import Split
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.runs.predictions import write_predictions
 

@@ -21,7 +21,7 @@ from seqclf.training.module import SequenceTask
 CLASSES = ["calm", "odd", "wild"]
 MODEL = {
     "_target_": "seqclf.models.classifier.SequenceClassifier",
-    "encoder": {"_target_": "seqclf.models.recurrent.Recurrent"},
+    "encoder": {"_target_": "seqclf.models.rnn.recurrent.Recurrent"},
     "cell": "lstm",
     "embedding_size": 6,
     "hidden_size": 8,

@@ -15,7 +15,7 @@ from support.untrained_task import data_options
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.data.storage.dataset import Dataset
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision
 from seqclf.training.module import SequenceTask
 from seqclf.walkthrough.document import Walkthrough
 from seqclf.walkthrough.inspect_rows import Inspection, inspect_rows

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision
 from seqclf.extend import SequenceNetwork
 from seqclf.models.transformer import rotary_angles, rotate
 from seqclf.walkthrough.data_stages import active_rows

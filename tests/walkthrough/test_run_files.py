@@ -6,7 +6,7 @@ import math
 import pytest
 
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision
 from seqclf.walkthrough.run_files import ChosenRule, chosen_rule
 
 DECISION = Decision().with_margin("min_recall", ["no", "yes"], -1.0, "yes")

@@ -11,7 +11,7 @@ from seqclf.config.options import Count
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.options import FieldName
-from seqclf.models.recurrent_cell import RecurrentCell, number_spec
+from seqclf.models.rnn.recurrent_cell import RecurrentCell, number_spec
 from seqclf.models.running_state import State
 
 KEY = "model.encoder.cell.field"

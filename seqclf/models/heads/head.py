@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
-from seqclf.models.heads.front_end import FrontEnd, Reading
+from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.running_state import State
 
 

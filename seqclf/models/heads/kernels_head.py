@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
-from seqclf.models.heads.front_end import FrontEnd, Reading
+from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, HeadStep, require_statistics
 from seqclf.models.heads.ridge import fit_ridge, rows_per_group
 

@@ -15,8 +15,8 @@ from seqclf.config.options import Count, NonNegative, Seed, ZeroOrMore
 from seqclf.config.targets import arguments_of, check_arguments, locate_subclass
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
-from seqclf.models.heads.front_end import FrontEnd, Reading
-from seqclf.models.heads.frozen_outputs import MEANS, STATISTICS, WINDOWS, FrozenOutputs
+from seqclf.models.frozen.front_end import FrontEnd, Reading
+from seqclf.models.frozen.frozen_outputs import MEANS, STATISTICS, WINDOWS, FrozenOutputs
 from seqclf.models.heads.head import Head
 from seqclf.models.heads.head_weights import fit_head_weights
 from seqclf.models.heads.kernels_head import KernelsHead, LinearHead

@@ -17,7 +17,7 @@ from torch.nn import functional
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
-from seqclf.models.heads.front_end import FrontEnd, Reading
+from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, HeadStep
 from seqclf.models.heads.scales import choose_scales
 from seqclf.models.running_state import State

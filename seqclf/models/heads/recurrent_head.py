@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.embedding import FieldEmbedding
-from seqclf.models.heads.front_end import FrontEnd, Reading
+from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, HeadStep, masked_columns
 from seqclf.models.heads.masked_norm import MaskedNorm
 from seqclf.models.pooling import Pooling, token_mask
-from seqclf.models.recurrent import Recurrent
+from seqclf.models.rnn.recurrent import Recurrent
 from seqclf.models.running_state import State
 
 KERNEL_DROPOUT = 0.1  # fraction of the input channels that a training batch does not see

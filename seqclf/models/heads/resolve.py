@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from seqclf.documents.formatting import enumeration
 from seqclf.errors import InputError
-from seqclf.models.heads.front_end import MAX_COUNTED
-from seqclf.models.heads.kernel_bank import OUTPUTS, choose_dilations
+from seqclf.models.frozen.front_end import MAX_COUNTED
+from seqclf.models.frozen.kernel_bank import OUTPUTS, choose_dilations
 
 AUTO: Literal["auto"] = "auto"
 NOT_RESOLVED = ("cache",)  # settings whose value "auto" stays
@@ -75,8 +75,8 @@ def _tree_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"model.{name}={settings[name]}", "is not used for trees", "remove it")
     shared = ("embedding_size", "hidden_size", "dropout", "token_dropout", "members")
     return {
-        "_target_": "seqclf.models.tree_classifier.TreeClassifier",
-        "encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"},
+        "_target_": "seqclf.models.trees.tree_classifier.TreeClassifier",
+        "encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"},
         **{name: settings[name] for name in shared if settings.get(name, AUTO) != AUTO},
     }
 

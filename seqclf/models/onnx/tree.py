@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.models.onnx.tree_functions import DOMAIN, FUNCTIONS, VERSION
-from seqclf.models.tree_levels import DOUBLINGS, sort_nodes
+from seqclf.models.trees.tree_levels import DOUBLINGS, sort_nodes
 
 
 class OnnxTreeLSTM(nn.Module):

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.models.adaptive import AdaptiveClassifier
-from seqclf.models.cell_encoder import CellEncoder
 from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.embedding import NumberProjection
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.heads.recurrent_head import RecurrentHead
-from seqclf.models.recurrent import Recurrent
+from seqclf.models.rnn.cell_encoder import CellEncoder
+from seqclf.models.rnn.conv_recurrent import ConvRecurrent
+from seqclf.models.rnn.recurrent import Recurrent
 from seqclf.models.structure.axes import Axes, Axis, blocks, is_even, kept, offset, widened
 from seqclf.models.transformer import Transformer
-from seqclf.models.tree_lstm import BinaryCell, TreeLSTM
+from seqclf.models.trees.tree_lstm import BinaryCell, TreeLSTM
 
 # The functions in this file annotate modules as Any, because PyTorch annotates every submodule as Module or Tensor.
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}

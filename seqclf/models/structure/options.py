@@ -126,23 +126,23 @@ Schedule = Annotated[list[dict[str, Any]], BeforeValidator(check_schedule)]
 
 CLASSIFIERS = (
     "seqclf.models.classifier.SequenceClassifier",
-    "seqclf.models.tree_classifier.TreeClassifier",
+    "seqclf.models.trees.tree_classifier.TreeClassifier",
     "seqclf.models.adaptive.AdaptiveClassifier",
 )
 OF_CLASSIFIER = ("dropout", "token_dropout", "number_noise")
 OF_RECURRENT = ("layers", "hidden_size", "embedding_size")
 # dict encoder class → keys that can change. The keys in OF_CLASSIFIER can change with any encoder.
 OF_ENCODER = {
-    "seqclf.models.recurrent.Recurrent": OF_RECURRENT,
-    "seqclf.models.conv_recurrent.ConvRecurrent": (*OF_RECURRENT, "channels"),
+    "seqclf.models.rnn.recurrent.Recurrent": OF_RECURRENT,
+    "seqclf.models.rnn.conv_recurrent.ConvRecurrent": (*OF_RECURRENT, "channels"),
     "seqclf.extend.CellEncoder": ("layers",),
     "seqclf.models.transformer.Transformer": ("layers", "hidden_size", "embedding_size", "heads", "expansion"),
-    "seqclf.models.tree_lstm.TreeLSTM": ("hidden_size", "embedding_size"),
+    "seqclf.models.trees.tree_lstm.TreeLSTM": ("hidden_size", "embedding_size"),
 }
 # Encoders whose added layers are residual.
 RESIDUAL = (
-    "seqclf.models.recurrent.Recurrent",
-    "seqclf.models.conv_recurrent.ConvRecurrent",
+    "seqclf.models.rnn.recurrent.Recurrent",
+    "seqclf.models.rnn.conv_recurrent.ConvRecurrent",
     "seqclf.extend.CellEncoder",
 )
 OF_HEADS = "seqclf.models.heads.network.HeadsClassifier"
@@ -173,7 +173,7 @@ def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Confi
     identity. `key`: config key of the change. Raises an InputError that begins with `key` if a value is not possible.
 
     >>> model = {"_target_": "seqclf.models.classifier.SequenceClassifier", "layers": 1}
-    >>> model["encoder"] = {"_target_": "seqclf.models.recurrent.Recurrent"}
+    >>> model["encoder"] = {"_target_": "seqclf.models.rnn.recurrent.Recurrent"}
     >>> changed_config(model, {"layers": 3}, "structure[0]")["residual_layers"]
     2
     """

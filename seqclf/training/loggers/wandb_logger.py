@@ -20,7 +20,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from seqclf.config.targets import Config
 from seqclf.errors import first_line
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.metrics import PositiveMetrics, metric_title
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names

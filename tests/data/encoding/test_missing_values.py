@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from support.table_files import LABELS, write
 
-from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.rows.python_rows import to_columns
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import make_encoders
 from seqclf.data.prepare import prepare

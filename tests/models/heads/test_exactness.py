@@ -8,7 +8,7 @@ import pytest
 import torch
 from models.heads.conftest import BAG, CATEGORY, MASKED, NUMBER
 
-from seqclf.models.heads.kernel_bank import choose_dilations
+from seqclf.models.frozen.kernel_bank import choose_dilations
 from seqclf.models.onnx.export import example_inputs, export_onnx
 
 SETS = {

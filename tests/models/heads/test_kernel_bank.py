@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from models.heads.conftest import NUMBER, random_split, training_rows
 
-from seqclf.models.heads.front_end import FrontEnd
-from seqclf.models.heads.kernel_bank import KERNELS, TAPS, KernelBank
-from seqclf.models.heads.views import make_views
+from seqclf.models.frozen.front_end import FrontEnd
+from seqclf.models.frozen.kernel_bank import KERNELS, TAPS, KernelBank
+from seqclf.models.frozen.views import make_views
 
 
 def views_of(lengths, channels=3, seed=0):

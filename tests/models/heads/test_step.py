@@ -9,7 +9,7 @@ from models.heads.test_exactness import alone, assert_equal, inputs_of
 
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
-from seqclf.models.heads.views import running_views
+from seqclf.models.frozen.views import running_views
 from seqclf.models.onnx.export import example_inputs, export_step
 
 ONE_WAY = {"bidirectional": False, "window": 1}

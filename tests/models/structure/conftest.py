@@ -10,7 +10,7 @@ from seqclf.models.ensemble import build_classifier
 from seqclf.models.onnx.export import example_inputs
 from seqclf.models.structure.change_network import change_network
 from seqclf.models.structure.options import changed_config
-from seqclf.models.tree_classifier import TreeClassifier
+from seqclf.models.trees.tree_classifier import TreeClassifier
 
 CLASSES = 4
 POOLINGS = ("last", "mean", "max", "attention", "mean+max+last", "attention+max")
@@ -32,11 +32,11 @@ COMMON = {
     "members": 1,
 }
 ENCODERS = {
-    "recurrent": "seqclf.models.recurrent.Recurrent",
-    "conv": "seqclf.models.conv_recurrent.ConvRecurrent",
+    "recurrent": "seqclf.models.rnn.recurrent.Recurrent",
+    "conv": "seqclf.models.rnn.conv_recurrent.ConvRecurrent",
     "transformer": "seqclf.models.transformer.Transformer",
-    "tree": "seqclf.models.tree_lstm.TreeLSTM",
-    "adaptive": "seqclf.models.recurrent.Recurrent",
+    "tree": "seqclf.models.trees.tree_lstm.TreeLSTM",
+    "adaptive": "seqclf.models.rnn.recurrent.Recurrent",
 }
 
 
@@ -85,7 +85,7 @@ def random_config(drawn: random.Random, kind: str) -> dict[str, Any]:
     config = {**COMMON, "encoder": {"_target_": ENCODERS[kind]}, "embedding_size": drawn.randint(1, 5)}
     config |= {"pooling": drawn.choice(POOLINGS), "members": drawn.choice([1, 1, 2])}
     if kind == "tree":
-        target = "seqclf.models.tree_classifier.TreeClassifier"
+        target = "seqclf.models.trees.tree_classifier.TreeClassifier"
         composition = drawn.choice(["child_sum", "binary"])
         of_tree = {"_target_": target, "node_loss": 1.0, "composition": composition, "hidden_size": drawn.randint(2, 6)}
         return {**{name: config[name] for name in config if name not in TreeClassifier.fixed_arguments}, **of_tree}

@@ -45,7 +45,7 @@ def test_the_help_lists_every_key_of_a_change():
         (
             LSTM,
             {"heads": 2},
-            "structure[0].heads=2: cannot change in seqclf.models.recurrent.Recurrent; of model,",
+            "structure[0].heads=2: cannot change in seqclf.models.rnn.recurrent.Recurrent; of model,",
         ),
         (
             TRANSFORMER,

@@ -11,10 +11,10 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter
 
 from seqclf.config.documentation import CONF
-from seqclf.evaluation.comparison import MetricComparison
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.uncertainty.comparison import MetricComparison
 from seqclf.training.loggers.run_logger import FinishedRun
 from seqclf.training.options import LoggerOptions
 

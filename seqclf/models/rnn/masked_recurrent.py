@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from seqclf.config.options import Count
 from seqclf.models.options import CellName, DropoutShare
 from seqclf.models.pooling import Pooling, token_mask
-from seqclf.models.recurrent import Recurrent
+from seqclf.models.rnn.recurrent import Recurrent
 
 
 class _MaskedRecurrent(nn.Module):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seqclf.batching.split_rows import SplitRows
-from seqclf.models.heads.front_end import FrontEnd
+from seqclf.models.frozen.front_end import FrontEnd
 from seqclf.system import progress
 from seqclf.system.atomic_files import scratch_folder
 

@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from seqclf.batching.split_rows import RowBatch, SplitRows
 from seqclf.data.field_spec import FieldSpec
-from seqclf.models.heads.kernel_bank import PART_TOKENS, KernelBank
-from seqclf.models.heads.pooled_numbers import NumberPool, Pooled
-from seqclf.models.heads.views import VIEWS, make_views, running_states, running_views
+from seqclf.models.frozen.kernel_bank import PART_TOKENS, KernelBank
+from seqclf.models.frozen.pooled_numbers import NumberPool, Pooled
+from seqclf.models.frozen.views import VIEWS, make_views, running_states, running_views
 from seqclf.models.pooling import token_mask
 from seqclf.models.running_state import State
 

@@ -12,7 +12,7 @@ from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import Composition
-from seqclf.models.tree_levels import SortedNodes, sort_nodes
+from seqclf.models.trees.tree_levels import SortedNodes, sort_nodes
 
 FORGET_BIAS = 1.0  # initial bias that keeps the forget gates open, so that gradients do not vanish after a few levels
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.models.heads.views import VIEWS
+from seqclf.models.frozen.views import VIEWS
 
 TAPS = 9
 KERNELS = np.array(  # (84, 9): three taps of 2 and six of -1, so that a constant gives 0

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.intervals import proportion_interval
+from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.uncertainty.intervals import proportion_interval
 from seqclf.system.json_result import JsonResult
 
 MET, WITHIN_CHANCE, BROKEN = "met", "within_chance", "broken"

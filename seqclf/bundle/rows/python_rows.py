@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from seqclf.bundle.event_order import EventOrder
+from seqclf.bundle.rows.event_order import EventOrder
 from seqclf.data.encoding.encoder import FieldEncoder, UnfitValueError
 from seqclf.data.reading.queries import passes_through
 from seqclf.data.schema.schema import Schema

@@ -16,7 +16,7 @@ from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import CellName, DropoutShare, Layout
 from seqclf.models.pooling import token_mask
-from seqclf.models.recurrent import Recurrent
+from seqclf.models.rnn.recurrent import Recurrent
 
 Lengths = TypeVar("Lengths", Tensor, np.ndarray)
 

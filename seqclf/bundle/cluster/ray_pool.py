@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from seqclf.bundle import explanation, model
+from seqclf.bundle import model
+from seqclf.bundle.cluster.ray_cluster import connected
+from seqclf.bundle.cluster.ray_worker import WindowWorker, bundle_files
+from seqclf.bundle.explanations import explanation
 from seqclf.bundle.predictions import Result
-from seqclf.bundle.ray_cluster import connected
-from seqclf.bundle.ray_worker import WindowWorker, bundle_files
+from seqclf.bundle.rows.windows import Window, source_windows
 from seqclf.bundle.session import thread_count
-from seqclf.bundle.windows import Window, source_windows
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 from seqclf.system import progress, signals

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from seqclf.bundle.explanation import explain_batch
+from seqclf.bundle.explanations.explanation import explain_batch
 from seqclf.bundle.manifest import NAME
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import Result

@@ -17,9 +17,9 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, sample_split, sampled_rows
 from seqclf.documents.terminal import console
-from seqclf.evaluation.baseline import MAX_BOOSTED_CLASSES, MAX_FITTED_TOKENS, fit_baseline
-from seqclf.evaluation.comparison import RowPredictions, deciding_metric
+from seqclf.evaluation.baselines.baseline import MAX_BOOSTED_CLASSES, MAX_FITTED_TOKENS, fit_baseline
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
+from seqclf.evaluation.uncertainty.comparison import RowPredictions, deciding_metric
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_bytes
 from seqclf.system.json_result import JsonResult

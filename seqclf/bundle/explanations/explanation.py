@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.occlusion import Contributions, Score, apart_fields, log_odds, occlude, with_none
+from seqclf.bundle.explanations.occlusion import Contributions, Score, apart_fields, log_odds, occlude, with_none
 from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
+from seqclf.bundle.rows.windows import Window, source_windows
 from seqclf.bundle.table_predictions import to_library
-from seqclf.bundle.windows import Window, source_windows
 from seqclf.data.encoding.encoders import encode, token_texts
 from seqclf.data.field_spec import PARENTS
 from seqclf.data.ragged import Ragged

@@ -10,9 +10,9 @@ import numpy as np
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import fit_temperature
-from seqclf.evaluation.decision import RULES, Decision, Guarantee
+from seqclf.evaluation.decisions.decision import RULES, Decision, Guarantee
+from seqclf.evaluation.decisions.thresholds import HOLDS, THRESHOLDS, Threshold
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.evaluation.thresholds import HOLDS, THRESHOLDS, Threshold
 
 GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # rules whose thresholds are set on held-out rows
 ROUNDS = 20  # maximum number of passes over the classes, if their thresholds keep changing

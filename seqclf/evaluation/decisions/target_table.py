@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqclf.evaluation.choose_decision import counted_rows, margin_of
-from seqclf.evaluation.decision import Decision, expit
-from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.decisions.choose_decision import counted_rows, margin_of
+from seqclf.evaluation.decisions.decision import Decision, expit
+from seqclf.evaluation.decisions.thresholds import THRESHOLDS, threshold_reached
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.thresholds import THRESHOLDS, threshold_reached
+from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system.json_result import JsonResult
 
 TARGETS = {  # rule → targets, the hardest first

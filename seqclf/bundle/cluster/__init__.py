@@ -1,0 +1,1 @@
+"""Prediction by actors of Ray."""

@@ -1,0 +1,1 @@
+"""Contributions of tokens to a prediction."""

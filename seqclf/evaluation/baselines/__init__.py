@@ -1,0 +1,1 @@
+"""Order-blind models from scikit-learn that the network is compared with."""

@@ -1,0 +1,1 @@
+"""Decisions: thresholds with guarantees on held-out rows, and whether targets hold."""

@@ -1,0 +1,1 @@
+"""What chance explains: intervals, design effects of grouped rows, paired comparisons."""

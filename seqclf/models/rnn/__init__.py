@@ -1,0 +1,1 @@
+"""Recurrent encoders: LSTM, GRU and RNN layers, cells, and layers of one's own."""
