@@ -1,4 +1,4 @@
-"""Config models of the commands `export`, `predict`, `evaluate` and `describe`."""
+"""Config models of the commands `export`, `predict`, `evaluate`, `judge` and `describe`."""
 
 from __future__ import annotations
 
@@ -63,10 +63,28 @@ class EvaluateConfig(CommandOptions):
     bundle: FullText
     output: Text | None
     report: Text | None
+    scores: Text | None
     device: Device
     threshold: ThresholdOption
     budget: Budget | None
     threads: Count | None
+
+
+class JudgeConfig(CommandOptions):
+    """Config of the command `judge`. See conf/judge.yaml for the meaning and default of each key.
+
+    `decision` is a plain dict. The command fills its null values from the run, and then converts it to
+    `DecisionOptions`.
+    """
+
+    run: FullText | None
+    scores: FullText | None
+    against: FullText | None
+    split: FullText | None
+    positive: Text | None
+    threshold: ThresholdOption
+    decision: dict[str, Any]
+    output: Text | None
 
 
 class DescribeConfig(CommandOptions):

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from seqclf.data.options import DataOptions
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import Source
-    from seqclf.evaluation.results import SplitOutputs
-    from seqclf.evaluation.run_result import RunResult
+    from seqclf.evaluation.judge import Judged
     from seqclf.system.json_result import JsonObject
 
 NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
@@ -28,7 +27,7 @@ def main(config: EvaluateConfig) -> JsonObject:
     """Predict the rows of `data.test`, and compare the predictions with the labels of the rows."""
     from seqclf.system import signals
 
-    with signals.reported_outputs(config.output, config.report):
+    with signals.reported_outputs(config.output, config.report, config.scores):
         return _evaluate(config)
 
 
@@ -40,15 +39,14 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.documents.formatting import percent
     from seqclf.documents.terminal import console
     from seqclf.evaluation.decisions.decision import override_threshold
-    from seqclf.evaluation.results import evaluate_split
-    from seqclf.evaluation.run_result import RunResult
+    from seqclf.evaluation.judge import Facts, judge
+    from seqclf.evaluation.scores import NETWORK, Scores, write_scores
     from seqclf.report.score_table import show_verdict
-    from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 
     output, report = (Path(path) if path else None for path in (config.output, config.report))
     # Check the output paths first, because the predictions of a long file would be lost if the paths were wrong.
-    for path in (output, report):
+    for path in (output, report, Path(config.scores) if config.scores else None):
         if path is not None:
             check_output_path(path)
     classifier = Classifier(config.bundle, device=config.device, threads=config.threads, budget=config.budget)
@@ -67,13 +65,23 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     )
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
-    with progress.stage("computing confidence intervals"):
-        metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
-    result = RunResult(splits={"test": metrics}, decision=classifier.decision, no_baseline=NO_BASELINE)
+    scores = Scores(
+        role=NETWORK,
+        name=NETWORK,
+        model=config.bundle,
+        classes=classifier.classes,
+        label_type=classifier.schema.label_type,
+        positive=positive,
+        splits={"test": outputs},
+    )
+    judged = judge([scores], Facts(no_baseline=NO_BASELINE), classifier.decision)
+    if config.scores is not None:
+        write_scores(Path(config.scores), scores)
+    result, metrics = judged.result, judged.result.metrics
     show_verdict(result)
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"
-        _write_report(report, title, config, classifier, result, outputs, mistakes, refused)
+        _write_report(report, title, config, classifier, judged, mistakes, refused)
     summary: JsonObject = {**metrics.to_dict(), "refused": len(refused), "provider": classifier.provider}
     if classifier.no_cuda is not None:
         summary["no_cuda"] = classifier.no_cuda
@@ -121,8 +129,7 @@ def _write_report(
     title: str,
     config: EvaluateConfig,
     classifier: Classifier,
-    result: RunResult,
-    outputs: SplitOutputs,
+    judged: Judged,
     mistakes: dict[int, DescribedRow],
     refused: list[str],
 ) -> None:
@@ -132,17 +139,15 @@ def _write_report(
     """
     from datetime import datetime
 
-    from seqclf.evaluation.results import Evaluation
     from seqclf.report.mistakes import worst_mistakes
     from seqclf.report.page import write_report
     from seqclf.report.report import Report
 
-    evaluation = Evaluation({"test": outputs}, result.decision)
     report = Report(
         title=title,
-        result=result,
-        evaluation=evaluation,
-        mistakes=worst_mistakes(evaluation, result.classes, lambda row: mistakes[row]),
+        result=judged.result,
+        evaluation=judged.evaluation,
+        mistakes=worst_mistakes(judged.evaluation, judged.result.classes, lambda row: mistakes[row]),
         warnings=refused,
         versions=classifier.manifest["versions"],
         created=datetime.now().astimezone(),

@@ -10,7 +10,7 @@ from seqclf.config.help_text import asks_for_help, print_help
 from seqclf.config.hints import did_you_mean
 from seqclf.system.version import __version__
 
-ORDER = ("train", "export", "predict", "evaluate", "describe", "walkthrough", "search", "bench")
+ORDER = ("train", "export", "predict", "evaluate", "judge", "describe", "walkthrough", "search", "bench")
 EXAMPLES = """Examples:
   seqclf train data=files data.train=train.parquet data.label=label
   seqclf predict bundle=RUN/bundle input=new.parquet output=scores.parquet

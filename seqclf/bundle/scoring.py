@@ -65,6 +65,7 @@ def predict_labelled(
     token). Raises InputError if all rows are rejected.
     """
     labels: list[int] = []
+    row_ids: list[str] = []
     logits, lengths, refused = [], [], []
     mistakes: list[_Mistake] = []
     group_names: list[str | None] = []
@@ -72,6 +73,7 @@ def predict_labelled(
     for batch, predictions in classifier.predict_source(source, label if table is None else None, table, group):
         wrong: list[tuple[float, int, int]] = []  # (probability of the true label, `position`, row of window)
         names = None if group is None else batch.columns.column(GROUP_NAME)
+        ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.row_numbers
         row_labels = batch.columns.column("label").to_pylist()
         codes = label_codes(batch.columns.column("label"), classifier.classes).tolist()
         for row, (row_label, code, error) in enumerate(zip(row_labels, codes, predictions.errors, strict=True)):
@@ -85,12 +87,12 @@ def predict_labelled(
             if predictions.predicted[row] != code:
                 wrong.append((float(predictions.probabilities[row, code]), len(labels), row))
             labels.append(code)
+            row_ids.append(str(ids[row]))
             logits.append(predictions.logits[row])
             lengths.append(predictions.lengths[row])
             if names is not None:
                 group_names.append(names[row].as_py())
         counts = counts.plus(classifier.counts(predictions))
-        ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.row_numbers
         # Only the worst rows of each window are kept, so the memory use does not depend on the size of the file.
         for probability, index, row in sorted(wrong)[:MAX_MISTAKES]:
             columns = batch.columns.take(pa.array([row]))
@@ -103,12 +105,15 @@ def predict_labelled(
         raise no_rows(source)
     original_lengths, limit = np.array(lengths), classifier.schema.max_length
     truncated = np.zeros(len(original_lengths), bool) if limit is None else original_lengths > limit
+    groups, named = (None, None) if group is None else _groups(group_names)
     outputs = SplitOutputs(
         np.stack(logits),
         np.array(labels),
         original_lengths,
         truncated,
-        *([] if group is None else _groups(group_names)),
+        groups,
+        named,
+        pa.array(row_ids),
     )
     described = {mistake.position: _described(classifier, mistake, explain) for mistake in mistakes}
     share_read = counts.tokens_read / counts.tokens if classifier.may_halt else None

@@ -44,7 +44,8 @@ class SplitOutputs(NamedTuple):
 
     `logits`: (N, C). `labels`: (N,) int64 class numbers. `lengths`: (N,) int64 tokens before truncation. `truncated`:
     (N,) bool. `groups`: (N,) group keys, equal for rows of one group; None for independent rows. `group_names`: (N,)
-    values of the column `data.group`, null for a row without a group; None if equal sequences form the groups.
+    values of the column `data.group`, null for a row without a group; None if equal sequences form the groups. `ids`:
+    (N,) ids as strings, None if unknown. `probabilities`: (N, C) of a model that has no logits, None for others.
     """
 
     logits: np.ndarray
@@ -53,6 +54,8 @@ class SplitOutputs(NamedTuple):
     truncated: np.ndarray
     groups: np.ndarray | None = None
     group_names: pa.Array | None = None
+    ids: pa.Array | None = None
+    probabilities: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,47 +1,42 @@
-"""Training pipeline: a prepared dataset and a config become a run folder."""
+"""Fit: a config and a data set become a trained task, and what validation sets after the training."""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar
 
 import lightning.pytorch as pl
-import numpy as np
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config, package_of, targets
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.store import Split, subset
+from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
-from seqclf.evaluation.decisions.holdout import holdout_rows
-from seqclf.evaluation.metrics import MAIN_METRICS
-from seqclf.evaluation.options import DecisionOptions
-from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export, split_outputs
+from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
 from seqclf.runs.lost_ranks import explained_loss
-from seqclf.runs.order_ablation import ABLATION, check_one_process, shuffled_contender
 from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import launching_ranks
-from seqclf.runs.refit import Chosen, check_refit, refit_model
+from seqclf.runs.score import tokens_curve
 from seqclf.runs.trainer import is_launched_rank, make_task, make_trainer, trainer_error
+from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
-from seqclf.system.json_result import JsonResult
+from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
-from seqclf.training.custom_network_checks import check_foreign_network, check_reloaded, trained_padding_error
+from seqclf.training.custom_network_checks import check_foreign_network, trained_padding_error
 from seqclf.training.debugging.finite_check import FiniteCheck
+from seqclf.training.epoch_record import show_epoch
 from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
@@ -50,130 +45,68 @@ from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.step_memory import explained_memory
 from seqclf.training.structure_schedule import StructureSchedule
 
-
-def hold_out(dataset: Dataset, options: DecisionOptions, rule: str) -> tuple[Dataset, Split | None]:
-    """Return the dataset without held-out validation rows, and the split of held-out rows.
-
-    `rule`: the decision rule. The held-out rows are a stratified fraction of validation. Groups stay together, and a
-    class with only one row keeps this row in validation. The split is None if the rule has no guarantee or if the
-    fraction is 0. The split is also None for a `provisional` decision, but the same rows are left out of validation.
-    """
-    if rule not in GUARANTEED_RULES or not options.holdout:
-        return dataset, None
-    validation = dataset.splits["validation"]
-    held_out = holdout_rows(validation.labels, options.holdout, validation.groups)
-    remaining = subset(validation, np.flatnonzero(~held_out))
-    holdout = None if options.provisional else subset(validation, np.flatnonzero(held_out))
-    return replace(dataset, splits={**dataset.splits, "validation": remaining}), holdout
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainResult(JsonResult):
-    """Result of `train`, printed as a JSON line.
-
-    `split`: split that the model is judged by; the metrics are the main metrics of this split. `independent`: True if
-    the rows of this split chose nothing about the model and share no group and no time with earlier splits. `use`: True
-    if there is no reason against using the model (see `reasons_against`). `bundle`: path of the bundle. `parity`:
-    largest difference between the exported model and PyTorch. `bundle` and `parity` are None without an export.
-    `padding_error`: see `RunResult`.
-    """
-
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"padding_error"})
-
-    run: str
-    epochs: int
-    bundle: str | None
-    split: str
-    independent: bool
-    use: bool
-    loss: float
-    accuracy: float
-    recall: float
-    precision: float
-    f1: float
-    parity: float | None
-    padding_error: float | None = None
-    train_s: float
-    total_s: float
+ABLATION = "order_ablation"  # folder of a second training on shuffled tokens, removed at its end
 
 
 @dataclass(frozen=True)
-class FastDevRunResult(JsonResult):
-    """Result of `train trainer.fast_dev_run=…`, printed as a JSON line. Such a run evaluates nothing."""
+class Training:
+    """A training that is set up and checked: what `run` needs, and what is known of it before its first step.
 
-    run: str
-    fast_dev_run: bool = True
-
-
-def train(
-    config: TrainConfig,
-    dataset: Dataset,
-    run: Path,
-    data_warnings: Sequence[str] = (),
-    *,
-    prints_verdict: bool = True,
-) -> TrainResult | FastDevRunResult | None:
-    """Train a model, evaluate its last step or best epoch (`monitor`) on every split, and export it.
-
-    Writes all files of the run into the folder `run`. Call this function inside `process_settings`. Returns None on
-    ranks other than 0. `data_warnings`: warnings of the survey, which the report shows with warnings about the network.
-    `prints_verdict`: see `evaluate_and_export`.
+    `config`: config with all that follows from the data. `folder`: the run folder, or a folder inside it.
     """
-    started = time.perf_counter()
-    rule, _ = parse_rule(config.decision, dataset.classes, dataset.positive)
-    # Rows are held out before training, because the rows that set a threshold must not choose the epoch.
-    dataset, held_out = hold_out(dataset, config.decision, rule)
-    splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
-    batches = SequenceDataModule(splits, config.batching, seed=config.seed)
-    task = make_task(config.model_dump(), dataset)
-    config = config.model_copy(update={"model": task.hparams["model"]})  # with what a network takes from the data
-    config = resolve_length(config, batches, task.model.shortening)
-    plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
-    schedule = StructureSchedule(plain["structure"])
-    schedule.check(task)
-    threads = training_threads(config.runtime, task.model, batches)
-    check = FiniteCheck() if config.debug.name == "nan" else None
-    hooks = Hooks.build(config, run, check, schedule, splits)
-    bar = TrainingProgress()
-    trainer = make_trainer(plain["trainer"], [*hooks.all, bar], run)
-    schedule.check_trainer(trainer)
-    if config.order_ablation:
-        check_one_process(trainer)
-    if config.refit:
-        check_refit(config, dataset.splits, task, trainer)
-    resumed = hooks.resumed
-    if resumed is not None:
-        if schedule.changes:
-            schedule.advance(task, epochs_started(resumed))  # apply structure changes that the checkpoint already has
-        batches.trainer = trainer  # tells the batches how many devices share them
-        check_resumable(plain, task, batches)
-    logger, model_warnings = None, []
-    if trainer.is_global_zero:
-        model_warnings = _model_warnings(task, config.export, splits, config.runtime.on_padding)
-        data_warnings = [*data_warnings, *model_warnings]
-        logger = _open_run(plain, dataset, run, task, trainer, threads)
-    trainer.loggers = [logger.curves] if logger is not None else []
-    failed = True
-    try:
-        shown = bar.shown() if config.trainer["enable_progress_bar"] else nullcontext()
-        timeout_s = config.runtime.rank_timeout
+
+    config: TrainConfig
+    dataset: Dataset
+    batches: SequenceDataModule
+    task: SequenceTask
+    schedule: StructureSchedule
+    check: FiniteCheck | None
+    hooks: Hooks
+    bar: TrainingProgress
+    trainer: pl.Trainer
+    threads: int
+    folder: Path
+
+    @classmethod
+    def build(
+        cls, config: TrainConfig, dataset: Dataset, folder: Path, show: Callable[[JsonObject, bool], None] = show_epoch
+    ) -> Training:
+        """Set up the training of a config on a data set. Raises InputError for settings that cannot be used."""
+        batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
+        task = make_task(config.model_dump(), dataset)
+        config = config.model_copy(update={"model": task.hparams["model"]})  # with what a network takes from the data
+        config = resolve_length(config, batches, task.model.shortening)
+        schedule = StructureSchedule(config.model_dump()["structure"])
+        schedule.check(task)
+        threads = training_threads(config.runtime, task.model, batches)
+        check = FiniteCheck() if config.debug.name == "nan" else None
+        hooks = Hooks.build(config, folder, check, schedule, batches.splits, show)
+        bar = TrainingProgress()
+        trainer = make_trainer(config.model_dump()["trainer"], [*hooks.all, bar], folder)
+        schedule.check_trainer(trainer)
+        return cls(config, dataset, batches, task, schedule, check, hooks, bar, trainer, threads, folder)
+
+    @property
+    def trust(self) -> set[str]:
+        """Packages that the config names. They are trusted, because their code has run already."""
+        config = self.config.model_dump()
+        return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
+
+    def run(self) -> None:
+        """Train the task, from its checkpoint if the config names one."""
+        timeout_s = self.config.runtime.rank_timeout
         # Lightning builds the strategy from a name, which takes no arguments, so the timeout is set here.
-        if hasattr(trainer.strategy, "_timeout"):
-            trainer.strategy._timeout = timedelta(seconds=timeout_s)
-        lost = explained_loss(trainer.global_rank, timeout_s, hooks.resume_advice)
-        full = explained_memory(task, batches)
-        with launching_ranks(run), deferred_signals(), shown, lost, full, using_threads(threads):
-            trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
-        if not trainer.is_global_zero:
-            return None
-        if check is not None:
-            console.print(f"debug=nan: {check.summary()}")
-        if config.trainer["fast_dev_run"]:
-            failed = False
-            return FastDevRunResult(str(run))
-        trained_s = time.perf_counter() - started
+        if hasattr(self.trainer.strategy, "_timeout"):
+            self.trainer.strategy._timeout = timedelta(seconds=timeout_s)
+        with explained_loss(self.trainer.global_rank, timeout_s, self.hooks.resume_advice):
+            bar = self.bar if self.config.trainer["enable_progress_bar"] else None
+            run_trainer(self.trainer, self.task, self.batches, bar, self.threads, self.hooks.resumed)
+
+    def checkpoint(self) -> Path:
+        """Return the checkpoint that is evaluated: the best one, or else the last one. Call this method after `run`."""
+        hooks, resumed = self.hooks, self.hooks.resumed
         if resumed is not None:
-            take_last(hooks.best, Path(resumed), trainer.global_step)
+            take_last(hooks.best, Path(resumed), self.trainer.global_step)
         # Without validation there is no best checkpoint, but a last checkpoint.
         checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed
         if not checkpoint:
@@ -182,64 +115,131 @@ def train(
             write_checkpoint(hooks.last_path, resumed.read_bytes())
             if checkpoint == resumed:
                 checkpoint = hooks.last_path  # a file of another run stays as it is
-        # Load the checkpoint from its file, so that the evaluated and exported model is the model that others load.
-        history = hooks.record.history
-        task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
-        if _validates_all_rows(plain["trainer"]):
-            task.model.forget_validation()  # in training, the network had not read these rows
-            check_reloaded(task, batches, hooks.record.validation_losses)
-        weighs = fit_to_validation(task, dataset.splits["validation"], Path(checkpoint))
-        shuffled = shuffled_contender(config, dataset, run, _trusted_packages(plain)) if config.order_ablation else None
-        earlier, record = None, None
-        if config.refit:
-            # What validation says about the model is only true of the model that was not trained on it.
-            others = [split for split in batches.splits if split != list(dataset.splits)[-1]]
-            earlier = {split: split_outputs(task, batches, split) for split in others}
-            chosen = Chosen(Path(checkpoint), task.trained_steps)
-            task, record = refit_model(config, dataset, batches, trainer, chosen, run, _trusted_packages(plain))
-        result, bundle, parity = evaluate_and_export(
-            *(config, plain, dataset, batches, task, run, logger, history, data_warnings, shuffled),
-            earlier=earlier,
-            refit=record,
-            # Training changes the error, so the result holds the error of the trained model.
-            padding_error=trained_padding_error(task, _shortest(splits)) if model_warnings else None,
-            weighs_heads=weighs,
-            prints_verdict=prints_verdict,
-        )
+        return Path(checkpoint)
+
+    def load(self, checkpoint: Path) -> SequenceTask:
+        """Return the task of a checkpoint of this training, so that the evaluated model is the one that others load."""
+        return load_task(checkpoint, trust=self.trust).to(self.trainer.strategy.root_device)
+
+
+def run_trainer(
+    trainer: pl.Trainer,
+    task: SequenceTask,
+    batches: SequenceDataModule,
+    bar: TrainingProgress | None,
+    threads: int,
+    resumed: Path | None = None,
+) -> None:
+    """Fit a task. A signal ends the training after a batch. `bar`: progress line, None to show none."""
+    shown = nullcontext() if bar is None else bar.shown()
+    full, folder = explained_memory(task, batches), Path(trainer.default_root_dir)
+    with launching_ranks(folder), deferred_signals(), shown, full, using_threads(threads):
+        trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained task, with what validation rows set after the training.
+
+    `checkpoint`: its file. `history`: rows of metrics.csv. `weighs_heads`: True if validation set the weights of heads.
+    `halting`: curve of tokens read, None for a network that never halts. `seconds`: time of the training.
+    """
+
+    training: Training
+    task: SequenceTask
+    checkpoint: Path
+    history: Sequence[JsonObject]
+    weighs_heads: bool
+    halting: TokensCurve | None
+    seconds: float
+
+
+def fit(training: Training) -> Fitted | None:
+    """Train a model. Returns None on ranks other than 0, and for `trainer.fast_dev_run`."""
+    started = time.perf_counter()
+    training.run()
+    if not training.trainer.is_global_zero:
+        return None
+    if training.check is not None:
+        console.print(f"debug=nan: {training.check.summary()}")
+    if training.config.trainer["fast_dev_run"]:
+        return None
+    seconds = time.perf_counter() - started
+    checkpoint = training.checkpoint()
+    task = training.load(checkpoint)
+    weighs = fit_to_validation(task, training.dataset.splits["validation"], checkpoint)
+    halting = set_halting(task, training.batches, training.dataset)
+    return Fitted(training, task, checkpoint, training.hooks.record.history, weighs, halting, seconds)
+
+
+def set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:
+    """Set the halting threshold of a network by its validation curve. Returns None for a network that never halts."""
+    if not task.model.halts:
+        return None
+    curves = {}
+    for split in dataset.splits:
+        if split != "train":
+            with progress.stage(f"tokens read on {split}", total=len(dataset.splits[split].labels), unit="rows"):
+                curves[split] = tokens_curve(task, batches.evaluation_loader(split))
+    curve = TokensCurve.of_splits(curves)
+    task.model.threshold = curve.threshold_of(None)
+    return curve
+
+
+@contextmanager
+def opened_run(training: Training, warnings: list[str]) -> Iterator[RunLogger | None]:
+    """Yield the logger of a run, None on ranks other than 0, and close it at the end of the block.
+
+    Checks the checkpoint that the run resumes, clears its folder and writes config.yaml. `warnings`: list to which the
+    warnings about a network of another package are added.
+    """
+    _check_resumed(training)
+    logger = None
+    if training.trainer.is_global_zero:
+        config, splits = training.config, training.batches.splits
+        warnings += model_warnings(training.task, config.export, splits, config.runtime.on_padding)
+        logger = _open_logger(training)
+    training.trainer.loggers = [logger.curves] if logger is not None else []
+    failed = True
+    try:
+        yield logger
         failed = False
     except MisconfigurationException as error:  # a callback that needs a logger, for example
         raise trainer_error(error) from None
     except Terminated as end:
-        if is_launched_rank(trainer):
+        if is_launched_rank(training.trainer):
             end.code = 0  # with another exit code, the launcher would kill rank 0, which may still be writing
-        end.advice = hooks.resume_advice()
+        end.advice = training.hooks.resume_advice()
         raise
     finally:
         if logger is not None:
             logger.close(failed)
-    return TrainResult(
-        run=str(run),
-        epochs=len(hooks.record.history),
-        bundle=None if bundle is None else str(bundle),
-        split=result.split,
-        independent=result.is_independent,
-        use=not result.not_yet,
-        **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
-        parity=parity,
-        padding_error=result.padding_error,
-        train_s=round(trained_s, 2),
-        total_s=round(time.perf_counter() - started, 2),
-    )
 
 
-def _model_warnings(
+def _check_resumed(training: Training) -> None:
+    """Bring the task to the structure of the checkpoint that it resumes. Raises InputError if it cannot resume it."""
+    resumed, schedule, plain = training.hooks.resumed, training.schedule, training.config.model_dump()
+    if resumed is None:
+        return
+    if schedule.changes:
+        schedule.advance(training.task, epochs_started(resumed))  # structure changes that the checkpoint already has
+    training.batches.trainer = training.trainer  # tells the batches how many devices share them
+    check_resumable(plain, training.task, training.batches)
+
+
+def model_warnings(
     task: SequenceTask, export: bool, splits: Mapping[str, Split], on_padding: OnPadding = "stop"
 ) -> list[str]:
     """Return and print the warnings about a network of another package (see `check_foreign_network`)."""
-    model_warnings = check_foreign_network(task, export, _shortest(splits), on_padding=on_padding)
-    for line in model_warnings:
+    lines = check_foreign_network(task, export, _shortest(splits), on_padding=on_padding)
+    for line in lines:
         console.print(line, style="yellow", soft_wrap=True)
-    return model_warnings
+    return lines
+
+
+def padding_error(fitted: Fitted, task: SequenceTask) -> float | None:
+    """Return the padding error of a trained task (see `trained_padding_error`)."""
+    return trained_padding_error(task, _shortest(fitted.training.batches.splits))
 
 
 def _shortest(splits: Mapping[str, Split]) -> int:
@@ -247,16 +247,16 @@ def _shortest(splits: Mapping[str, Split]) -> int:
     return min(int(split.sequences.lengths.min()) for split in splits.values() if len(split.sequences))
 
 
-def _open_run(
-    config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer, threads: int
-) -> RunLogger | None:
+def _open_logger(training: Training) -> RunLogger | None:
     """Open the logger, clear the folder and print the size of the model. Returns the logger."""
-    logger = open_logger(config["logger"], run, config)
-    clear_run_folder(config, dataset, run)
+    config, task = training.config.model_dump(), training.task
+    logger = open_logger(config["logger"], training.folder, config)
+    clear_run_folder(config, training.dataset, training.folder)
     weights = sum(weight.numel() for weight in task.parameters())
     if task.model_text:
         console.print(f"model: {task.model_text}", soft_wrap=True)
-    console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {threads}")
+    device = training.trainer.strategy.root_device
+    console.print(f"model: {weights:,} weights on {device}, threads: {training.threads}")
     return logger
 
 
@@ -272,15 +272,3 @@ def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
     write_output(run / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     if (dataset.folder / "quarantine.jsonl").is_file():
         shutil.copy(dataset.folder / "quarantine.jsonl", run)
-
-
-def _trusted_packages(config: Config) -> set[str]:
-    """Return the packages in the user's config. The packages are trusted, because their code has run already."""
-    return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
-
-
-def _validates_all_rows(settings: Config) -> bool:
-    """Return True if each validation uses all validation rows."""
-    keys = ("limit_val_batches", "overfit_batches")
-    # The values are compared as text, because 1 means one batch and 1.0 means all batches.
-    return {str(settings.get(key)) for key in keys} <= {"None", "0", "0.0", "1.0"}

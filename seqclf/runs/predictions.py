@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqclf.bundle.predictions import predictions_schema
-from seqclf.data.storage.store import Split
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
@@ -22,7 +21,6 @@ FEW_VALUES = ["group", "split", "label", "prediction"]  # columns that Parquet s
 
 def write_predictions(
     path: Path,
-    splits: Mapping[str, Split],
     outputs: Mapping[str, SplitOutputs],
     decisions: Mapping[str, Decision],
     classes: Sequence[str],
@@ -53,12 +51,12 @@ def write_predictions(
         pq.ParquetWriter(unfinished, schema, use_dictionary=FEW_VALUES) as writer,
     ):
         for name, rows in outputs.items():
-            for arrays in _row_groups(name, splits[name], rows, decisions[name], classes, labels):
+            for arrays in _row_groups(name, rows, decisions[name], classes, labels):
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
 
 
 def _row_groups(
-    name: str, split: Split, rows: SplitOutputs, decision: Decision, classes: Sequence[str], labels: pa.Array
+    name: str, rows: SplitOutputs, decision: Decision, classes: Sequence[str], labels: pa.Array
 ) -> Iterator[list[pa.Array]]:
     """Yield the columns of each row group.
 
@@ -71,8 +69,8 @@ def _row_groups(
         chosen, probabilities = decision.choose(logits), decision.probabilities(logits)
         count = len(chosen)
         yield [
-            split.ids[part],
-            pa.nulls(count, pa.string()) if split.group_names is None else split.group_names[part],
+            pa.array(np.arange(start, start + count).astype(str)) if rows.ids is None else rows.ids[part],
+            pa.nulls(count, pa.string()) if rows.group_names is None else rows.group_names[part],
             pa.repeat(name, count),
             labels.take(pa.array(rows.labels[part])),
             labels.take(pa.array(chosen)),

@@ -11,8 +11,6 @@ import io
 import math
 import shutil
 import time
-from collections.abc import Collection
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,37 +20,28 @@ import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.joined import join_splits
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.refit import Refit
-from seqclf.runs.process_settings import training_threads, using_threads
-from seqclf.runs.ranks import launching_ranks
+from seqclf.runs.fit import Fitted, Training, run_trainer
+from seqclf.runs.process_settings import training_threads
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.system import progress
-from seqclf.system.signals import deferred_signals
 from seqclf.training.callbacks import BEFORE_REFIT, StopOnSignal, TrainingProgress, write_checkpoint
 from seqclf.training.checkpoint import REFITTED
-from seqclf.training.module import SequenceTask, load_task
+from seqclf.training.module import SequenceTask
 from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.options import TrainConfig
-from seqclf.training.step_memory import explained_memory
 
 FOLDER = "refit"  # folder inside the run folder, removed at the end
 JOINED = ("train", "validation")  # rows held out for a threshold are in a split of their own, and stay out
 
 
-class Chosen(NamedTuple):
-    """The model that the first training chose. `checkpoint`: its file. `step`: number of its optimizer steps."""
-
-    checkpoint: Path
-    step: int
-
-
-def check_refit(config: TrainConfig, splits: Collection[str], task: SequenceTask, trainer: pl.Trainer) -> None:
-    """Raise InputError if a run cannot be refitted. `splits`: names of the splits of its dataset."""
+def check_refit(training: Training) -> None:
+    """Raise InputError if a run cannot be refitted."""
+    config, splits, task, trainer = training.config, training.dataset.splits, training.task, training.trainer
     reasons = {
         ("trains on validation, so no rows would judge the model", "give data.test or data.split.test"): (
             list(splits)[-1] == "validation"
@@ -75,18 +64,8 @@ def check_refit(config: TrainConfig, splits: Collection[str], task: SequenceTask
             raise InputError("refit=true", problem, f"{remedy}, or set refit=false")
 
 
-def refit_model(
-    config: TrainConfig,
-    dataset: Dataset,
-    batches: SequenceDataModule,
-    trainer: pl.Trainer,
-    chosen: Chosen,
-    run: Path,
-    trust: Collection[str],
-) -> tuple[SequenceTask, Refit]:
+def refit(fitted: Fitted, run: Path) -> tuple[SequenceTask, Refit]:
     """Train the chosen model anew on train and validation, and put it into best.ckpt of the run.
-
-    `batches`, `trainer`: of the first training. `trust`: packages whose code the checkpoint may name (see `load_task`).
 
     The second training starts from new weights with the same seed, and takes as many epochs as the chosen model had,
     over the same part of the learning rate schedule. Each row is then read as often as in the training whose length
@@ -94,25 +73,27 @@ def refit_model(
     -0.056 with as many epochs, by -0.023 with as many steps, and by -0.025 with a schedule that ends at the chosen
     epoch. There is no validation and no early stopping.
     """
+    training, chosen_step = fitted.training, fitted.task.trained_steps
     folder, started = run / FOLDER, time.perf_counter()
+    target = run / "checkpoints" / "best.ckpt"
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
     console.print("refit=true: trains the chosen model anew on train and validation", soft_wrap=True)
     try:
         with progress.stage("joining train and validation"):
-            rows = join_splits([dataset.splits[name] for name in JOINED], folder / "data")
-        task = _new_task(config, dataset, rows)
-        plan = _plan(batches, rows, trainer, chosen.step)
-        _train(task, config, plan, folder)
-        task.model.take_from(load_task(chosen.checkpoint, trust=set(trust)).model)
-        _save(task, plan, chosen.checkpoint, run / "checkpoints" / "best.ckpt")
-        task = load_task(run / "checkpoints" / "best.ckpt", trust=set(trust)).to(trainer.strategy.root_device)
+            rows = join_splits([training.dataset.splits[name] for name in JOINED], folder / "data")
+        task = _new_task(training, rows)
+        plan = _plan(training, rows, chosen_step)
+        _train(task, training.config, plan, folder)
+        task.model.take_from(training.load(fitted.checkpoint).model)
+        _save(task, plan, fitted.checkpoint, target)
+        task = training.load(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     record = Refit(
         rows=len(rows.labels),
         epochs=round(plan.epochs, 2),
         steps=plan.steps,
-        chosen_step=chosen.step,
+        chosen_step=chosen_step,
         seconds=round(time.perf_counter() - started, 2),
     )
     return task, record
@@ -127,8 +108,9 @@ class _Plan(NamedTuple):
     scheduled: float
 
 
-def _plan(batches: SequenceDataModule, rows: Split, trainer: pl.Trainer, chosen_step: int) -> _Plan:
+def _plan(training: Training, rows: Split, chosen_step: int) -> _Plan:
     """Return the batches and the length of the second training. Its batches are as large as those of the first."""
+    batches, trainer = training.batches, training.trainer
 
     def same_batches(split: Split) -> SequenceDataModule:
         sizes = {"max_tokens": batches.max_tokens(), "ranks": batches.planned_ranks}
@@ -149,8 +131,9 @@ def _steps_per_epoch(batches: SequenceDataModule, trainer: pl.Trainer) -> int:
     return max(1, math.ceil(used / trainer.accumulate_grad_batches))
 
 
-def _new_task(config: TrainConfig, dataset: Dataset, rows: Split) -> SequenceTask:
+def _new_task(training: Training, rows: Split) -> SequenceTask:
     """Return a task for `rows` with the weights of a new run."""
+    config, dataset = training.config, training.dataset
     with isolate_rng():
         pl.seed_everything(config.seed, workers=True, verbose=False)
         task = make_task(config.model_dump(), replace(dataset, splits={**dataset.splits, "train": rows}))
@@ -169,10 +152,8 @@ def _train(task: SequenceTask, config: TrainConfig, plan: _Plan, folder: Path) -
     bar = TrainingProgress()
     watching = NotFiniteSteps(plan.batches.splits, skip=config.runtime.on_nan == "skip")
     trainer = make_trainer(settings, [watching, bar, StopOnSignal(folder / "last.ckpt")], folder)
-    shown = bar.shown() if config.trainer["enable_progress_bar"] else nullcontext()
-    threads = using_threads(training_threads(config.runtime, task.model, plan.batches))
-    with launching_ranks(folder), deferred_signals(), shown, explained_memory(task, plan.batches), threads:
-        trainer.fit(task, datamodule=plan.batches)
+    threads = training_threads(config.runtime, task.model, plan.batches)
+    run_trainer(trainer, task, plan.batches, bar if config.trainer["enable_progress_bar"] else None, threads)
 
 
 def _save(task: SequenceTask, plan: _Plan, chosen: Path, target: Path) -> None:

@@ -23,7 +23,7 @@ from seqclf.training.options import AUTO
 
 if TYPE_CHECKING:
     from seqclf.runs.debug import ShapesResult
-    from seqclf.runs.fit import FastDevRunResult, TrainResult
+    from seqclf.runs.train import FastDevRunResult, TrainResult
     from seqclf.training.options import TrainConfig
 
     TrainingResult = TrainResult | FastDevRunResult | ShapesResult | None
@@ -130,16 +130,16 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         data_warnings += ignored_advice(dataset.schema, config.data)
         show_warnings(data_warnings)
     with progress.stage("loading Lightning"):  # Lightning is imported only after the data has passed all checks
-        from seqclf.runs import fit as pipeline
         from seqclf.runs.debug import debug_run
         from seqclf.runs.process_settings import process_settings
+        from seqclf.runs.train import train
 
     result: TrainingResult
     with process_settings(config.runtime, config.seed):
         if config.debug.ends_early:
             result = debug_run(config, dataset, run)
         else:
-            result = pipeline.train(config, dataset, run, data_warnings, prints_verdict=prints_verdict)
+            result = train(config, dataset, run, data_warnings, prints_verdict=prints_verdict)
     if result is not None:
         console.print(f"run: {shown_path(run)}", soft_wrap=True)
     return result

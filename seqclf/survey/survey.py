@@ -24,7 +24,12 @@ from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title
 from seqclf.data.storage.store import Split, SplitCounts
-from seqclf.evaluation.baselines.baseline_scores import BaselineScores, score_baseline, score_single_fields
+from seqclf.evaluation.baselines.baseline_scores import (
+    BaselineScores,
+    baseline_metrics,
+    score_baseline,
+    score_single_fields,
+)
 from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.fields import FieldStatistics, measure_field
 from seqclf.survey.guarantees import GuaranteeSurvey
@@ -272,7 +277,7 @@ def survey_dataset(dataset: Dataset, options: DataOptions, *, baseline: bool) ->
         survey = replace(
             survey,
             columns=find_target_leakage(dataset, options),
-            baseline=score_baseline(dataset).scores,
+            baseline=baseline_metrics(score_baseline(dataset)),
             single_field_recall=score_single_fields(dataset),
         )
     return replace(survey, warnings=dataset_warnings(survey))  # last, because the warnings need all results above

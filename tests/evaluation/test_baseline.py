@@ -11,7 +11,12 @@ from seqclf.data.prepare import prepare
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.store import Split, sample_split
 from seqclf.evaluation.baselines.baseline import fit_baseline
-from seqclf.evaluation.baselines.baseline_scores import BaselineScores, score_baseline, score_single_fields
+from seqclf.evaluation.baselines.baseline_scores import (
+    BaselineScores,
+    baseline_metrics,
+    score_baseline,
+    score_single_fields,
+)
 from seqclf.evaluation.metrics import classification_metrics
 
 SPECS = [{"name": "x", "kind": "category", "size": 4}, {"name": "v", "kind": "number", "width": 2}]
@@ -68,7 +73,7 @@ def test_scaling_each_sequence_leaves_the_baseline_the_level_of_the_values(optio
         if alone:
             recall[scale] = score_single_fields(dataset)["x"]
         else:
-            recall[scale] = score_baseline(dataset).scores.models["logistic regression"]["validation"].recall
+            recall[scale] = baseline_metrics(score_baseline(dataset)).models["logistic regression"]["validation"].recall
     assert recall["sequence"] >= recall["standard"] - 0.01 > 0.96
 
 

@@ -49,9 +49,9 @@ def test_rows_that_set_weights_of_heads_are_not_independent(tmp_path):
 
 def test_the_network_on_shuffled_tokens_has_weights_of_its_own(tmp_path, monkeypatch):
     found = []
-    predict = order_ablation.predict_logits
+    score = order_ablation.score_task
     monkeypatch.setattr(
-        order_ablation, "predict_logits", lambda task, *more: found.append(task.model.weights) or predict(task, *more)
+        order_ablation, "score_task", lambda task, *more: found.append(task.model.weights) or score(task, *more)
     )
     train(tmp_path / "run", "order_ablation=true")
     (weights,) = found

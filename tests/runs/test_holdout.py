@@ -1,5 +1,7 @@
 """Holdout rows of a guarantee are independent, also where rows come in groups."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +16,7 @@ from seqclf.evaluation.decisions.decision import Decision, Guarantee
 from seqclf.evaluation.decisions.holdout import holdout_rows
 from seqclf.evaluation.decisions.target_results import target_results
 from seqclf.evaluation.uncertainty.design_effect import group_codes
-from seqclf.runs.fit import hold_out
+from seqclf.runs.train import hold_out
 from seqclf.survey.guarantees import survey_guarantees
 
 SETTINGS = {
@@ -47,7 +49,8 @@ def test_groups_are_held_out_together(options, tmp_path, by, group):
     split = {"by": by, "test": 0.2}
     keys = {"train": path, "label": "label", "positive": "yes", "fields": {"x": "category"}, "group": group}
     dataset = prepare(options(**keys, split=split))
-    remaining, held_out = hold_out(dataset, decision_options(SETTINGS), "min_recall")
+    remaining = hold_out(dataset, decision_options(SETTINGS))
+    held_out = remaining.held_out
     groups_of = [set(who[part.row_numbers - 1]) for part in (remaining.splits["validation"], held_out)]
     assert groups_of[0] and groups_of[1] and not groups_of[0] & groups_of[1]
     assert len(held_out.labels) == np.isin(who[held_out.row_numbers - 1], list(groups_of[1])).sum()
@@ -129,7 +132,8 @@ def test_rows_without_a_group_are_held_out_one_by_one(options, tmp_path, by):
     pq.write_table(pa.table({**table, "who": pa.array(table["who"], pa.string())}), path)
     keys = {"train": path, "label": "label", "positive": "yes", "fields": {"x": "category"}, "group": "who"}
     dataset = prepare(options(**keys, split={"by": by, "validation": 0.4}))
-    remaining, held_out = hold_out(dataset, decision_options(SETTINGS), "min_recall")
+    remaining = hold_out(dataset, decision_options(SETTINGS))
+    held_out = remaining.held_out
     assert len(held_out.labels) + len(remaining.splits["validation"].labels) == len(dataset.splits["validation"].labels)
     assert len(held_out.labels) >= 30 and len(set(held_out.groups.tolist())) == len(held_out.labels)
 
@@ -155,9 +159,9 @@ def test_describe_counts_what_training_holds_out(options, tmp_path, by, group, l
             for recall, backed in entry.backed.items():
                 settings = {**SETTINGS, "holdout": holdout, "confidence": confidence}
                 settings["min_recall"] = {entry.label: recall}
-                _, rows = hold_out(dataset, decision_options(settings), "min_recall")
-                logits = generator.normal(size=(len(rows.labels), len(labels)))
                 positive = entry.label if len(labels) == 2 else None
+                rows = hold_out(replace(dataset, positive=positive), decision_options(settings)).held_out
+                logits = generator.normal(size=(len(rows.labels), len(labels)))
                 decision = choose_decision(
                     decision_options(settings), logits, rows.labels, dataset.classes, positive, group_codes(rows.groups)
                 )

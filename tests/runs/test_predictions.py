@@ -7,9 +7,7 @@ import pytest
 
 import seqclf.runs.predictions as predictions_module
 from seqclf import InputError
-from seqclf.data.ragged import Ragged
 from seqclf.data.schema.schema import typed_labels
-from seqclf.data.storage.store import Split
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.runs.predictions import write_predictions
@@ -18,22 +16,19 @@ CLASSES = ["0", "1"]
 
 
 def random_rows(rows, classes=2, seed=0, with_groups=True):
-    """A split of random labels, and logits for its rows."""
+    """Outputs of random rows."""
     generator = np.random.default_rng(seed)
     labels, lengths = generator.integers(0, classes, rows), generator.integers(1, 9, rows)
     names = pa.array([None if row % 3 == 0 else f"g{row % 5}" for row in range(rows)], pa.string())
     ids = pa.array([f"{seed}-{row}" for row in range(rows)], pa.string())
-    split = Split(
-        *(Ragged(np.arange(rows + 1), {}), labels, ids, np.arange(rows)), group_names=names if with_groups else None
-    )
     logits = generator.normal(size=(rows, classes)).astype(np.float32)
-    return split, SplitOutputs(logits, labels, lengths, np.zeros(rows, bool))
+    named = names if with_groups else None
+    return SplitOutputs(logits, labels, lengths, np.zeros(rows, bool), group_names=named, ids=ids)
 
 
 def written(path, parts, decision, classes=CLASSES, label_type="integer"):
-    splits, outputs = ({name: part[place] for name, part in parts.items()} for place in (0, 1))
-    decisions = dict.fromkeys(outputs, decision)
-    write_predictions(path, splits, outputs, decisions, classes, typed_labels(classes, label_type))
+    decisions = dict.fromkeys(parts, decision)
+    write_predictions(path, parts, decisions, classes, typed_labels(classes, label_type))
     return pq.read_table(path)
 
 
@@ -45,12 +40,12 @@ def test_rows_are_those_of_the_outputs_at_any_size_of_a_row_group(tmp_path, monk
     table = written(tmp_path / "p.parquet", parts, decision)
     assert pq.ParquetFile(tmp_path / "p.parquet").num_row_groups == sum(-(-rows // row_group) for rows in (20, 31))
     expected = []
-    for name, (split, rows) in parts.items():
+    for name, rows in parts.items():
         chosen, probabilities = decision.choose(rows.logits), decision.probabilities(rows.logits)
         expected += [
             {
-                "id": split.ids[row].as_py(),
-                "group": split.group_names[row].as_py(),
+                "id": rows.ids[row].as_py(),
+                "group": rows.group_names[row].as_py(),
                 "split": name,
                 "label": int(rows.labels[row]),
                 "prediction": int(chosen[row]),

@@ -14,9 +14,9 @@ import seqclf.command_options
 import seqclf.config.hydra_command
 import seqclf.data.prepare
 import seqclf.models.classifier
-import seqclf.runs.evaluate
 import seqclf.runs.export
 import seqclf.runs.fit
+import seqclf.runs.train
 import seqclf.survey.survey
 import seqclf.training.check_targets
 import seqclf.training.losses  # noqa: F401

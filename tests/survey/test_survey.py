@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from seqclf.data.prepare import prepare
-from seqclf.evaluation.baselines.baseline_scores import score_baseline
+from seqclf.evaluation.baselines.baseline_scores import baseline_metrics, score_baseline
 from seqclf.survey.survey import quantity_advice, survey_dataset
 
 
@@ -91,23 +91,22 @@ def test_harmless_data_gives_no_warning(options, tmp_path):
     assert survey_dataset(prepare(data_options), data_options, baseline=True).warnings == []
 
 
-def test_baseline_scores_are_cached_with_the_dataset(dataset_and_survey):
+def test_baseline_scores_are_kept_with_the_dataset(dataset_and_survey):
     dataset, survey = dataset_and_survey
-    assert survey.baseline == score_baseline(dataset).scores
-    assert list(dataset.folder.glob("baseline-*.npz"))
+    assert survey.baseline == baseline_metrics(score_baseline(dataset))
+    assert len(list(dataset.folder.glob("baseline-*/*.parquet"))) == 2
     assert survey.baseline.models[survey.baseline.model]["test"].recall == 1.0
 
 
-def test_damaged_predictions_of_the_baseline_are_computed_again(dataset_and_survey):
+def test_damaged_scores_of_the_baseline_are_computed_again(dataset_and_survey):
     dataset, _ = dataset_and_survey
-    first = score_baseline(dataset).last_rows
-    (path,) = dataset.folder.glob("baseline-*.npz")
+    first = score_baseline(dataset)
+    path = min(dataset.folder.glob("baseline-*/*.parquet"))
     intact = path.read_bytes()
-    for damaged in (b"", intact[:-1], intact.replace(b"positions", b"positionS")):
+    for damaged in (b"", intact[:-1], intact.replace(b"PAR1", b"PAR2")):
         path.write_bytes(damaged)
-        again = score_baseline(dataset).last_rows
-        for model, rows in first.predictions.items():
-            np.testing.assert_array_equal(again.predictions[model].scores, rows.scores)
+        for scores, again in zip(first, score_baseline(dataset), strict=True):
+            np.testing.assert_array_equal(again.probabilities("test"), scores.probabilities("test"))
         assert path.read_bytes() == intact
 
 
@@ -116,12 +115,14 @@ def test_a_sampled_split_says_which_of_its_rows_the_baseline_predicted(dataset_a
     monkeypatch.setattr("seqclf.evaluation.baselines.baseline_scores.MAX_FITTED_TOKENS", 350)
     monkeypatch.setattr("seqclf.evaluation.baselines.baseline_scores.SCORES_FORMAT", "sampled")
     scored = score_baseline(dataset)
-    rows, predictions = scored.last_rows
-    model = scored.scores.model
-    predicted = predictions[model].predicted
-    labels = dataset.splits["test"].labels
-    assert 0 < len(rows) == len(predicted) == scored.scores.models[model]["test"].rows < len(labels)
-    assert (predicted == labels[rows]).mean() == pytest.approx(scored.scores.models[model]["test"].accuracy)
+    metrics = baseline_metrics(scored)
+    (best,) = (scores for scores in scored if scores.model == metrics.model)
+    outputs = best.splits["test"]
+    split = dataset.splits["test"]
+    rows = [split.ids.index(one).as_py() for one in outputs.ids]
+    predicted = best.predictions("test").predicted
+    assert 0 < len(rows) == len(predicted) == metrics.models[metrics.model]["test"].rows < len(split.labels)
+    assert (predicted == split.labels[rows]).mean() == metrics.models[metrics.model]["test"].accuracy
 
 
 def test_groups_are_counted_by_split(options, tmp_path):

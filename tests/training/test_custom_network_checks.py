@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.extend import MaskedLSTM, SequenceEncoder, SequenceNetwork
-from seqclf.runs.fit import _model_warnings
+from seqclf.runs.fit import model_warnings
 from seqclf.training.custom_network_checks import check_foreign_network, trained_padding_error
 
 HERE = __name__
@@ -289,8 +289,8 @@ def test_a_network_is_tried_on_sequences_as_long_as_those_of_the_data(with_encod
     checked, split = with_encoder(f"{HERE}.AtLeastThree"), random_split(2, 0)
     splits = {length: split._replace(sequences=Ragged(np.array([0, 9, 9 + length]), {})) for length in (2, 3, 4)}
     with pytest.raises(InputError, match=r"AtLeastThree: fails on 1 sequences of 2 tokens "):
-        _model_warnings(checked, False, splits)
-    assert _model_warnings(checked, False, {4: splits[4], 3: splits[3]}) == []
+        model_warnings(checked, False, splits)
+    assert model_warnings(checked, False, {4: splits[4], 3: splits[3]}) == []
 
 
 def test_networks_of_this_package_are_not_tried(task, monkeypatch):

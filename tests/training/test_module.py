@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.runs.inference import predict_logits
+from seqclf.runs.score import predict_logits
 from seqclf.training.checkpoint import read_checkpoint
 from seqclf.training.module import MONITORED
 from seqclf.training.options import require_checkpoint_file

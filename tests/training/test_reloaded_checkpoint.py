@@ -6,7 +6,7 @@ from torch import nn
 
 from seqclf.errors import InputError
 from seqclf.extend import SequenceEncoder, SequenceNetwork
-from seqclf.runs.inference import predict_logits
+from seqclf.runs.score import predict_logits
 from seqclf.training.callbacks import checkpoints
 from seqclf.training.custom_network_checks import check_reloaded
 from seqclf.training.epoch_record import EpochRecord

@@ -31,6 +31,7 @@ READER = {
     "delimiter": (str, None),
     "query": (str, None),
 }
+THRESHOLD = "threshold"  # name of the split of held-out rows
 SHAPE_KEYS = ("name", "kind", "size", "width", "node_classes")  # keys of a spec that decide the model's shape
 
 
@@ -63,7 +64,8 @@ class Dataset:
     positive. With three or more classes, `positive` is None. `positive_is_guessed`: True if `data.positive` is not set
     and the rarer class is used. `report`: dict split → counts of its rows, rejected rows and tokens. `leaks`: counts of
     rows that leak between splits. `digest`: hash of the encoded data. `reader`: options with which the source files
-    were read. `reused`: True if an earlier run prepared the dataset.
+    were read. `reused`: True if an earlier run prepared the dataset. `held_out`: rows of validation that only set
+    thresholds, None without such rows.
     """
 
     folder: Path
@@ -78,6 +80,12 @@ class Dataset:
     reader: ReaderOptions
     reused: bool
     positive_is_guessed: bool = False
+    held_out: Split | None = None
+
+    @property
+    def all_splits(self) -> dict[str, Split]:
+        """Dict name → split, with the held-out rows as the last one."""
+        return self.splits if self.held_out is None else {**self.splits, THRESHOLD: self.held_out}
 
     def description(self) -> DatasetDescription:
         fields = input_specs(self.encoders, self.classes)

@@ -33,6 +33,8 @@ NUMBER_CLIP = 10.0  # number of standard deviations at which pooled numbers are 
 # Norm of the counts of a sequence, about the norm of its pooled numbers, so that one C suits both.
 BAG_NORM = np.sqrt(10)
 
+MODELS = LOGISTIC, BOOSTING = "logistic regression", "gradient boosting"
+
 # Function from sequences to (probabilities (N, K), class codes (K,)).
 Predictor = Callable[[Ragged], tuple[np.ndarray, np.ndarray]]
 
@@ -77,7 +79,7 @@ def fit_baseline(
     both = list(dict.fromkeys([*shared, *encoded]))
     probabilities: dict[str, dict[str, np.ndarray]] = {}
     threads = 1 if len(train.labels) < SINGLE_THREAD_ROWS else None
-    models = [("logistic regression", _fit_logistic, shared), ("gradient boosting", _fit_boosting, both)]
+    models = [(LOGISTIC, _fit_logistic, shared), (BOOSTING, _fit_boosting, both)]
     if num_classes > MAX_BOOSTED_CLASSES:
         models.pop()
     with warnings.catch_warnings(), threadpool_limits(threads):

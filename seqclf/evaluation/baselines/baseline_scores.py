@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NamedTuple
-from zipfile import BadZipFile
-
-import numpy as np
 
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.store import Split, sample_split, sampled_rows
+from seqclf.data.storage.store import Split, sample_split
 from seqclf.documents.terminal import console
-from seqclf.evaluation.baselines.baseline import MAX_BOOSTED_CLASSES, MAX_FITTED_TOKENS, fit_baseline
+from seqclf.errors import InputError
+from seqclf.evaluation.baselines.baseline import (
+    BOOSTING,
+    MAX_BOOSTED_CLASSES,
+    MAX_FITTED_TOKENS,
+    MODELS,
+    fit_baseline,
+)
+from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
-from seqclf.evaluation.uncertainty.comparison import RowPredictions, deciding_metric
+from seqclf.evaluation.scores import ORDER_BLIND, Scores, read_scores, split_outputs, write_scores
+from seqclf.evaluation.uncertainty.comparison import deciding_metric
 from seqclf.system import progress
-from seqclf.system.atomic_files import write_bytes
 from seqclf.system.json_result import JsonResult
 
-# Format version in the name of the cache file; increase the version when the content of the file changes.
-SCORES_FORMAT = 6
+# Format version in the name of the folder of scores; increase the version when their content changes.
+SCORES_FORMAT = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,93 +68,60 @@ class BaselineScores(JsonResult):
         return max(self.models, key=lambda name: (values[name], -self.models[name][self.judge].loss))
 
 
-class BaselineRows(NamedTuple):
-    """Predictions of the order-blind models on the last split.
+def baseline_metrics(contenders: Sequence[Scores]) -> BaselineScores:
+    """Return the metrics of order-blind models."""
+    models = {
+        scores.model: {
+            split: classification_metrics(outputs.labels, scores.probabilities(split), scores.classes, scores.positive)
+            for split, outputs in scores.splits.items()
+        }
+        for scores in contenders
+    }
+    scored = BaselineScores(model="", models=models)
+    return replace(scored, model=scored.best_model(deciding_metric(monitor=None)))
 
-    `positions`: (M,) positions of the predicted rows in the split; these are all rows unless the split was sampled.
-    `predictions`: dict model → predictions of the M rows.
+
+def score_baseline(dataset: Dataset) -> list[Scores]:
+    """Return the scores of the order-blind models on every split except train.
+
+    A large split is replaced by a sample of its rows. The scores are kept in the folder of the dataset, because they
+    depend only on the dataset.
     """
-
-    positions: np.ndarray
-    predictions: dict[str, RowPredictions]
-
-
-class ScoredBaseline(NamedTuple):
-    """Scores of the order-blind models, and their predictions for a row-by-row comparison with the trained model."""
-
-    scores: BaselineScores
-    last_rows: BaselineRows
-
-
-def score_baseline(dataset: Dataset) -> ScoredBaseline:
-    """Score the order-blind models on a dataset.
-
-    The scores are cached in the folder of the dataset, because they depend only on the dataset.
-    """
-    # Holding out rows makes the validation split smaller, which changes the scores. The file name therefore contains
-    # the number of validation rows.
-    validation_rows = len(dataset.splits["validation"].labels)
-    cache_path = dataset.folder / f"baseline-{SCORES_FORMAT}-{validation_rows}-{dataset.positive}.npz"
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile):
-        return _read_cache(cache_path)
-    scored = _score_baseline(dataset)
-    # The positive label may be invalid in a file name, or the folder may be read-only.
-    with contextlib.suppress(OSError):
-        _write_cache(cache_path, scored)
-    # For two classes, the JSON form omits metrics that the entry `positive` repeats. Convert the scores to JSON and
-    # back, so that the first run returns the same metrics as later runs that read the cache.
-    return scored._replace(scores=BaselineScores.from_dict(scored.scores.to_dict()))
-
-
-def _read_cache(path: Path) -> ScoredBaseline:
-    """Read the file that `_write_cache` wrote."""
-    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-        scores = BaselineScores.from_dict(json.loads(arrays["scores"].item()))
-        predictions = {name: _predictions(arrays[f"{number}"]) for number, name in enumerate(scores.models)}
-        return ScoredBaseline(scores, BaselineRows(arrays["positions"], predictions))
-
-
-def _write_cache(path: Path, scored: ScoredBaseline) -> None:
-    """Write the scores and the predictions to a file that loads without pickle."""
-    positions, predictions = scored.last_rows
-    arrays = {"scores": np.array(json.dumps(scored.scores.to_dict())), "positions": positions}
-    arrays |= {f"{number}": rows.scores for number, rows in enumerate(predictions.values()) if rows.scores is not None}
-    content = io.BytesIO()
-    np.savez(content, **arrays)  # type: ignore[arg-type]
-    write_bytes(path, content.getvalue())
-
-
-def _score_baseline(dataset: Dataset) -> ScoredBaseline:
-    specs = [encoder.spec() for encoder in dataset.encoders.values()]
-    splits, shared_scales = _sampled_splits(dataset, MAX_FITTED_TOKENS)
-    if len(dataset.classes) > MAX_BOOSTED_CLASSES:
+    # Holding out rows makes the validation split smaller, which changes the scores. The name of the folder therefore
+    # contains the number of validation rows.
+    folder = dataset.folder / f"baseline-{SCORES_FORMAT}-{len(dataset.splits['validation'].labels)}"
+    names = [name for name in MODELS if len(dataset.classes) <= MAX_BOOSTED_CLASSES or name != BOOSTING]
+    with contextlib.suppress(InputError):
+        kept = [read_scores(folder / f"{name.replace(' ', '_')}.parquet") for name in names]
+        return [replace(scores, positive=dataset.positive) for scores in kept]
+    if BOOSTING not in names:
         console.print(
             "order-blind baseline: gradient boosting left out, "
             f"{len(dataset.classes):,} classes are more than {MAX_BOOSTED_CLASSES}"
         )
+    scored = _score_baseline(dataset)
+    with contextlib.suppress(InputError):  # the folder may be read-only
+        for scores in scored:
+            write_scores(folder / f"{scores.model.replace(' ', '_')}.parquet", scores)
+    return scored
+
+
+def _score_baseline(dataset: Dataset) -> list[Scores]:
+    specs = [encoder.spec() for encoder in dataset.encoders.values()]
+    splits, shared_scales = _sampled_splits(dataset, MAX_FITTED_TOKENS)
     fitted = fit_baseline(splits, specs, len(dataset.classes), shared_scales=shared_scales)
-    models = {
-        model: {
-            split: classification_metrics(splits[split].labels, probabilities, dataset.classes, dataset.positive)
-            for split, probabilities in by_split.items()
-        }
-        for model, by_split in fitted.items()
-    }
-    last = list(dataset.splits)[-1]
-    # The probabilities of many classes take much memory, so they are stored as float32. These probabilities are not
-    # close to 1, so rounding to float32 hardly changes the ranking of the rows.
-    precision = np.float64 if len(dataset.classes) == 2 else np.float32
-    rows = BaselineRows(
-        sampled_rows(dataset.splits[last].sequences, MAX_FITTED_TOKENS, 0),
-        {name: _predictions(by_split[last].astype(precision)) for name, by_split in fitted.items()},
-    )
-    scores = BaselineScores(model="", models=models)
-    best = scores.best_model(deciding_metric(monitor=None))
-    return ScoredBaseline(replace(scores, model=best), rows)
-
-
-def _predictions(probabilities: np.ndarray) -> RowPredictions:
-    return RowPredictions(probabilities.argmax(axis=1), probabilities)
+    return [
+        Scores(
+            role=ORDER_BLIND,
+            name=ORDER_BLIND_RUNG,
+            model=name,
+            classes=dataset.classes,
+            label_type=dataset.schema.label_type,
+            positive=dataset.positive,
+            splits={split: split_outputs(splits[split], None, values) for split, values in by_split.items()},
+        )
+        for name, by_split in fitted.items()
+    ]
 
 
 def score_single_fields(dataset: Dataset) -> dict[str, float]:

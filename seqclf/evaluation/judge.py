@@ -1,0 +1,317 @@
+"""Judging: scores of a model and of simpler ones become its decision, metrics, alarms, ladder and comparison.
+
+Nothing here reads files or runs a model, so scores that were made elsewhere are judged the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqclf.data.splitting.split_leakage import LeakReport
+from seqclf.data.storage.dataset import THRESHOLD
+from seqclf.data.storage.store import SplitCounts
+from seqclf.errors import InputError
+from seqclf.evaluation.alarms import WEAK_THRESHOLD
+from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms
+from seqclf.evaluation.baselines.baseline_scores import BaselineScores, baseline_metrics
+from seqclf.evaluation.calibration import Calibration, fit_temperature
+from seqclf.evaluation.decisions.choose_decision import choose_decision, uses_holdout
+from seqclf.evaluation.decisions.decision import RULES, Decision
+from seqclf.evaluation.decisions.target_table import target_rows
+from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
+from seqclf.evaluation.ladder import Contender, JudgedRows, Rung, build_ladder, most_probable
+from seqclf.evaluation.next_step import FinishedTraining, next_step
+from seqclf.evaluation.options import DecisionOptions
+from seqclf.evaluation.refit import Refit
+from seqclf.evaluation.results import (
+    BaselineCandidate,
+    BaselineMetrics,
+    Evaluation,
+    SplitMetrics,
+    SplitOutputs,
+    calibration_of,
+    evaluate_split,
+)
+from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.scores import BEFORE_REFIT, NETWORK, ORDER_BLIND, Scores, positions_in
+from seqclf.evaluation.tokens_curve import TokensCurve
+from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
+from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.system import progress
+from seqclf.system.json_result import JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a run knows beside the scores of its models.
+
+    `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: choices that validation rows
+    made about the model, such as its epoch, beside those of the decision. `no_baseline`: why there is no order-blind
+    model. `training`: what the next step depends on; None without a training. For the other attributes see `RunResult`.
+    """
+
+    monitor: str | None = None
+    chosen: tuple[str, ...] = ()
+    no_baseline: str | None = None
+    training: FinishedTraining | None = None
+    data: Mapping[str, SplitCounts] = field(default_factory=dict)
+    leaks: LeakReport | None = None
+    trained_steps: int | None = None
+    halting: TokensCurve | None = None
+    refit: Refit | None = None
+    padding_error: float | None = None
+
+    def to_dict(self) -> JsonObject:
+        """Return the facts as plain values. The settings of the training are left out: config.yaml holds them."""
+        training = self.training
+        return {
+            "monitor": self.monitor,
+            "chosen": list(self.chosen),
+            "no_baseline": self.no_baseline,
+            "training": None if training is None else {**vars(training), "settings": None},
+            "data": {split: counts.to_dict() for split, counts in self.data.items()},
+            "leaks": None if self.leaks is None else self.leaks.to_dict(),
+            "trained_steps": self.trained_steps,
+            "halting": None if self.halting is None else self.halting.to_dict(),
+            "refit": None if self.refit is None else self.refit.to_dict(),
+            "padding_error": self.padding_error,
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], settings: Mapping[str, Any]) -> Facts:
+        """Return the facts that `to_dict` wrote. `settings`: config of the run. Raises InputError for other content."""
+        try:
+            training, leaks, halting, refit = (state[name] for name in ("training", "leaks", "halting", "refit"))
+            return cls(
+                monitor=state["monitor"],
+                chosen=tuple(state["chosen"]),
+                no_baseline=state["no_baseline"],
+                training=None if training is None else FinishedTraining(**{**training, "settings": settings}),
+                data={split: SplitCounts.from_dict(counts) for split, counts in state["data"].items()},
+                leaks=None if leaks is None else LeakReport.from_dict(leaks),
+                trained_steps=state["trained_steps"],
+                halting=None if halting is None else TokensCurve.from_manifest(halting),
+                refit=None if refit is None else Refit.from_dict(refit),
+                padding_error=state["padding_error"],
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(None, f"is not as this version writes it ({type(error).__name__}: {error})") from error
+
+
+class Judged(NamedTuple):
+    """Result of judging. `outputs`, `decisions`: dict split → outputs, and their decision, held-out rows included."""
+
+    result: RunResult
+    evaluation: Evaluation
+    outputs: Mapping[str, SplitOutputs]
+    decisions: Mapping[str, Decision]
+
+
+def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions | Decision) -> Judged:
+    """Judge a model by its scores.
+
+    `contenders`: scores of models, from the weakest to the strongest; exactly one has the role `network`, and its last
+    split judges it. Simpler models have scores of this split; order-blind ones those of validation too, which chooses
+    among them. `decision`: a decision, or targets, whose thresholds are set on the split `threshold`, or on
+    validation if no rows were held out.
+
+    Raises InputError for a target without such rows, and for scores of other rows, classes or labels.
+    """
+    network = _only(contenders, NETWORK)
+    before = _only(contenders, BEFORE_REFIT)
+    assert network is not None, "a model to judge"
+    for scores in contenders:
+        if scores.classes != network.classes:
+            raise InputError(f"scores of {scores.name}", "are for other classes", f"score {', '.join(network.classes)}")
+    if isinstance(decision, DecisionOptions) and THRESHOLD not in network.splits:
+        decision = decision.model_copy(update={"holdout": 0.0})  # rows that chose the model back no guarantee
+    options = decision if isinstance(decision, DecisionOptions) else None
+    held_out = _threshold_rows(network, before)
+    chosen = _decide(decision, network, held_out)
+    splits = _judged_splits(network, before)
+    decisions = dict.fromkeys(splits, chosen)
+    if before is not None and THRESHOLD in before.splits:  # the splits that trained the refitted model
+        own = _decide(decision, before, before.splits[THRESHOLD])
+        decisions |= dict.fromkeys(before.splits.keys() - network.splits.keys(), own)
+    used_for = {"validation": [*facts.chosen, *_used_for(options, chosen.rule)]}
+    metrics = {
+        split: evaluate_split(
+            outputs,
+            network.classes,
+            network.positive,
+            decisions[split],
+            with_intervals=split != "train",  # training rows do not represent new data
+            used_for=used_for.get(split) if options else None,
+        )
+        for split, outputs in progress.track(splits.items(), "computing confidence intervals", total=len(splits))
+    }
+    evaluation = Evaluation(splits, chosen)
+    baseline, ladder = _compare(contenders, network, evaluation, metrics[evaluation.split], facts.monitor)
+    result = RunResult(
+        splits=metrics,
+        decision=chosen,
+        calibration=_calibration(options, splits, held_out, before),
+        baseline=baseline,
+        no_baseline=facts.no_baseline if baseline is None else None,
+        ladder=ladder,
+        targets=() if held_out is None or options is None else tuple(target_rows(chosen, held_out, network.classes)),
+        data=facts.data,
+        leaks=facts.leaks,
+        holdout_rows=len(network.splits[THRESHOLD].labels) if THRESHOLD in network.splits else 0,
+        trained_steps=facts.trained_steps,
+        halting=facts.halting,
+        refit=facts.refit,
+        padding_error=facts.padding_error,
+    )
+    result = _with_baseline_alarms(result)
+    if facts.training is not None:
+        result = replace(result, next_step=next_step(result, facts.training))
+    threshold_rows = {THRESHOLD: network.splits[THRESHOLD]} if THRESHOLD in network.splits else {}
+    return Judged(result, evaluation, {**splits, **threshold_rows}, {**decisions, THRESHOLD: chosen})
+
+
+def _only(contenders: Sequence[Scores], role: str) -> Scores | None:
+    return next((scores for scores in contenders if scores.role == role), None)
+
+
+def _judged_splits(network: Scores, before: Scores | None) -> dict[str, SplitOutputs]:
+    """Return the outputs by split, without held-out rows: of the model before a refit where it trained the other."""
+    known = {**({} if before is None else before.splits), **network.splits}
+    order = dict.fromkeys([*(() if before is None else before.splits), *network.splits])
+    return {split: known[split] for split in order if split != THRESHOLD}
+
+
+def _threshold_rows(scores: Scores | None, before: Scores | None) -> SplitOutputs | None:
+    """Return the outputs for the rows that set thresholds and the temperature: held-out rows, or else validation."""
+    for source in (scores, before):
+        for split in (THRESHOLD, "validation"):
+            if source is not None and split in source.splits:
+                return source.splits[split]
+    return None
+
+
+def _decide(decision: DecisionOptions | Decision, scores: Scores, rows: SplitOutputs | None) -> Decision:
+    if isinstance(decision, Decision):
+        return decision
+    if rows is None:
+        if all(getattr(decision, rule) is None for rule in RULES):
+            return Decision(positive=scores.positive)
+        raise InputError("decision", "there are no rows to set its thresholds", "score the split validation too")
+    with progress.stage("choosing the decision threshold"):
+        return choose_decision(
+            decision,
+            rows.logits,
+            rows.labels,
+            scores.classes,
+            scores.positive,
+            group_codes(rows.groups),
+            "sequence" if rows.group_names is None else "group",
+        )
+
+
+def _used_for(options: DecisionOptions | None, rule: str) -> list[str]:
+    """Return the choices of the decision (threshold, temperature) that validation rows made."""
+    if options is None or uses_holdout(options, rule):
+        return []
+    return [*(["threshold"] if rule != "argmax" else []), *(["temperature"] if options.calibrate else [])]
+
+
+def _calibration(
+    options: DecisionOptions | None,
+    splits: Mapping[str, SplitOutputs],
+    held_out: SplitOutputs | None,
+    before: Scores | None,
+) -> Calibration | None:
+    if options is None or held_out is None:
+        return None
+    others: dict[str, float] = {}
+    if before is not None and THRESHOLD in before.splits:
+        rows = before.splits[THRESHOLD]
+        others = dict.fromkeys(before.splits, fit_temperature(rows.logits, rows.labels))
+    temperature = fit_temperature(held_out.logits, held_out.labels)
+    return calibration_of(splits, temperature, options.calibrate, others)
+
+
+def _compare(
+    contenders: Sequence[Scores],
+    network: Scores,
+    evaluation: Evaluation,
+    metrics: SplitMetrics,
+    monitor: str | None,
+) -> tuple[BaselineMetrics | None, tuple[Rung, ...]]:
+    """Return the metrics of the chosen order-blind model, None without one, and the ladder.
+
+    The rungs share the rows that the order-blind models predict, which are a sample of a large split.
+    """
+    split, outputs = evaluation.split, evaluation.last
+    compared = [scores for scores in contenders if split in scores.splits]
+    order_blind = [scores.labelled(network) for scores in compared if scores.role == ORDER_BLIND]
+    between = [scores for scores in compared if scores.role not in (ORDER_BLIND, NETWORK, BEFORE_REFIT)]
+    whole = replace(network, splits=evaluation.outputs)
+    positions = positions_in(order_blind[0], whole, split) if order_blind else np.arange(len(outputs.labels))
+    targets = () if network.positive else evaluation.decision.targets
+    rows = JudgedRows(
+        outputs.labels[positions],
+        network.classes,
+        network.positive,
+        monitor,
+        group_codes(None if outputs.groups is None else outputs.groups[positions]),
+        {guarantee.label: network.classes.index(guarantee.label) for guarantee in targets},
+    )
+    trained = Contender(network.model, RowPredictions(evaluation.predicted, evaluation.probabilities), metrics)
+    ladder = {scores.name: Contender(scores.model, _all_rows(scores, whole, split)) for scores in between}
+    ladder = {name: model.take(positions) for name, model in {**ladder, network.name: trained}.items()}
+    if not order_blind:
+        return None, build_ladder(ladder, rows)
+    # Validation chooses the order-blind model, by the deciding metric. A choice by test rows would make the chosen
+    # model look too good, and a choice by another metric would make the trained model look too good.
+    scored = baseline_metrics(order_blind)
+    chosen = scored.best_model(deciding_metric(monitor))
+    predictions = next(scores for scores in order_blind if scores.model == chosen).predictions(split)
+    comparison = rows.compare(ladder[network.name].predictions, predictions)
+    baseline = _baseline(scored, chosen, split, monitor, comparison)
+    ladder = {ORDER_BLIND_RUNG: Contender(chosen, predictions, baseline), **ladder}
+    return baseline, build_ladder(ladder, rows, {(network.name, ORDER_BLIND_RUNG): comparison})
+
+
+def _all_rows(scores: Scores, whole: Scores, split: str) -> RowPredictions:
+    """Return the predictions of a model in the order of all rows of a split. Raises InputError if it lacks some."""
+    positions = positions_in(scores, whole, split)
+    if len(positions) < len(whole.splits[split].labels):
+        raise InputError(f"scores of {scores.name}", f"lack rows of {split}", "score the same rows")
+    probabilities = np.empty_like(scores.probabilities(split))
+    probabilities[positions] = scores.probabilities(split)
+    return most_probable(probabilities)
+
+
+def _baseline(
+    scored: BaselineScores, chosen: str, split: str, monitor: str | None, comparison: list[MetricComparison]
+) -> BaselineMetrics:
+    metric = deciding_metric(monitor)
+    on_validation, on_last = (scored.values(metric, name) for name in (scored.judge, split))
+    return BaselineMetrics(
+        **vars(scored.models[chosen][split]),
+        model=chosen,
+        split=split,
+        candidates=[
+            BaselineCandidate(model=name, validation=on_validation[name], last=on_last[name]) for name in scored.models
+        ],
+        comparison=comparison,
+    )
+
+
+def _with_baseline_alarms(result: RunResult) -> RunResult:
+    """Return the result, with alarms on the last split if the model does not beat the baseline."""
+    baseline, judged = result.baseline, result.metrics
+    if baseline is None:
+        return result
+    sampled = Sampled.of(baseline.rows, judged.groups)
+    alarms = baseline_alarms(baseline.comparison, result.decision, sampled)
+    # The threshold is what people run, so its alarms come first.
+    alarms = sorted([*judged.alarms, *alarms], key=lambda alarm: alarm.kind != WEAK_THRESHOLD)
+    judged = replace(judged, alarms=alarms)
+    return replace(result, splits={**result.splits, result.split: judged})

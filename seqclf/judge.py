@@ -1,0 +1,112 @@
+"""`python -m seqclf.judge`: judge the scores of a finished run, or of any other model, without a model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqclf.config.command import command
+from seqclf.errors import InputError
+
+if TYPE_CHECKING:
+    from seqclf.command_options import JudgeConfig
+    from seqclf.evaluation.decisions.decision import Decision
+    from seqclf.evaluation.judge import Facts
+    from seqclf.evaluation.options import DecisionOptions
+    from seqclf.evaluation.scores import Scores
+    from seqclf.system.json_result import JsonObject
+
+NO_BASELINE = "no order-blind model has scored these rows"
+
+
+@command("judge", "seqclf.command_options.JudgeConfig", imports_own_code=False)
+def main(config: JudgeConfig) -> JsonObject:
+    """Judge scores, print the verdict, and return the main figures."""
+    from seqclf.bundle.row_writers import check_output_path
+    from seqclf.documents.blocks import Section
+    from seqclf.documents.terminal import show_section
+    from seqclf.evaluation.judge import judge
+    from seqclf.evaluation.metrics import MAIN_METRICS
+    from seqclf.report.ladder import ladder_table
+    from seqclf.report.score_table import show_verdict
+    from seqclf.system.atomic_files import write_output
+
+    if config.output:
+        check_output_path(Path(config.output))
+    contenders, facts, settings = _of_run(Path(config.run)) if config.run else _of_files(config)
+    contenders = [_changed(scores, config) for scores in contenders]
+    result = judge(contenders, facts, _decision(config, settings, contenders[-1])).result
+    show_verdict(result)
+    if config.against:
+        show_section(Section("Compared", [ladder_table(result.ladder)]))
+    if config.output:
+        write_output(Path(config.output), json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    figures = {name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS}
+    threshold = result.decision.to_dict()
+    return {"split": result.split, "use": not result.not_yet, **figures, "decision": threshold}
+
+
+def _of_run(run: Path) -> tuple[list[Scores], Facts, dict[str, Any]]:
+    """Return the scores, the facts and the target of a finished run."""
+    import yaml
+
+    from seqclf.evaluation.judge import Facts
+    from seqclf.evaluation.scores import FOLDER, read_contenders
+
+    contenders = read_contenders(run / FOLDER)
+    try:
+        settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+        state = json.loads((run / FOLDER / "facts.json").read_text(encoding="utf-8"))
+        return contenders, Facts.from_dict(state, settings), dict(settings["decision"])
+    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError, InputError) as error:
+        raise InputError(f"run={run}", f"is not as this version writes a run ({error})", "train again") from None
+
+
+def _of_files(config: JudgeConfig) -> tuple[list[Scores], Facts, dict[str, Any]]:
+    """Return the scores of a model, after those of the model that it is compared with."""
+    from seqclf.evaluation.judge import Facts
+    from seqclf.evaluation.scores import HEAD, NETWORK, read_scores
+
+    if not config.scores:
+        raise InputError("run", "not set", "name a run, run=RUN, or a file of scores, scores=FILE")
+    against = None if config.against is None else read_scores(Path(config.against))
+    scores = replace(read_scores(Path(config.scores), against), role=NETWORK, name=str(config.scores))
+    compared = [] if against is None else [replace(against, role=HEAD, name=str(config.against))]
+    return [*compared, scores], Facts(no_baseline=NO_BASELINE), {}
+
+
+def _changed(scores: Scores, config: JudgeConfig) -> Scores:
+    """Return scores with the positive label and the last split of the config."""
+    from seqclf.data.storage.dataset import THRESHOLD, check_positive
+
+    if config.positive is not None:
+        check_positive(config.positive, scores.classes)
+        scores = replace(scores, positive=config.positive)
+    if config.split is None or config.split not in scores.splits:
+        return scores
+    order = [split for split in scores.splits if split not in (config.split, THRESHOLD)]
+    kept = [split for split in scores.splits if split == THRESHOLD]
+    return replace(scores, splits={split: scores.splits[split] for split in (*kept, *order, config.split)})
+
+
+def _decision(config: JudgeConfig, settings: dict[str, Any], network: Scores) -> DecisionOptions | Decision:
+    """Return the decision of `threshold`, or the target of the config in place of that of the run."""
+    from seqclf.config.options import parse_options
+    from seqclf.evaluation.decisions.decision import RULES, Decision, override_threshold
+    from seqclf.evaluation.options import DecisionOptions
+
+    if config.split is not None and config.split not in network.splits:
+        raise InputError(f"split={config.split}", "has no scores", f"the splits are {', '.join(network.splits)}")
+    if config.threshold is not None:
+        return override_threshold(Decision(), config.threshold, network.positive, network.classes)
+    own = dict.fromkeys(RULES) | {"confidence": 0.95, "holdout": 0.5, "provisional": False, "calibrate": False}
+    given = {key: value for key, value in config.decision.items() if value is not None}
+    if any(rule in given for rule in RULES):  # replaces the target of the run
+        settings = {key: value for key, value in settings.items() if key not in RULES}
+    return parse_options(DecisionOptions, {**own, **settings, **given}, "decision")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""A training run in five steps: prepare, fit, score, judge, export; then the report.
+
+`prepare` has run already (see `run_training`). Each step leaves files in the run folder, which the next ones read.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from seqclf.data.schema.schema import typed_labels
+from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import subset
+from seqclf.documents.formatting import shown_path
+from seqclf.documents.terminal import console
+from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
+from seqclf.evaluation.decisions.holdout import holdout_rows
+from seqclf.evaluation.judge import Facts, Judged, judge
+from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.next_step import FinishedTraining
+from seqclf.evaluation.options import DecisionOptions
+from seqclf.evaluation.refit import Refit
+from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, write_contenders
+from seqclf.report.page import write_report
+from seqclf.report.score_table import show_verdict
+from seqclf.runs.export import write_bundle
+from seqclf.runs.fit import Fitted, Training, fit, opened_run, padding_error
+from seqclf.runs.order_ablation import check_one_process, score_shuffled
+from seqclf.runs.predictions import write_predictions
+from seqclf.runs.refit import check_refit, refit
+from seqclf.runs.report import best_epoch, run_mistakes, run_report
+from seqclf.runs.score import score_contenders, score_task
+from seqclf.system import progress
+from seqclf.system.atomic_files import write_output
+from seqclf.system.json_result import JsonResult
+from seqclf.system.run_folder import PREDICTIONS
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
+from seqclf.training.module import SequenceTask
+from seqclf.training.options import TrainConfig
+
+FACTS = "scores/facts.json"  # what judging needs beside the scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult(JsonResult):
+    """Result of `train`, printed as a JSON line.
+
+    `split`: split that the model is judged by; the metrics are the main metrics of this split. `independent`: True if
+    the rows of this split chose nothing about the model and share no group and no time with earlier splits. `use`: True
+    if there is no reason against using the model (see `reasons_against`). `bundle`: path of the bundle. `parity`:
+    largest difference between the exported model and PyTorch. `bundle` and `parity` are None without an export.
+    `padding_error`: see `RunResult`.
+    """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"padding_error"})
+
+    run: str
+    epochs: int
+    bundle: str | None
+    split: str
+    independent: bool
+    use: bool
+    loss: float
+    accuracy: float
+    recall: float
+    precision: float
+    f1: float
+    parity: float | None
+    padding_error: float | None = None
+    train_s: float
+    total_s: float
+
+
+@dataclass(frozen=True)
+class FastDevRunResult(JsonResult):
+    """Result of `train trainer.fast_dev_run=…`, printed as a JSON line. Such a run evaluates nothing."""
+
+    run: str
+    fast_dev_run: bool = True
+
+
+def train(
+    config: TrainConfig,
+    dataset: Dataset,
+    run: Path,
+    data_warnings: Sequence[str] = (),
+    *,
+    prints_verdict: bool = True,
+) -> TrainResult | FastDevRunResult | None:
+    """Train a model, judge its last step or best epoch (`monitor`) on every split, and export it.
+
+    Writes all files of the run into the folder `run`. Call this function inside `process_settings`. Returns None on
+    ranks other than 0. `data_warnings`: warnings of the survey, which the report shows with warnings about the network.
+    `prints_verdict`: True to print the scores and their interpretation.
+    """
+    started = time.perf_counter()
+    training = Training.build(config, hold_out(dataset, config.decision), run)
+    if training.config.order_ablation:
+        check_one_process(training)
+    if training.config.refit:
+        check_refit(training)
+    lines = [*data_warnings]
+    with opened_run(training, lines) as logger:
+        fitted = fit(training)
+        if fitted is None:
+            return FastDevRunResult(str(run)) if training.trainer.is_global_zero else None
+        task, contenders, facts = score(fitted, run, reads_padding=len(lines) > len(data_warnings))
+        judged = judge_run(contenders, facts, training.config.decision, run)
+        if prints_verdict:
+            show_verdict(judged.result)
+        parity = export(task, judged.result, run) if training.config.export else None
+        report(fitted, judged, run, logger, lines)
+    result = judged.result
+    return TrainResult(
+        run=str(run),
+        epochs=len(fitted.history),
+        bundle=None if parity is None else str(run / "bundle"),
+        split=result.split,
+        independent=result.is_independent,
+        use=not result.not_yet,
+        **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
+        parity=parity,
+        padding_error=result.padding_error,
+        train_s=round(fitted.seconds, 2),
+        total_s=round(time.perf_counter() - started, 2),
+    )
+
+
+def hold_out(dataset: Dataset, options: DecisionOptions) -> Dataset:
+    """Return the dataset with held-out validation rows as a split of their own, which must not choose the epoch.
+
+    The held-out rows are a stratified fraction of validation. Groups stay together, and a class with only one row keeps
+    this row in validation. No rows are held out if the rule has no guarantee or if the fraction is 0. For a
+    `provisional` decision, the same rows are left out of validation.
+    """
+    rule, _ = parse_rule(options, dataset.classes, dataset.positive)
+    if rule not in GUARANTEED_RULES or not options.holdout:
+        return dataset
+    validation = dataset.splits["validation"]
+    held_out = holdout_rows(validation.labels, options.holdout, validation.groups)
+    remaining = subset(validation, np.flatnonzero(~held_out))
+    holdout = None if options.provisional else subset(validation, np.flatnonzero(held_out))
+    return replace(dataset, splits={**dataset.splits, "validation": remaining}, held_out=holdout)
+
+
+def score(fitted: Fitted, run: Path, *, reads_padding: bool) -> tuple[SequenceTask, list[Scores], Facts]:
+    """Score the trained task and the models beside it, after a second training on other rows where the config asks.
+
+    Writes the scores and the facts into the run folder. `reads_padding`: True for a network that was found to read
+    padding. Returns the task that is exported, the scores and the facts.
+    """
+    training, task, record = fitted.training, fitted.task, None
+    config, dataset, batches = training.config, training.dataset, training.batches
+    others: list[Scores] = []
+    if config.order_ablation and (shuffled := score_shuffled(training, run)) is not None:
+        others.append(shuffled)
+    if config.refit:
+        # What validation says about the model is only true of the model that was not trained on it.
+        last = list(dataset.splits)[-1]
+        earlier = [split for split in batches.splits if split != last]
+        others.append(score_task(task, batches, dataset, earlier, BEFORE_REFIT, BEFORE_REFIT))
+        task, record = refit(fitted, run)
+    no_baseline = _no_baseline(config, dataset)
+    contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
+    facts = _facts(fitted, task, record, no_baseline, padding_error(fitted, task) if reads_padding else None)
+    write_contenders(run / FOLDER, contenders)
+    write_output(run / FACTS, json.dumps(facts.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    return task, contenders, facts
+
+
+def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
+    """Return the reason why the order-blind model is left out, None if it is scored."""
+    if not config.baseline:
+        return "baseline=false"
+    tokens = sum(counts.tokens for counts in dataset.report.values())
+    if tokens > config.baseline_limit:
+        return f"{tokens:,} tokens are more than baseline_limit={config.baseline_limit}"
+    return None
+
+
+def _facts(
+    fitted: Fitted, task: SequenceTask, record: Refit | None, no_baseline: str | None, error: float | None
+) -> Facts:
+    training, history = fitted.training, fitted.history
+    config = training.config
+    chosen = {
+        "epoch": config.monitor is not None and len(history) > 1,
+        "halting threshold": fitted.halting is not None,
+        "weights of the heads": fitted.weighs_heads,
+    }
+    chosen_step = task.trained_steps if record is None else record.chosen_step
+    return Facts(
+        monitor=config.monitor,
+        chosen=tuple(choice for choice, is_made in chosen.items() if is_made),
+        no_baseline=no_baseline,
+        training=FinishedTraining(
+            settings=config.model_dump(),
+            epochs=len(history),
+            best_epoch=best_epoch(history, chosen_step),
+            steps=history[-1]["step"] if history else 0,
+            bundle=shown_path(training.folder / "bundle") if config.export else None,
+        ),
+        data=training.dataset.report,
+        leaks=training.dataset.leaks,
+        trained_steps=task.trained_steps,
+        halting=fitted.halting,
+        refit=record,
+        padding_error=error,
+    )
+
+
+def judge_run(contenders: Sequence[Scores], facts: Facts, options: DecisionOptions, run: Path) -> Judged:
+    """Judge the scores of a run, and write metrics.json and predictions.parquet."""
+    judged = judge(contenders, facts, options)
+    write_output(run / "metrics.json", json.dumps(judged.result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    network = contenders[-1]
+    with progress.stage("writing the predictions"):
+        outputs = {split: rows for split, rows in judged.outputs.items() if split != "train"}
+        labels = typed_labels(network.classes, network.label_type)
+        write_predictions(run / PREDICTIONS, outputs, judged.decisions, network.classes, labels)
+    return judged
+
+
+def export(task: SequenceTask, result: RunResult, run: Path) -> float:
+    """Write the bundle. Returns the largest difference between the exported model and PyTorch."""
+    parity = write_bundle(task, run / "bundle", result).max_error
+    bundle = shown_path(run / "bundle")
+    console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
+    return parity
+
+
+def report(fitted: Fitted, judged: Judged, run: Path, logger: RunLogger | None, lines: Sequence[str]) -> None:
+    """Write report.html and log the finished run. `lines`: warnings about the data and the network."""
+    training, (result, evaluation, _, _) = fitted.training, judged
+    bundle = run / "bundle" if training.config.export else None
+    with progress.stage("explaining the worst errors"):
+        mistakes = run_mistakes(training.dataset, evaluation, bundle)
+    page: Path | None = run / "report.html"
+    try:
+        with progress.stage("writing the report"):
+            content = run_report(training.config.model_dump(), evaluation, result, fitted.history, lines, mistakes)
+            write_report(content, run / "report.html")
+    except Exception as error:  # an error in the report must not lose a trained model
+        warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
+        page = None
+    if logger is not None:
+        logger.log_result(
+            FinishedRun(
+                name=training.config.data.name,
+                folder=run,
+                epochs=len(fitted.history),
+                dataset=training.dataset,
+                evaluation=evaluation,
+                result=result,
+                report=page,
+                bundle=bundle,
+            )
+        )

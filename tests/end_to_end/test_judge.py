@@ -1,0 +1,74 @@
+"""Judging a finished run from its files: the same figures, and others for another target, split or model."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+
+def judged(shell, *arguments):
+    completed = shell("judge", *arguments)
+    assert completed.exit_code == 0, completed.stderr
+    return completed
+
+
+def test_the_files_of_a_run_give_its_metrics_again(shell, trained):
+    judged(shell, "run=logged", "output=again.json")
+    again = json.loads((shell.folder / "again.json").read_text())
+    assert again == json.loads((trained.run / "metrics.json").read_text())
+
+
+def test_another_target_and_another_split_are_judged_without_the_model(shell, trained):
+    result = judged(shell, "run=logged", "decision.min_recall=0.5", "split=validation").result
+    assert (result["split"], result["decision"]["rule"]) == ("validation", "min_recall")
+    assert result["decision"]["targets"][0]["backed"] is False  # no rows were held out for a threshold
+    assert not result["use"]
+
+
+def test_scores_of_another_tool_are_compared_with_those_of_a_run(shell, trained):
+    (network,) = (trained.run / "scores").glob("*-network.parquet")
+    table = pq.read_table(network)
+    table = table.filter(pa.compute.equal(table["split"], "test"))
+    mine = table.select(["split", "id", "label"]).append_column("probabilities", pa.array([[0.4, 0.6]] * len(table)))
+    backwards = mine.take(pa.array(range(len(mine))[::-1])).replace_schema_metadata({})
+    pq.write_table(backwards, shell.folder / "mine.parquet")
+    completed = judged(shell, "scores=mine.parquet", f"against={network}")
+    yes = sum(label == "yes" for label in mine["label"].to_pylist())
+    assert completed.result["accuracy"] == pytest.approx(yes / len(mine), abs=1e-6)
+    assert "mine.parquet" in completed.stderr and "Compared" in completed.stderr
+
+
+def test_a_bundle_writes_scores_that_are_judged_as_it_evaluates(shell, trained):
+    arguments = ["bundle=logged/bundle", "data=files", "data.test=test.parquet", "data.label=fraud", "data.id=card"]
+    evaluated = shell("evaluate", *arguments, "scores=new_scores.parquet").result
+    result = judged(shell, "scores=new_scores.parquet").result
+    for metric in ("loss", "accuracy", "recall"):
+        assert result[metric] == pytest.approx(evaluated[metric], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ([], "run: not set; name a run, run=RUN, or a file of scores, scores=FILE"),
+        (["run=nowhere"], "nowhere/scores: holds no scores of a finished run; name the folder of a run"),
+        (["run=logged", "split=new"], "split=new: has no scores; the splits are train, validation, test"),
+        (["scores=new.csv"], "new.csv: cannot be read as Parquet"),
+        (["run=logged", "positive=maybe"], "data.positive=maybe: no such label; the labels are no, yes"),
+    ],
+)
+def test_a_user_error_is_one_line(shell, trained, arguments, error):
+    completed = shell("judge", *arguments)
+    assert completed.exit_code == 2 and completed.stderr.splitlines()[-1].startswith(f"error: {error}")
+
+
+def test_a_run_of_which_a_step_is_half_written_is_named(shell, trained):
+    facts = trained.run / "scores/facts.json"
+    content = facts.read_text()
+    try:
+        for damaged in ("", content[:-20], content.replace('"chosen"', '"chose"'), "[]"):
+            facts.write_text(damaged)
+            completed = shell("judge", "run=logged")
+            assert completed.exit_code == 2 and "run=logged: is not as this version writes a run" in completed.stderr
+    finally:
+        facts.write_text(content)
