@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqclf.data.reading.sources import Source, suffix_of
 from seqclf.data.schema.casts import quote_literal
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
@@ -28,64 +29,49 @@ CANDIDATES = "\t;|,"
 ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16": "utf-16", "utf-8-sig": "utf-8"}
 SNIFFED_LINES = 20
 MAX_LINE_CHARACTERS = 2_000_000  # the longest line that DuckDB reads
-# Maximum number of characters of malformed lines that DuckDB may store. DuckDB stores a copy of a malformed line for
-# each surplus cell. The copies take about ten bytes of memory for each character.
-MAX_KEPT_CHARACTERS = 50_000_000
-BLOCK = 2**20
+SURPLUS_LINES, MAX_SURPLUS = 1000, 100
 DEEPEST_LIST = 3
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """Dialect of all files of one source.
-
-    `columns`: names of the columns. For a URL, `delimiter` and `columns` may be None, because DuckDB can detect them.
-    """
+    """Dialect of all files of one source. `columns`: names of the columns."""
 
     header: bool
     encoding: str
     quote: str
-    delimiter: str | None
-    columns: tuple[str, ...] | None
+    delimiter: str
+    columns: tuple[str, ...]
 
     def options(self) -> dict[str, str]:
         """Return the arguments of DuckDB's `read_csv` as dict name → SQL."""
-        options = {
+        columns = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in self.columns)
+        return {
             "header": str(self.header).lower(),
             "encoding": quote_literal(self.encoding),
             "quote": quote_literal(self.quote),
             "escape": quote_literal(self.quote),
+            "delim": quote_literal(self.delimiter),
+            "auto_detect": "false",
+            "columns": f"{{{columns}}}",
         }
-        if self.delimiter is not None:
-            options["delim"] = quote_literal(self.delimiter)
-        if self.columns is None:
-            return {**options, "all_varchar": "true"}
-        columns = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in self.columns)
-        return {**options, "auto_detect": "false", "columns": f"{{{columns}}}"}
 
 
-def detect_dialect(
-    paths: Sequence[Path], suffix: str, *, header: bool, encoding: str, quote: str | None, delimiter: str | None
-) -> Dialect:
+def detect_dialect(paths: Sequence[Path], source: Source) -> Dialect:
     """Detect the names of the columns, and the delimiter if the user has not set a delimiter.
 
-    `suffix`: ending of the file names, without a compression ending such as `.gz`. Raises InputError if an option is
-    invalid, or if the files have different columns.
-
-    >>> detect_dialect([], ".tsv", header=True, encoding="utf8", quote=None, delimiter=None)
-    Dialect(header=True, encoding='utf-8', quote='"', delimiter='\\t', columns=None)
+    `paths`: files of the source. Raises InputError if an option is invalid, or if the files have different columns.
     """
-    duckdb_encoding = _duckdb_encoding(encoding)
-    quote = '"' if quote is None else quote
+    encoding = _duckdb_encoding(source.encoding)
+    quote = '"' if source.quote is None else source.quote
     if len(quote) > 1:
         raise InputError(f"data.quote={quote}", "must be one character, or '' to turn quoting off")
-    delimiter = {None: DELIMITERS[suffix], "\\t": "\t"}.get(delimiter, delimiter)
+    suffix = suffix_of(paths[0])
+    delimiter = {None: DELIMITERS[suffix], "\\t": "\t"}.get(source.delimiter, source.delimiter)
     if delimiter is not None and len(delimiter) != 1:
         raise InputError(f"data.delimiter={delimiter}", "must be one character, or null to detect it")
-    if not paths:
-        return Dialect(header, duckdb_encoding, quote, delimiter, None)
-    delimiter = delimiter or _likely_delimiter(paths[0], duckdb_encoding, quote, suffix)
-    columns = [_columns(path, duckdb_encoding, quote, delimiter, header) for path in paths]
+    delimiter = delimiter or _likely_delimiter(paths[0], encoding, quote, suffix)
+    columns = [_columns(path, encoding, quote, delimiter, source.header) for path in paths]
     for path, names in zip(paths, columns, strict=True):
         if names != columns[0]:
             raise InputError(
@@ -93,51 +79,18 @@ def detect_dialect(
                 f"has the columns {', '.join(names)}, but {paths[0]} has {', '.join(columns[0])}",
                 "give files of the same columns",
             )
-    return Dialect(header, duckdb_encoding, quote, delimiter, tuple(columns[0]))
+    return Dialect(source.header, encoding, quote, delimiter, tuple(columns[0]))
 
 
-def can_keep_malformed(paths: Sequence[Path], dialect: Dialect) -> bool:
-    """Return True if DuckDB can store all lines with surplus cells in at most MAX_KEPT_CHARACTERS characters."""
-    characters = 0
-    for path in paths:
-        characters += _kept_characters(path, dialect)
-        if characters > MAX_KEPT_CHARACTERS:
-            return False
-    return True
+def has_long_surplus(path: Path, dialect: Dialect) -> bool:
+    """Return True if a line at the beginning of a file has many surplus cells, such as a list without quotes.
 
-
-def _kept_characters(path: Path, dialect: Dialect) -> int:
-    """Count the characters that DuckDB would store for the lines of a file that have surplus cells.
-
-    Counting stops as soon as the count is above MAX_KEPT_CHARACTERS.
+    DuckDB stores a copy of a malformed line for each surplus cell, so a file of such lines would fill the memory.
     """
-    if dialect.delimiter is None or dialect.columns is None or not _has_surplus(path, dialect):
-        return 0
-    characters = 0
-    # A cell of over 2 MB raises a csv.Error, which ends the count. DuckDB does not store a line with such a cell.
-    with suppress(csv.Error), _long_cells(), _opened(path, dialect.encoding) as file:
-        for row in csv.reader(file, delimiter=dialect.delimiter, **_quoting(dialect.quote)):
-            surplus_cells = len(row) - len(dialect.columns)
-            if surplus_cells > 0:
-                characters += surplus_cells * (sum(map(len, row)) + len(row))
-                if characters > MAX_KEPT_CHARACTERS:
-                    break
-    return characters
-
-
-def _has_surplus(path: Path, dialect: Dialect) -> bool:
-    """Return True if a file has more delimiters than its lines and columns require. Quoted delimiters are counted too.
-
-    Counting delimiters is as fast as reading the file, because the lines are not parsed. Most files have no surplus
-    delimiters, so the slow `csv.reader` does not have to read them.
-    """
-    delimiter = (dialect.delimiter or "").encode("latin-1" if dialect.encoding == "latin-1" else "utf-8")
-    delimiters = lines = 0
-    with pa.input_stream(str(path), compression="detect") as stream:
-        while block := stream.read(BLOCK):
-            delimiters += block.count(delimiter)
-            lines += block.count(b"\n")
-    return delimiters > lines * (len(dialect.columns or ()) - 1)
+    most = len(dialect.columns) + MAX_SURPLUS
+    with suppress(csv.Error), _rows(path, dialect.encoding, dialect.quote, dialect.delimiter) as rows:
+        return any(len(row) > most for row in islice(rows, SURPLUS_LINES))
+    return False  # a cell is longer than any that DuckDB reads
 
 
 def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
@@ -207,16 +160,14 @@ def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str
     return best if best in bare_lines[0] else ","
 
 
-def _quoting(quote: str) -> dict[str, Any]:
-    return {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
-
-
 @contextmanager
-def _long_cells() -> Iterator[None]:
-    """Let Python's csv module read cells that are as long as the longest line that DuckDB reads."""
+def _rows(path: Path, encoding: str, quote: str, delimiter: str) -> Iterator[Iterator[list[str]]]:
+    """Open a file as rows of cells, which may be as long as the longest line that DuckDB reads."""
     limit = csv.field_size_limit(MAX_LINE_CHARACTERS)
+    quoting: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
     try:
-        yield
+        with _opened(path, encoding) as file:
+            yield csv.reader(file, delimiter=delimiter, **quoting)
     finally:
         csv.field_size_limit(limit)
 
@@ -228,8 +179,7 @@ def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool
     columns are named by their positions.
     """
     try:
-        with _long_cells(), _opened(path, encoding) as file:
-            rows = csv.reader(file, delimiter=delimiter, **_quoting(quote))
+        with _rows(path, encoding, quote, delimiter) as rows:
             first_line = next(rows, None)
             first_cells = first_line or next((row for row in rows if row), None)
     except csv.Error as error:

@@ -39,12 +39,6 @@ def _explanation(source: Source, text: str) -> InputError:
     """Return the error that is shown to the user. `text`: error message from DuckDB or Arrow."""
     line = re.search(r"CSV Error on Line: (\d+)", text)
     where = _location(source, text)
-    if extension := re.search(r'extension "?\'?(\w+)', text):
-        return InputError(
-            f"{source.key}={source.path}",
-            f"needs DuckDB's extension '{extension[1]}', which is not installed and cannot be fetched",
-            f"run INSTALL {extension[1]} in DuckDB once with a network, or copy the files here",
-        )
     if NOT_UTF8.search(text):
         return InputError(where, f"not valid {source.encoding}", "set data.encoding=latin-1 (or utf-16)")
     if "Maximum line size" in text:

@@ -12,21 +12,20 @@ from typing import ClassVar, NamedTuple
 import pyarrow as pa
 
 from seqclf.data.reading.csv_dialect import lines
-from seqclf.data.reading.format import Files, Format, TableSql
+from seqclf.data.reading.format import Files, TableSql, TextFormat
 from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
 from seqclf.errors import InputError
 
 MAX_HEADER_LINES = 10_000  # maximum number of lines before the rows
 
 
-class TimeSeries(Format):
+class TimeSeries(TextFormat):
     """Format of time series files. The rows have the column `series`.
 
     The rows also have the column `label` if the header declares classes.
     """
 
     endings: ClassVar[tuple[str, ...]] = (".ts",)
-    by_lines: ClassVar[bool] = True
 
     def table(self, files: Files) -> TableSql:
         return lambda named_files: select_series(files.paths, FILE if named_files else None)
