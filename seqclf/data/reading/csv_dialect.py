@@ -10,12 +10,11 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -33,28 +32,15 @@ SURPLUS_LINES, MAX_SURPLUS = 1000, 100
 DEEPEST_LIST = 3
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """Dialect of all files of one source. `columns`: names of the columns."""
+class Dialect(NamedTuple):
+    """Dialect of all files of one source.
 
-    header: bool
-    encoding: str
-    quote: str
-    delimiter: str
-    columns: tuple[str, ...]
+    `options`: arguments of DuckDB's `read_csv` as dict name → SQL. `has_long_surplus`: True if a line at the beginning
+    of a file has many surplus cells, such as a list without quotes.
+    """
 
-    def options(self) -> dict[str, str]:
-        """Return the arguments of DuckDB's `read_csv` as dict name → SQL."""
-        columns = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in self.columns)
-        return {
-            "header": str(self.header).lower(),
-            "encoding": quote_literal(self.encoding),
-            "quote": quote_literal(self.quote),
-            "escape": quote_literal(self.quote),
-            "delim": quote_literal(self.delimiter),
-            "auto_detect": "false",
-            "columns": f"{{{columns}}}",
-        }
+    options: dict[str, str]
+    has_long_surplus: bool
 
 
 def detect_dialect(paths: Sequence[Path], source: Source) -> Dialect:
@@ -71,7 +57,7 @@ def detect_dialect(paths: Sequence[Path], source: Source) -> Dialect:
     if delimiter is not None and len(delimiter) != 1:
         raise InputError(f"data.delimiter={delimiter}", "must be one character, or null to detect it")
     delimiter = delimiter or _likely_delimiter(paths[0], encoding, quote, suffix)
-    columns = [_columns(path, encoding, quote, delimiter, source.header) for path in paths]
+    columns, widths = zip(*(_beginning(path, encoding, quote, delimiter, source.header) for path in paths), strict=True)
     for path, names in zip(paths, columns, strict=True):
         if names != columns[0]:
             raise InputError(
@@ -79,21 +65,20 @@ def detect_dialect(paths: Sequence[Path], source: Source) -> Dialect:
                 f"has the columns {', '.join(names)}, but {paths[0]} has {', '.join(columns[0])}",
                 "give files of the same columns",
             )
-    return Dialect(source.header, encoding, quote, delimiter, tuple(columns[0]))
+    typed = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in columns[0])
+    options = {
+        "header": str(source.header).lower(),
+        "encoding": quote_literal(encoding),
+        "quote": quote_literal(quote),
+        "escape": quote_literal(quote),
+        "delim": quote_literal(delimiter),
+        "auto_detect": "false",
+        "columns": f"{{{typed}}}",
+    }
+    return Dialect(options, max(widths) > len(columns[0]) + MAX_SURPLUS)
 
 
-def has_long_surplus(path: Path, dialect: Dialect) -> bool:
-    """Return True if a line at the beginning of a file has many surplus cells, such as a list without quotes.
-
-    DuckDB stores a copy of a malformed line for each surplus cell, so a file of such lines would fill the memory.
-    """
-    most = len(dialect.columns) + MAX_SURPLUS
-    with suppress(csv.Error), _rows(path, dialect.encoding, dialect.quote, dialect.delimiter) as rows:
-        return any(len(row) > most for row in islice(rows, SURPLUS_LINES))
-    return False  # a cell is longer than any that DuckDB reads
-
-
-def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
+def lines(encoding: str, skip: int = 0) -> dict[str, str]:
     """Return `read_csv` arguments with which each line is one cell of the column `line`.
 
     `skip`: number of lines to skip at the beginning of the file.
@@ -104,7 +89,7 @@ def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
         "delim": r"'\n'",
         "quote": "''",
         "escape": "''",
-        "header": str(header).lower(),
+        "header": "false",
         "skip": str(skip),
         "encoding": quote_literal(_duckdb_encoding(encoding)),
     }
@@ -160,38 +145,34 @@ def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str
     return best if best in bare_lines[0] else ","
 
 
-@contextmanager
-def _rows(path: Path, encoding: str, quote: str, delimiter: str) -> Iterator[Iterator[list[str]]]:
-    """Open a file as rows of cells, which may be as long as the longest line that DuckDB reads."""
-    limit = csv.field_size_limit(MAX_LINE_CHARACTERS)
-    quoting: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
-    try:
-        with _opened(path, encoding) as file:
-            yield csv.reader(file, delimiter=delimiter, **quoting)
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool) -> list[str]:
-    """Return the column names that are in the first line of a file.
+def _beginning(path: Path, encoding: str, quote: str, delimiter: str, header: bool) -> tuple[list[str], int]:
+    """Return the column names that are in the first line of a file, and the most cells of the lines after it.
 
     A column without a name is named `column0`, `column1` and so on, by its position. In a file without a header, all
     columns are named by their positions.
     """
+    quoting: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
+    limit = csv.field_size_limit(MAX_LINE_CHARACTERS)
+    width = 0
     try:
-        with _rows(path, encoding, quote, delimiter) as rows:
+        with _opened(path, encoding) as file:
+            rows = csv.reader(file, delimiter=delimiter, **quoting)
             first_line = next(rows, None)
             first_cells = first_line or next((row for row in rows if row), None)
+            with suppress(csv.Error):  # a cell is longer than any that DuckDB reads
+                width = max(map(len, islice(rows, SURPLUS_LINES)), default=0)
     except csv.Error as error:
         raise InputError(path, f"line 1 cannot be read: {error}", "fix it, or set data.delimiter, data.quote") from None
+    finally:
+        csv.field_size_limit(limit)
     if first_cells is None:
         raise InputError(path, "has no rows", "give a file with a row per sequence")
     if not header:
-        return [f"column{position}" for position in range(len(first_cells))]
+        return [f"column{position}" for position in range(len(first_cells))], width
     if not first_line:  # DuckDB would take the empty line as the header, and the real header as a row
         raise InputError(path, "line 1 is empty", "remove what is before the line with the names of the columns")
     if any("\ufffd" in name for name in first_cells):
         raise InputError(path, f"line 1 is not valid {encoding}", "set data.encoding=latin-1 (or utf-16)")
     names = [name.strip() or f"column{position}" for position, name in enumerate(first_cells)]
     check_names(names, str(path))
-    return names
+    return names, width

@@ -21,7 +21,7 @@ import pyarrow as pa
 from seqclf.data.ragged import is_list
 from seqclf.data.reading import line_endings, sandbox
 from seqclf.data.reading import source_errors as rejects
-from seqclf.data.reading.canonical_columns import canonical_columns
+from seqclf.data.reading.canonical_columns import canonical_columns, select_list
 from seqclf.data.reading.csv_dialect import DELIMITERS
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.format import describe_columns
@@ -148,15 +148,15 @@ class SourceReader:
         """
         return len(self.paths) > 1 and self.source.query is None
 
-    def select(self, expressions: Sequence[str], most_rows: int | None = None, *, with_files: bool = False) -> pa.Table:
-        """Evaluate SQL expressions for every row.
+    def select(self, columns: Mapping[str, str], most_rows: int | None = None, *, with_files: bool = False) -> pa.Table:
+        """Return columns of every row, or of a random sample of `most_rows` rows with a fixed seed.
 
-        If `most_rows` is given, evaluate the expressions for a random sample of rows with a fixed seed. `with_files`:
-        True to add the column FILE, which holds the path of each row's file (see `several_files`).
+        `columns`: dict name → SQL. `with_files`: True to add the column FILE, which holds the path of each row's file
+        (see `several_files`).
         """
         relation = self._relation.named_sql if with_files else self._relation.sql
-        files = [quote_identifier(FILE)] if with_files else []
-        query = f"SELECT {', '.join([*expressions, *files])} FROM {relation}"
+        files = {FILE: quote_identifier(FILE)} if with_files else {}
+        query = f"SELECT {select_list({**columns, **files})} FROM {relation}"
         if most_rows is not None:
             query = f"SELECT * FROM ({query}) USING SAMPLE reservoir({most_rows} ROWS) REPEATABLE (0)"
         with explain_errors(self.source):
@@ -206,14 +206,14 @@ class SourceReader:
                 self.malformed += rejects.refusals(self._connection, self.source.encoding)
 
     def _read_rows(self, schema: Schema, keys: Mapping[str, str], rows: int) -> Iterator[SourceRows]:
-        expressions = canonical_columns(schema, self.column_types, str(self.source), keys)
+        columns = canonical_columns(schema, self.column_types, str(self.source), keys)
         relation = self._relation.sql
         # Rows are numbered separately in each file. If there are several files, DuckDB must therefore return the file
         # of each row. If the source has a query, the rows of the query's result are numbered.
         if self.several_files:
-            expressions.append(quote_identifier(FILE))
+            columns[FILE] = quote_identifier(FILE)
             relation = self._relation.named_sql
-        stream = self._connection.sql(f"SELECT {', '.join(expressions)} FROM {relation}").to_arrow_reader(rows)
+        stream = self._connection.sql(f"SELECT {select_list(columns)} FROM {relation}").to_arrow_reader(rows)
         yield from number_rows(rebatch(stream, rows), str(self.source), self.several_files)
 
     def _refuse_files(self) -> None:

@@ -95,15 +95,12 @@ def _from_stream(data: Any, where: str, names: list[str]) -> pa.Table:
 
 
 def _from_pandas(frame: Any, where: str, names: list[str], index_levels: Collection[str]) -> pa.Table:
-    series = {str(name): frame.iloc[:, position] for position, name in enumerate(frame.columns)}
-    levels = {str(name): level for level, name in enumerate(frame.index.names)}
-    series |= {
-        name: frame.index.get_level_values(level).to_series()
-        for name, level in levels.items()
-        if name in index_levels and name not in series
-    }
-    kept = [*names, *(name for name in levels if name in series and name not in names)]
-    return pa.table({name: cells_to_arrow(series[name], name, where, str(series[name].dtype)) for name in kept})
+    columns = {str(name): frame.iloc[:, position] for position, name in enumerate(frame.columns)}
+    series = {name: columns[name] for name in names}
+    for level, name in enumerate(map(str, frame.index.names)):
+        if name in index_levels and name not in columns:
+            series[name] = frame.index.get_level_values(level).to_series()
+    return pa.table({name: cells_to_arrow(cells, name, where, str(cells.dtype)) for name, cells in series.items()})
 
 
 def like(table: pa.Table, data: Any, same_rows: bool) -> Any:

@@ -41,7 +41,7 @@ def store(server, monkeypatch):
 
 def values(url, cache, column="label"):
     with SourceReader(fetched(Source(url, "data.train"), cache)) as reader:
-        return reader.select([column]).column(column).to_pylist()
+        return reader.select({column: column}).column(column).to_pylist()
 
 
 def csv(*labels):
@@ -104,13 +104,13 @@ def test_errors_and_refusals_name_the_url(store, tmp_path):
     store.put("in/2.csv", csv("b") + b"1,2,3,4,5\n")
     source = fetched(Source("s3://bucket/in/2.csv", "data.train"), tmp_path)
     with pytest.raises(InputError) as raised, SourceReader(source) as reader:
-        reader.select(["label"])
+        reader.select({"label": "label"})
     assert str(raised.value).startswith("s3://bucket/in/2.csv: line 3")
     assert MIRROR not in str(raised.value)
     store.put("in/2.csv", csv("b"))
     store.put("in/1.csv", csv("a"))
     with SourceReader(fetched(Source("s3://bucket/in/*.csv", "data.train"), tmp_path)) as reader:
-        names = reader.select(["label"], with_files=True).column(FILE).to_pylist()
+        names = reader.select({"label": "label"}, with_files=True).column(FILE).to_pylist()
     assert names == ["s3://bucket/in/1.csv", "s3://bucket/in/2.csv"]
 
 

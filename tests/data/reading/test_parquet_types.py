@@ -18,7 +18,7 @@ def cells(folder, *columns):
     for number, column in enumerate(columns):
         pq.write_table(pa.table({"x": column}), folder / f"{number}.parquet")
     with SourceReader(Source(f"{folder}/*.parquet", "data.train")) as reader:
-        return reader.select(["x"])["x"].to_pylist()
+        return reader.select({"x": "x"})["x"].to_pylist()
 
 
 @pytest.mark.parametrize(

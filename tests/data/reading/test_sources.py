@@ -34,12 +34,3 @@ def test_the_digest_follows_the_files_and_how_they_are_read(tmp_path):
 def test_a_built_in_file_that_does_not_exist_is_named():
     with pytest.raises(InputError, match=r"data.train=builtin:nope.parquet: no such built-in file"):
         local_files(source("builtin:nope.parquet"))
-
-
-@pytest.mark.parametrize("name", ["with space/t.csv", "from here/t.csv", "with space/*.csv"])
-def test_a_path_that_begins_like_a_query_is_a_path(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / name.split("/")[0]
-    folder.mkdir()
-    (folder / "t.csv").write_text("x,label\n1,a\n")
-    assert [str(path) for path in local_files(source(name))] == [f"{folder.name}/t.csv"]

@@ -17,8 +17,9 @@ class Delimited(TextFormat):
 
     def table(self, files: Files) -> TableSql:
         dialect = csv_dialect.detect_dialect(files.paths, files.source)
-        options = {**files.partitions, **dialect.options()}
+        options = {**files.partitions, **dialect.options}
+        # DuckDB stores a copy of a malformed line for each surplus cell, so lists without quotes would fill the memory.
         # If malformed lines are not stored, the first malformed line stops the query.
-        if files.keep_malformed and not any(csv_dialect.has_long_surplus(path, dialect) for path in files.paths):
+        if files.keep_malformed and not dialect.has_long_surplus:
             options |= rejects.read_options()
         return partial(scan, "read_csv", files.sql_list, options)

@@ -30,7 +30,7 @@ class PlainText(TextFormat):
             below = f"substr(filename, {len(str(folder / '_'))})"  # path relative to the folder
             label = f"split_part({below}, '/', 1)"
         else:
-            options = {**csv_dialect.lines(files.source.encoding, header=False), "filename": "true"}
+            options = {**csv_dialect.lines(files.source.encoding), "filename": "true"}
             if files.keep_malformed:
                 options |= rejects.read_options()
             rows = scan("read_csv", files.sql_list, options, named_files=False)

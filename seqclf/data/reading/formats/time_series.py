@@ -54,9 +54,7 @@ def select_series(paths: Sequence[Path], file_column: str | None) -> str:
         header = _read_header(path)
         file = f", {quote_literal(str(path))} AS {quote_identifier(file_column)}" if file_column else ""
         label = ", trim(parts[-1]) AS label" if header.has_label else ""
-        options = "".join(
-            f", {key} = {value}" for key, value in lines("utf-8", header=False, skip=header.lines).items()
-        )
+        options = "".join(f", {key} = {value}" for key, value in lines("utf-8", header.lines).items())
         # In the file, a row has one list for each channel. The SQL functions `generate_series` and `list_transform`
         # transpose the lists of channels into lists of tokens.
         selects.append(
