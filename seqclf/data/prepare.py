@@ -81,7 +81,7 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
     sources = {name: source for name in SPLITS if (source := options.source(name)) is not None}
     with progress.stage("listing files"):
         states = states_of(options, sources)
-    entry = CacheEntry(cache, f"{options.name}-{fingerprint(options, sources, states)}")
+    entry = CacheEntry(cache, f"{options.name}-{fingerprint(options, states)}")
 
     def build(scratch: Path) -> None:
         build_dataset(options, sources, scratch, check_fields)

@@ -101,10 +101,8 @@ def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | 
             return None
         as_texts = {label, *(name for name in columns if types[name].startswith("MAP"))}
         names = {name: quote_identifier(name) for name in [label, *columns]}
-        rows = reader.select(
-            [f"CAST({sql} AS VARCHAR) AS {sql}" if name in as_texts else sql for name, sql in names.items()],
-            most_rows=min(SAMPLED_ROWS, MAX_CELLS // len(columns)),
-        )
+        selected = {name: f"CAST({sql} AS VARCHAR)" if name in as_texts else sql for name, sql in names.items()}
+        rows = reader.select(selected, most_rows=min(SAMPLED_ROWS, MAX_CELLS // len(columns)))
     while any(pa.types.is_struct(kind) for kind in rows.schema.types):
         rows = rows.flatten()
     return rows

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
+from seqclf.data.schema.casts import quote_identifier
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Schema
 
@@ -83,4 +84,4 @@ def sample(source: Source, rows: int) -> pa.Table:
 def cells(path: Path, **options: Any) -> dict[str, list[Any]]:
     """Return every column of a file. `options` are those of `Source`."""
     with SourceReader(Source(str(path), "data.train", **options)) as reader:
-        return reader.select(["*"]).to_pydict()
+        return reader.select({name: quote_identifier(name) for name in reader.column_types}).to_pydict()

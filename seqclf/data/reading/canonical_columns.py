@@ -1,6 +1,6 @@
-"""SQL SELECT lists that convert the columns of a source to canonical columns.
+"""SQL expressions that convert the columns of a source to canonical columns.
 
-Row checks and encoders read canonical columns.
+Row checks and encoders read canonical columns. The functions return a dict name of a canonical column → SQL.
 """
 
 from __future__ import annotations
@@ -28,32 +28,44 @@ from seqclf.data.schema.casts import (
 from seqclf.data.schema.schema import AS_TEXT, Schema
 
 
-def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> list[str]:
-    """Return the SELECT list for a table in which each row is one sequence (see `SourceReader.read`).
+def select_list(columns: Mapping[str, str]) -> str:
+    """Return a SELECT list. `columns`: dict name of a column → SQL.
+
+    >>> print(select_list({"k": "a + 1"}))
+    a + 1 AS "k"
+    """
+    return ", ".join(f"{sql} AS {quote_identifier(name)}" for name, sql in columns.items())
+
+
+def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> dict[str, str]:
+    """Return the canonical columns of a table in which each row is one sequence (see `SourceReader.read`).
 
     `types`: dict column → DuckDB type. `keys`: dict name of an additional column → SQL expression of its values.
     `where`: name of the source in error messages.
     """
-    expressions = label_id_and_keys(schema, types, keys)
+    columns = label_and_id(schema, types) | dict(keys)
     for field in schema.fields:
         encoder = make_encoder(field)
-        expressions.append(f"{encoder.list_sql(types, where)} AS {quote_identifier(field.name)}")
+        columns[field.name] = encoder.list_sql(types, where)
         column = field.columns[0]
         if types[column] in TEXT_TYPES and is_list(encoder.canonical_type):
             text = f"CAST({plain(column, types[column])} AS VARCHAR)"
-            expressions.append(f"left({text}, {SHOWN_CHARACTERS}) AS {quote_identifier(raw_column(field.name))}")
-    return expressions
+            columns[raw_column(field.name)] = f"left({text}, {SHOWN_CHARACTERS})"
+    return columns
 
 
-def label_id_and_keys(schema: Schema, types: Mapping[str, str], keys: Mapping[str, str]) -> list[str]:
-    """Return the SELECT list for the columns that are not fields: the label, the id and the columns in `keys`."""
-    expressions = []
+def label_and_id(schema: Schema, types: Mapping[str, str]) -> dict[str, str]:
+    columns = {}
     if schema.label is not None:
-        kind = types[schema.label]
-        expressions.append(f"CAST({spelled_sql(plain(schema.label, kind), kind)} AS VARCHAR) AS {LABEL}")
+        columns[LABEL] = label_sql(schema.label, types[schema.label])
     if schema.id is not None:
-        expressions.append(f"{key_sql(schema.id, types[schema.id])} AS {ID}")
-    return expressions + [f"{key} AS {quote_identifier(name)}" for name, key in keys.items()]
+        columns[ID] = key_sql(schema.id, types[schema.id])
+    return columns
+
+
+def label_sql(column: str, kind: str) -> str:
+    """Return the SQL of labels as text. `kind`: DuckDB type of the column."""
+    return f"CAST({spelled_sql(plain(column, kind), kind)} AS VARCHAR)"
 
 
 # SQL expressions for event tables. The expressions give one canonical value for each event and channel, and the order
@@ -72,27 +84,21 @@ def group(position: int) -> str:
     return f"group {position}"
 
 
-def event_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> list[str]:
-    """Return the SELECT list for an event table: group keys, label, id, the columns in `keys`, and the channels.
+def event_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of an event table: group keys, label, id, the columns in `keys`, and the channels.
 
-    If a column of texts orders the events, the list has the column UNORDERED too.
-
-    `types`: dict column → DuckDB type. `keys`: dict name of an additional column → SQL expression of its values.
-    `where`: name of the source in error messages.
+    If a column of texts orders the events, the column UNORDERED is added. The arguments are those of
+    `canonical_columns`.
     """
-    expressions = [
-        f"{key_sql(column, types[column])} AS {quote_identifier(group(position))}"
-        for position, column in enumerate(schema.group_by)
-    ]
-    expressions += label_id_and_keys(schema, types, keys)
+    columns = {group(place): key_sql(column, types[column]) for place, column in enumerate(schema.group_by)}
+    columns |= label_and_id(schema, types) | dict(keys)
     for field in schema.fields:
         encoder = make_encoder(field)
         for position, column in enumerate(field.columns):
-            value = encoder.event_sql(column, types[column], where)
-            expressions.append(f"{value} AS {quote_identifier(channel(field.name, position))}")
+            columns[channel(field.name, position)] = encoder.event_sql(column, types[column], where)
     if unordered := _unordered_cells(schema, types):
-        expressions.append(f"{unordered} AS {quote_identifier(UNORDERED)}")
-    return expressions
+        columns[UNORDERED] = unordered
+    return columns
 
 
 def _unordered_cells(schema: Schema, types: Mapping[str, str]) -> str | None:
@@ -114,20 +120,17 @@ def _seconds(text: str, schema: Schema) -> str:
     return seconds_sql(text) if pattern is None else formatted_seconds_sql(text, pattern)
 
 
-def sorted_columns(schema: Schema, types: Mapping[str, str]) -> list[str]:
-    """Return the REPLACE list for the `event_columns` that are converted after the events are sorted.
-
-    For example, timestamps are converted to seconds.
-    """
-    replaced = []
+def sorted_columns(schema: Schema, types: Mapping[str, str]) -> dict[str, str]:
+    """Return the `event_columns` that are converted after the events are sorted, such as timestamps to seconds."""
+    columns = {}
     for field in schema.fields:
         encoder = make_encoder(field)
         for position, column in enumerate(field.columns):
-            name = quote_identifier(channel(field.name, position))
-            value = encoder.sorted_event_sql(name, types[column])
+            name = channel(field.name, position)
+            value = encoder.sorted_event_sql(quote_identifier(name), types[column])
             if value is not None:
-                replaced.append(f"{value} AS {name}")
-    return replaced
+                columns[name] = value
+    return columns
 
 
 def event_order(schema: Schema, types: Mapping[str, str]) -> list[str]:

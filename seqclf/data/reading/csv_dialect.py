@@ -10,15 +10,15 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from seqclf.data.reading.sources import Source, suffix_of
 from seqclf.data.schema.casts import quote_literal
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
@@ -28,64 +28,36 @@ CANDIDATES = "\t;|,"
 ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16": "utf-16", "utf-8-sig": "utf-8"}
 SNIFFED_LINES = 20
 MAX_LINE_CHARACTERS = 2_000_000  # the longest line that DuckDB reads
-# Maximum number of characters of malformed lines that DuckDB may store. DuckDB stores a copy of a malformed line for
-# each surplus cell. The copies take about ten bytes of memory for each character.
-MAX_KEPT_CHARACTERS = 50_000_000
-BLOCK = 2**20
+SURPLUS_LINES, MAX_SURPLUS = 1000, 100
 DEEPEST_LIST = 3
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(NamedTuple):
     """Dialect of all files of one source.
 
-    `columns`: names of the columns. For a URL, `delimiter` and `columns` may be None, because DuckDB can detect them.
+    `options`: arguments of DuckDB's `read_csv` as dict name → SQL. `has_long_surplus`: True if a line at the beginning
+    of a file has many surplus cells, such as a list without quotes.
     """
 
-    header: bool
-    encoding: str
-    quote: str
-    delimiter: str | None
-    columns: tuple[str, ...] | None
-
-    def options(self) -> dict[str, str]:
-        """Return the arguments of DuckDB's `read_csv` as dict name → SQL."""
-        options = {
-            "header": str(self.header).lower(),
-            "encoding": quote_literal(self.encoding),
-            "quote": quote_literal(self.quote),
-            "escape": quote_literal(self.quote),
-        }
-        if self.delimiter is not None:
-            options["delim"] = quote_literal(self.delimiter)
-        if self.columns is None:
-            return {**options, "all_varchar": "true"}
-        columns = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in self.columns)
-        return {**options, "auto_detect": "false", "columns": f"{{{columns}}}"}
+    options: dict[str, str]
+    has_long_surplus: bool
 
 
-def detect_dialect(
-    paths: Sequence[Path], suffix: str, *, header: bool, encoding: str, quote: str | None, delimiter: str | None
-) -> Dialect:
+def detect_dialect(paths: Sequence[Path], source: Source) -> Dialect:
     """Detect the names of the columns, and the delimiter if the user has not set a delimiter.
 
-    `suffix`: ending of the file names, without a compression ending such as `.gz`. Raises InputError if an option is
-    invalid, or if the files have different columns.
-
-    >>> detect_dialect([], ".tsv", header=True, encoding="utf8", quote=None, delimiter=None)
-    Dialect(header=True, encoding='utf-8', quote='"', delimiter='\\t', columns=None)
+    `paths`: files of the source. Raises InputError if an option is invalid, or if the files have different columns.
     """
-    duckdb_encoding = _duckdb_encoding(encoding)
-    quote = '"' if quote is None else quote
+    encoding = _duckdb_encoding(source.encoding)
+    quote = '"' if source.quote is None else source.quote
     if len(quote) > 1:
         raise InputError(f"data.quote={quote}", "must be one character, or '' to turn quoting off")
-    delimiter = {None: DELIMITERS[suffix], "\\t": "\t"}.get(delimiter, delimiter)
+    suffix = suffix_of(paths[0])
+    delimiter = {None: DELIMITERS[suffix], "\\t": "\t"}.get(source.delimiter, source.delimiter)
     if delimiter is not None and len(delimiter) != 1:
         raise InputError(f"data.delimiter={delimiter}", "must be one character, or null to detect it")
-    if not paths:
-        return Dialect(header, duckdb_encoding, quote, delimiter, None)
-    delimiter = delimiter or _likely_delimiter(paths[0], duckdb_encoding, quote, suffix)
-    columns = [_columns(path, duckdb_encoding, quote, delimiter, header) for path in paths]
+    delimiter = delimiter or _likely_delimiter(paths[0], encoding, quote, suffix)
+    columns, widths = zip(*(_beginning(path, encoding, quote, delimiter, source.header) for path in paths), strict=True)
     for path, names in zip(paths, columns, strict=True):
         if names != columns[0]:
             raise InputError(
@@ -93,54 +65,20 @@ def detect_dialect(
                 f"has the columns {', '.join(names)}, but {paths[0]} has {', '.join(columns[0])}",
                 "give files of the same columns",
             )
-    return Dialect(header, duckdb_encoding, quote, delimiter, tuple(columns[0]))
+    typed = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in columns[0])
+    options = {
+        "header": str(source.header).lower(),
+        "encoding": quote_literal(encoding),
+        "quote": quote_literal(quote),
+        "escape": quote_literal(quote),
+        "delim": quote_literal(delimiter),
+        "auto_detect": "false",
+        "columns": f"{{{typed}}}",
+    }
+    return Dialect(options, max(widths) > len(columns[0]) + MAX_SURPLUS)
 
 
-def can_keep_malformed(paths: Sequence[Path], dialect: Dialect) -> bool:
-    """Return True if DuckDB can store all lines with surplus cells in at most MAX_KEPT_CHARACTERS characters."""
-    characters = 0
-    for path in paths:
-        characters += _kept_characters(path, dialect)
-        if characters > MAX_KEPT_CHARACTERS:
-            return False
-    return True
-
-
-def _kept_characters(path: Path, dialect: Dialect) -> int:
-    """Count the characters that DuckDB would store for the lines of a file that have surplus cells.
-
-    Counting stops as soon as the count is above MAX_KEPT_CHARACTERS.
-    """
-    if dialect.delimiter is None or dialect.columns is None or not _has_surplus(path, dialect):
-        return 0
-    characters = 0
-    # A cell of over 2 MB raises a csv.Error, which ends the count. DuckDB does not store a line with such a cell.
-    with suppress(csv.Error), _long_cells(), _opened(path, dialect.encoding) as file:
-        for row in csv.reader(file, delimiter=dialect.delimiter, **_quoting(dialect.quote)):
-            surplus_cells = len(row) - len(dialect.columns)
-            if surplus_cells > 0:
-                characters += surplus_cells * (sum(map(len, row)) + len(row))
-                if characters > MAX_KEPT_CHARACTERS:
-                    break
-    return characters
-
-
-def _has_surplus(path: Path, dialect: Dialect) -> bool:
-    """Return True if a file has more delimiters than its lines and columns require. Quoted delimiters are counted too.
-
-    Counting delimiters is as fast as reading the file, because the lines are not parsed. Most files have no surplus
-    delimiters, so the slow `csv.reader` does not have to read them.
-    """
-    delimiter = (dialect.delimiter or "").encode("latin-1" if dialect.encoding == "latin-1" else "utf-8")
-    delimiters = lines = 0
-    with pa.input_stream(str(path), compression="detect") as stream:
-        while block := stream.read(BLOCK):
-            delimiters += block.count(delimiter)
-            lines += block.count(b"\n")
-    return delimiters > lines * (len(dialect.columns or ()) - 1)
-
-
-def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
+def lines(encoding: str, skip: int = 0) -> dict[str, str]:
     """Return `read_csv` arguments with which each line is one cell of the column `line`.
 
     `skip`: number of lines to skip at the beginning of the file.
@@ -151,7 +89,7 @@ def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
         "delim": r"'\n'",
         "quote": "''",
         "escape": "''",
-        "header": str(header).lower(),
+        "header": "false",
         "skip": str(skip),
         "encoding": quote_literal(_duckdb_encoding(encoding)),
     }
@@ -207,41 +145,34 @@ def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str
     return best if best in bare_lines[0] else ","
 
 
-def _quoting(quote: str) -> dict[str, Any]:
-    return {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
-
-
-@contextmanager
-def _long_cells() -> Iterator[None]:
-    """Let Python's csv module read cells that are as long as the longest line that DuckDB reads."""
-    limit = csv.field_size_limit(MAX_LINE_CHARACTERS)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool) -> list[str]:
-    """Return the column names that are in the first line of a file.
+def _beginning(path: Path, encoding: str, quote: str, delimiter: str, header: bool) -> tuple[list[str], int]:
+    """Return the column names that are in the first line of a file, and the most cells of the lines after it.
 
     A column without a name is named `column0`, `column1` and so on, by its position. In a file without a header, all
     columns are named by their positions.
     """
+    quoting: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
+    limit = csv.field_size_limit(MAX_LINE_CHARACTERS)
+    width = 0
     try:
-        with _long_cells(), _opened(path, encoding) as file:
-            rows = csv.reader(file, delimiter=delimiter, **_quoting(quote))
+        with _opened(path, encoding) as file:
+            rows = csv.reader(file, delimiter=delimiter, **quoting)
             first_line = next(rows, None)
             first_cells = first_line or next((row for row in rows if row), None)
+            with suppress(csv.Error):  # a cell is longer than any that DuckDB reads
+                width = max(map(len, islice(rows, SURPLUS_LINES)), default=0)
     except csv.Error as error:
         raise InputError(path, f"line 1 cannot be read: {error}", "fix it, or set data.delimiter, data.quote") from None
+    finally:
+        csv.field_size_limit(limit)
     if first_cells is None:
         raise InputError(path, "has no rows", "give a file with a row per sequence")
     if not header:
-        return [f"column{position}" for position in range(len(first_cells))]
+        return [f"column{position}" for position in range(len(first_cells))], width
     if not first_line:  # DuckDB would take the empty line as the header, and the real header as a row
         raise InputError(path, "line 1 is empty", "remove what is before the line with the names of the columns")
     if any("\ufffd" in name for name in first_cells):
         raise InputError(path, f"line 1 is not valid {encoding}", "set data.encoding=latin-1 (or utf-16)")
     names = [name.strip() or f"column{position}" for position, name in enumerate(first_cells)]
     check_names(names, str(path))
-    return names
+    return names, width

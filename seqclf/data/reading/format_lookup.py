@@ -14,27 +14,25 @@ from seqclf.data.reading.formats.time_series import TimeSeries
 from seqclf.data.reading.sources import Source, suffix_of
 from seqclf.errors import InputError
 
-FORMATS: tuple[Format, ...] = (Arrow(), Delimited(), JsonLines(), Parquet(), PlainText(), TimeSeries())
+FORMATS: tuple[Format, ...] = (Arrow(), Delimited(), JsonLines(), Parquet(), TimeSeries())
+FOLDER_FORMAT = PlainText()
 
 
-def find_format(source: Source, path: Path | str, in_class_folder: bool = False) -> Format:
-    """Return the format of a file. Raises InputError if no format has the ending of the file.
+def find_format(source: Source, path: Path) -> Format:
+    """Return the format of a file of a source. Raises InputError if no format has the ending of the file.
 
-    The error lists the known endings. `in_class_folder`: True if the file is in a folder with one file or one
-    sub-folder for each label.
-
-    >>> type(find_format(Source("new.tsv", "input"), "new.tsv")).__name__
+    >>> type(find_format(Source("new.tsv", "input"), Path("new.tsv"))).__name__
     'Delimited'
     """
-    ending = suffix_of(path)
-    candidates = [entry for entry in FORMATS if ending in entry.endings]
-    if not in_class_folder:
-        candidates = [entry for entry in candidates if not entry.only_in_class_folders]
-    if candidates:
-        return max(candidates, key=lambda candidate: candidate.only_in_class_folders)
-    endings = sorted({known for entry in FORMATS if not entry.only_in_class_folders for known in entry.endings})
-    raise InputError(
-        f"{source.key}={source.path}",
-        f"unknown kind of file '{ending}'",
-        f"give {', '.join(endings)} (text also as .gz), or a folder with a file per class",
-    )
+    ending, where = suffix_of(path), f"{source.key}={source.path}"
+    if source.listing is not None:
+        if ending in FOLDER_FORMAT.endings:
+            return FOLDER_FORMAT
+        problem = f"a folder with a file or a folder per class must hold text files, not '{ending}'"
+        raise InputError(where, problem, f"give the files themselves: {source.path}/**/*{ending}")
+    for known in FORMATS:
+        if ending in known.endings:
+            return known
+    endings = sorted(ending for known in FORMATS for ending in known.endings)
+    remedy = f"give {', '.join(endings)} (text also as .gz), or a folder with a text file per class"
+    raise InputError(where, f"unknown kind of file '{ending}'", remedy)

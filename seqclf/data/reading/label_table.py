@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.reading.canonical_columns import label_sql
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import (
-    FILE,
-    ID,
-    LABEL,
-    UNLABELLED,
-    RowKey,
-    key_sql,
-    plain,
-    quote_identifier,
-    spelled_sql,
-)
+from seqclf.data.schema.casts import FILE, ID, LABEL, UNLABELLED, RowKey, key_sql
 from seqclf.data.schema.rows import SourceRows, as_text, joined_key
 from seqclf.data.schema.schema import require_columns
 from seqclf.errors import InputError
@@ -43,13 +34,12 @@ class LabelTable:
             required = [*(("data.group_by or data.id", column) for column in id_columns), ("data.label", label)]
             types = reader.column_types
             require_columns(required, types, str(source))
-            expressions = [f"{key_sql(column, types[column])} AS k{row}" for row, column in enumerate(id_columns)]
-            expressions.append(f"CAST({spelled_sql(plain(label, types[label]), types[label])} AS VARCHAR) AS label")
-            self.row_keys = [key for key in row_keys if key.column in reader.column_types]
-            keys = {name: sql for key in self.row_keys for name, sql in key.sql(reader.column_types).items()}
-            expressions += [f"{sql} AS {quote_identifier(name)}" for name, sql in keys.items()]
-            table = reader.select(expressions)
-            self.label_column_type = reader.column_types[label]
+            columns = {f"k{place}": key_sql(column, types[column]) for place, column in enumerate(id_columns)}
+            columns["label"] = label_sql(label, types[label])
+            self.row_keys = [key for key in row_keys if key.column in types]
+            keys = {name: sql for key in self.row_keys for name, sql in key.sql(types).items()}
+            table = reader.select(columns | keys)
+            self.label_column_type = types[label]
         id_texts = _id_texts(table)
         table = table.append_column("id", id_texts).filter(id_texts.is_valid())
         ids = _bytes(table.column("id"))
@@ -59,32 +49,30 @@ class LabelTable:
         table = table.take(pa.array(order))
         self.labels = table.column("label").combine_chunks()
         self.keys = {name: table.column(name).combine_chunks() for name in keys}
-        self._require_one_label(expressions)
+        self._require_one_label(columns)
 
-    def _require_one_label(self, expressions: list[str]) -> None:
+    def _require_one_label(self, columns: Mapping[str, str]) -> None:
         """Raise InputError if two rows with the same id have different labels.
 
-        `expressions`: SQL expressions of the id and the label, with which the error finds the files of the two rows.
+        `columns`: SQL of the id and the label, with which the error finds the files of the two rows.
         """
         repeated = np.flatnonzero(self.ids[1:] == self.ids[:-1])
         for row in repeated.tolist():
             if self.labels[row] != self.labels[row + 1]:
-                id, labels = self.ids[row].decode(), [self.labels[row], self.labels[row + 1]]
-                shown = " and ".join(f"'{label}'{self._place(id, label, expressions)}" for label in labels)
+                id, labels = self.ids[row].decode(), [self.labels[row].as_py(), self.labels[row + 1].as_py()]
+                files = self._files_of_labels(id, columns)
+                places = [f" in {files[label]}" if files else "" for label in labels]
+                shown = " and ".join(f"'{label}'{place}" for label, place in zip(labels, places, strict=True))
                 raise InputError(self.source, f"'{id}' has two labels, {shown}", "keep one")
 
-    def _place(self, id: str, label: pa.Scalar, expressions: list[str]) -> str:
-        """Return the text " in FILE" with the name of the file that holds the given id and label.
-
-        Return "" if there is only one file. The method reads all files again.
-        """
+    def _files_of_labels(self, id: str, columns: Mapping[str, str]) -> dict[str | None, str]:
+        """Read all files again, and return dict label of an id → file. The dict is empty if there is only one file."""
         with SourceReader(self.source) as reader:
             if not reader.several_files:
-                return ""
-            table = reader.select(expressions, with_files=True)
+                return {}
+            table = reader.select(columns, with_files=True)
         with_id = table.filter(pc.fill_null(pc.equal(_id_texts(table), id), False))
-        files = zip(with_id.column("label").to_pylist(), with_id.column(FILE).to_pylist(), strict=True)
-        return f" in {next(file for other, file in files if other == label.as_py())}"
+        return dict(zip(with_id.column("label").to_pylist(), with_id.column(FILE).to_pylist(), strict=True))
 
     def labelled(self, rows: SourceRows) -> SourceRows:
         """Add a label column to `rows`, by the id of each row.

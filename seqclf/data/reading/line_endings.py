@@ -60,9 +60,15 @@ def is_mixed(path: Path, state: float) -> bool:
     return (unix > 0) + (windows > 0) + (old_mac > 0) > 1
 
 
-def _copied(path: Path, folder: Path) -> Path:
+def copy_path(path: Path, folder: Path) -> Path:
+    """Return the path of a new copy of a file. The folders of the copy are created."""
     copy = Path(f"{folder}{path.absolute()}")
     copy.parent.mkdir(parents=True, exist_ok=True)
+    return copy
+
+
+def _copied(path: Path, folder: Path) -> Path:
+    copy = copy_path(path, folder)
     source: Any = pa.input_stream(str(path), compression="detect")
     target: Any = pa.output_stream(str(copy), compression="detect")
     with (

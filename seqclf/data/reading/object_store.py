@@ -1,4 +1,4 @@
-"""Mirror of objects in S3 and in other object stores. Each object is copied once to the cache folder.
+"""Mirror of URLs. Each object of S3 or of another store, and each file of the web, is copied once to the cache folder.
 
 The copy is read like a local file. An object `s3://BUCKET/KEY` is mirrored at `CACHE/seqclf-objects/s3/BUCKET/KEY`. The
 mirrored file has the size and the modification time of its object, so that a change of the object is detected. Error
@@ -12,15 +12,18 @@ import fnmatch
 import os
 import re
 import shutil
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from functools import partial
 from glob import has_magic
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.error import HTTPError
 
-from seqclf.data.reading.queries import scheme_of
 from seqclf.errors import InputError, first_line
 from seqclf.system import progress, signals
 from seqclf.system.atomic_files import DISK, atomic_replace
@@ -29,8 +32,10 @@ from seqclf.system.file_locks import one_at_a_time
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
-SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "hdfs")
+SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
+WEB = ("http", "https")
 AZURE = ("abfs", "abfss")  # in a URL of Azure, the container is before the @
+STORES = ("s3", "s3a", "s3n", "gs", "gcs", *AZURE, "hdfs")
 MIRROR = "seqclf-objects"
 MIRRORED = rf"[^\s'\"]*/{MIRROR}/([a-z0-9]+)/"  # beginning of a mirror path; also used in DuckDB
 SECRET = re.compile(r"[?&][^=&]*(key|secret|token|sig|credential|password)[^=&]*=", re.IGNORECASE)
@@ -42,7 +47,7 @@ ATTEMPTS = 2
 
 
 class Location(NamedTuple):
-    """A location in an object store.
+    """A location in an object store or in the web.
 
     `where`: name of the location in error messages. `path`: path in the file system of the store, such as BUCKET/KEY.
     """
@@ -52,13 +57,23 @@ class Location(NamedTuple):
     path: str
 
 
+def scheme_of(path: str) -> str | None:
+    """Return the scheme of a URL in lower case. Return None for a path and for a `file://` URL.
+
+    >>> scheme_of("S3://bucket/t.parquet"), scheme_of("/data/t.parquet")
+    ('s3', None)
+    """
+    match = SCHEME.match(path)
+    return match[1].lower() if match and match[1].lower() != "file" else None
+
+
 def is_object_url(path: str) -> bool:
     """Return True for the URL of an object store that PyArrow can read.
 
     >>> is_object_url("s3://bucket/t.parquet"), is_object_url("https://example.org/t.parquet")
     (True, False)
     """
-    return scheme_of(path) in SCHEMES
+    return scheme_of(path) in STORES
 
 
 def url_of(text: str) -> str:
@@ -71,14 +86,16 @@ def url_of(text: str) -> str:
 
 
 def fetch(url: str, key: str, cache: Path) -> Path:
-    """Copy one object, the objects that match a glob, or the objects in a folder to the mirror.
+    """Copy one file of the web, or one object, the objects that match a glob, or the objects in a folder to the mirror.
 
-    Return the path of the mirrored object or folder, or the glob in the mirror. `key`: option that gives the URL, as
+    Return the path of the mirrored file or folder, or the glob in the mirror. `key`: option that gives the URL, as
     shown in error messages. `cache`: path of the cache folder. An object that has not changed since it was mirrored is
     not copied again. Raises InputError if no object is found, or if the store cannot be read.
     """
     place = _location(url, key)
     root = cache.expanduser().absolute() / MIRROR / place.scheme
+    if place.scheme in WEB:
+        return _download(url, place, root)
     with _explained(place):
         store = _open_store(url, place)
         found = _list_objects(store, place)
@@ -86,7 +103,7 @@ def fetch(url: str, key: str, cache: Path) -> Path:
         raise InputError(place.where, "no such object", "check the bucket, the key and AWS_ENDPOINT_URL")
     with one_at_a_time(root / f".seqclf-{place.path.partition('/')[0]}.lock"):
         _delete_vanished(root, place.path, {root / info.path for info in found})
-        missing = [info for info in found if not _is_mirrored(root / info.path, info)]
+        missing = [info for info in found if not _is_mirrored(root / info.path, info.size, info.mtime_ns)]
         megabytes = sum(info.size for info in missing) / 1e6
         with (
             _explained(place),
@@ -95,6 +112,20 @@ def fetch(url: str, key: str, cache: Path) -> Path:
         ):
             list(threads.map(partial(_copy, store, root, stage), missing))
     return root / place.path
+
+
+def _download(url: str, place: Location, root: Path) -> Path:
+    """Copy a file of the web to the mirror, unless the mirror has the size and the time that the server tells."""
+    file = root / place.path
+    with _explained(place), urllib.request.urlopen(url, timeout=REQUEST_S) as response:
+        length, changed = response.headers.get("Content-Length"), response.headers.get("Last-Modified")
+        size = None if length is None else int(length)
+        mtime_ns = None if changed is None else int(parsedate_to_datetime(changed).timestamp()) * 10**9
+        if size is None or mtime_ns is None or not _is_mirrored(file, size, mtime_ns):
+            total = None if size is None else size / 1e6
+            with progress.stage(f"fetching {url}", total=total, unit="MB") as stage:
+                _write(response, file, size, mtime_ns, stage)
+    return file
 
 
 def has_objects(url: str, key: str) -> bool:
@@ -139,6 +170,8 @@ def _location(url: str, key: str) -> Location:
             "its URL holds credentials, which would be stored with the settings",
             "set them in the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         )
+    if scheme not in (*STORES, *WEB) or ".." in PurePosixPath(path).parts:
+        raise InputError(f"{key}={url}", "no URL that is read", f"name one of {', '.join((*STORES, *WEB))}, without ..")
     scheme = "s3" if scheme in ("s3a", "s3n") else scheme
     return Location(f"{key}={url}", scheme, re.sub("/+", "/", path).strip("/"))
 
@@ -168,17 +201,15 @@ def _list_objects(store: FileSystem, place: Location) -> list[FileInfo]:
     """Return the objects of a location. The location is one object, a glob or a folder."""
     from pyarrow import fs
 
-    if not has_magic(place.path):
-        info = store.get_file_info(place.path)
-        if info.type == fs.FileType.File:
-            return [info]
-        base, pattern = place.path, None
-    else:
+    base, pattern = place.path, None
+    if has_magic(place.path):
         parts = PurePosixPath(place.path).parts
         plain = next(index for index, part in enumerate(parts) if has_magic(part))
         base, pattern = "/".join(parts[:plain]), _glob_expression(place.path)
-    if not base:
-        raise InputError(place.where, "its bucket is a pattern", "name the bucket")
+        if not base:
+            raise InputError(place.where, "its bucket is a pattern", "name the bucket")
+    elif (info := store.get_file_info(base)).type == fs.FileType.File:
+        return [info]
     infos = store.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
     files = [info for info in infos if info.type == fs.FileType.File and ".." not in PurePosixPath(info.path).parts]
     return [info for info in files if pattern is None or pattern.fullmatch(info.path)]
@@ -202,43 +233,46 @@ def _glob_expression(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts).removesuffix("/"))
 
 
-def _is_mirrored(path: Path, info: FileInfo) -> bool:
-    """Return True if the mirrored file has the same size and modification time as the object.
+def _is_mirrored(file: Path, size: int, mtime_ns: int) -> bool:
+    """Return True if the mirrored file has the given size and modification time.
 
     The times are compared in whole seconds, because stores do not report fractions of a second.
     """
-    if not path.is_file():
+    if not file.is_file():
         return False
-    status = path.stat()
-    return status.st_size == info.size and int(status.st_mtime) == info.mtime_ns // 10**9
+    status = file.stat()
+    return status.st_size == size and int(status.st_mtime) == mtime_ns // 10**9
 
 
 def _copy(store: FileSystem, root: Path, stage: progress.Stage, info: FileInfo) -> None:
-    with (
-        atomic_replace(root / info.path) as unfinished,
-        unfinished.open("wb") as target,
-        store.open_input_stream(info.path, compression=None) as source,
-    ):
+    with store.open_input_stream(info.path, compression=None) as source:
+        _write(source, root / info.path, info.size, info.mtime_ns, stage)
+
+
+def _write(source: Any, file: Path, size: int | None, mtime_ns: int | None, stage: progress.Stage) -> None:
+    """Write a stream to a file of the mirror. Raises OSError if the stream has not `size` bytes."""
+    with atomic_replace(file) as unfinished, unfinished.open("wb") as target:
         while block := source.read(BLOCK):
             target.write(block)
             stage.advance(len(block) / 1e6)
+        if size is not None and target.tell() != size:
+            raise OSError(f"it ended after {target.tell()} of {size} bytes")
         target.flush()
-        os.utime(unfinished, ns=(info.mtime_ns, info.mtime_ns))
+        if mtime_ns is not None:
+            os.utime(unfinished, ns=(mtime_ns, mtime_ns))
 
 
 def _delete_vanished(root: Path, path: str, found: set[Path]) -> None:
     """Delete mirrored files whose object is gone from the store, because a glob would still match them."""
-    mirrored = (
-        [root / path] if (root / path).is_file() else list(root.glob(path if has_magic(path) else f"{path}/**/*"))
-    )
-    for file in mirrored:
+    mirrored = root.glob(path if has_magic(path) else f"{path}/**/*")
+    for file in [root / path, *mirrored]:
         if file.is_file() and file not in found:
             file.unlink(missing_ok=True)
 
 
 @contextmanager
 def _explained(place: Location) -> Iterator[None]:
-    """Convert an error of a store to an InputError with a message of one line.
+    """Convert an error of a store or of a web server to an InputError with a message of one line.
 
     Secrets from the environment are removed from the message.
     """
@@ -246,12 +280,15 @@ def _explained(place: Location) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (OSError, ValueError, NotImplementedError) as error:  # PyArrow's errors are derived from these classes
+    # PyArrow's errors are derived from the other classes.
+    except (OSError, ValueError, NotImplementedError, HTTPException) as error:
         if isinstance(error, OSError) and error.errno in DISK:
             raise
+        if isinstance(error, HTTPError):
+            error.close()
         reason = first_line(error)
         for name in SECRET_VARIABLES:
             if secret := os.environ.get(name):
                 reason = reason.replace(secret, name)
-        remedy = "check the network, the credentials of the environment and AWS_ENDPOINT_URL"
+        remedy = "check the URL and the network, and for a store its credentials and AWS_ENDPOINT_URL"
         raise InputError(place.where, f"cannot be reached: {reason}", remedy) from None

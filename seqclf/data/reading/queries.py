@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -14,8 +13,6 @@ import duckdb
 from seqclf.errors import InputError, first_line
 from seqclf.system.json_result import JsonObject
 
-SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
-FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # like DuckDB, accept lower case only and do not decode %20
 INPUT = "input"
 LIKE_A_FILE = re.compile(r"[./:\\*?\[\]]")
 TABLE_NAME = ("catalog_name", "schema_name", "table_name")
@@ -25,7 +22,6 @@ REORDERING = ("JOIN", "PIVOT", "RECURSIVE_CTE_NODE", "DISTINCT_MODIFIER")
 TIME_WORDS = ("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")
 CHANCE = ("random", "setseed", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "nextval")
 CLOCK = ("today", "now", "get_current_time", "get_current_timestamp", "transaction_timestamp", *TIME_WORDS)
-STORES = ("s3", "s3a", "s3n", "gcs", "gs", "r2", "hf", "az", "azure", "abfss")  # DuckDB reads credentials from files
 
 
 def subquery(text: str, where: str) -> str:
@@ -206,18 +202,3 @@ def _nodes(tree: Any) -> Iterator[JsonObject]:
             waiting += reversed(node.values())
         elif isinstance(node, list):
             waiting += reversed(node)
-
-
-def scheme_of(path: str) -> str | None:
-    """Return the scheme of a URL in lower case. Return None for a path and for a `file://` URL.
-
-    >>> scheme_of("S3://bucket/t.parquet"), scheme_of("/data/t.parquet")
-    ('s3', None)
-    """
-    match = SCHEME.match(path)
-    return match[1].lower() if match and match[1].lower() != "file" else None
-
-
-def local_path(path: str) -> Path:
-    """Convert a path as DuckDB does: remove `file://`, and replace `~` by the home folder."""
-    return Path(FILE_URL.sub("", path)).expanduser() if path.startswith(("file:/", "~/")) else Path(path)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from seqclf.data.ragged import is_list
 from seqclf.data.reading import line_endings, sandbox
 from seqclf.data.reading import source_errors as rejects
-from seqclf.data.reading.canonical_columns import canonical_columns
+from seqclf.data.reading.canonical_columns import canonical_columns, select_list
 from seqclf.data.reading.csv_dialect import DELIMITERS
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.format import describe_columns
@@ -29,14 +29,7 @@ from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.queries import loses_order
 from seqclf.data.reading.relations import Relation, apply_query, build_relation
 from seqclf.data.reading.source_errors import explain_errors
-from seqclf.data.reading.sources import (
-    Source,
-    is_remote,
-    listed,
-    readable_files,
-    resolved,
-    suffix_of,
-)
+from seqclf.data.reading.sources import Source, listed, readable_files, resolved, suffix_of
 from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
 from seqclf.data.schema.cell_types import is_text
 from seqclf.data.schema.rows import Refusal, SourceRows, number_rows, rebatch
@@ -44,6 +37,7 @@ from seqclf.data.schema.schema import Schema
 from seqclf.system import progress, signals
 
 BATCH_ROWS = 8192
+STORE_ROWS = {".parquet", ".arrow", ".feather"}  # endings of formats that store the number of rows
 
 
 class SourceReader:
@@ -86,7 +80,7 @@ class SourceReader:
 
     def _open(self, stack: ExitStack) -> None:
         self.source = source = listed(self.source)
-        self.paths = [] if is_remote(source) or source.table is not None else readable_files(source)
+        self.paths = [] if source.table is not None else readable_files(source)
         copies = line_endings.new_folder(Path(source.spill).parent if source.spill else Path(tempfile.gettempdir()))
         # A query can read every file in DuckDB's spill folder, so this folder must not hold other files.
         spill = Path(source.spill or f"{copies}-spill")
@@ -107,7 +101,10 @@ class SourceReader:
             # from run to run.
             self._connection.execute("SET threads = 1")
         self._relation: Relation = build_relation(source, self.paths, self._connection, copies, self.keep_malformed)
-        _restrict(self._connection, source, self.paths, copies)
+        # The folders of the files are allowed, because allowing 50,000 single files takes DuckDB several seconds.
+        # DuckDB checks the path of a file both with and without escaped special characters.
+        folders = {str(path.parent) for path in resolved(self.paths)}
+        sandbox.restrict(self._connection, [*sorted(folders | set(map(escape, folders))), str(copies)])
         if source.query is not None:
             self._relation = apply_query(self._relation, source, self._connection, self.null_columns)
 
@@ -122,12 +119,8 @@ class SourceReader:
 
     def stored_rows(self) -> int | None:
         """Return the number of rows if the files store it, for progress messages, else None."""
-        stores = self.source.query is None and {suffix_of(path) for path in self.paths} <= {
-            ".parquet",
-            ".arrow",
-            ".feather",
-        }
-        return self.count_rows() if stores and self.paths and progress.is_shown() else None
+        stores = self.source.query is None and {suffix_of(path) for path in self.paths[:1]} & STORE_ROWS
+        return self.count_rows() if stores and progress.is_shown() else None
 
     def sample(self, rows: int) -> pa.Table:
         """Return the first `rows` rows of the source, with all columns. Raises InputError if the source has no rows."""
@@ -138,8 +131,8 @@ class SourceReader:
                 raise rejects.no_rows(self.source, f": {malformed[0]}" if malformed else "")
             # The malformed lines among these rows are forgotten here, because `read` finds and reports them again.
             rejects.forget(self._connection)
-        path = self.paths[0] if self.paths else self.source.path
-        return table.cast(_spelled(table.schema)) if suffix_of(path) in DELIMITERS else table
+        is_text_file = bool(self.paths) and suffix_of(self.paths[0]) in DELIMITERS
+        return table.cast(_spelled(table.schema)) if is_text_file else table
 
     @property
     def partitions(self) -> set[str]:
@@ -155,15 +148,15 @@ class SourceReader:
         """
         return len(self.paths) > 1 and self.source.query is None
 
-    def select(self, expressions: Sequence[str], most_rows: int | None = None, *, with_files: bool = False) -> pa.Table:
-        """Evaluate SQL expressions for every row.
+    def select(self, columns: Mapping[str, str], most_rows: int | None = None, *, with_files: bool = False) -> pa.Table:
+        """Return columns of every row, or of a random sample of `most_rows` rows with a fixed seed.
 
-        If `most_rows` is given, evaluate the expressions for a random sample of rows with a fixed seed. `with_files`:
-        True to add the column FILE, which holds the path of each row's file (see `several_files`).
+        `columns`: dict name → SQL. `with_files`: True to add the column FILE, which holds the path of each row's file
+        (see `several_files`).
         """
         relation = self._relation.named_sql if with_files else self._relation.sql
-        files = [quote_identifier(FILE)] if with_files else []
-        query = f"SELECT {', '.join([*expressions, *files])} FROM {relation}"
+        files = {FILE: quote_identifier(FILE)} if with_files else {}
+        query = f"SELECT {select_list({**columns, **files})} FROM {relation}"
         if most_rows is not None:
             query = f"SELECT * FROM ({query}) USING SAMPLE reservoir({most_rows} ROWS) REPEATABLE (0)"
         with explain_errors(self.source):
@@ -213,14 +206,14 @@ class SourceReader:
                 self.malformed += rejects.refusals(self._connection, self.source.encoding)
 
     def _read_rows(self, schema: Schema, keys: Mapping[str, str], rows: int) -> Iterator[SourceRows]:
-        expressions = canonical_columns(schema, self.column_types, str(self.source), keys)
+        columns = canonical_columns(schema, self.column_types, str(self.source), keys)
         relation = self._relation.sql
         # Rows are numbered separately in each file. If there are several files, DuckDB must therefore return the file
         # of each row. If the source has a query, the rows of the query's result are numbered.
         if self.several_files:
-            expressions.append(quote_identifier(FILE))
+            columns[FILE] = quote_identifier(FILE)
             relation = self._relation.named_sql
-        stream = self._connection.sql(f"SELECT {', '.join(expressions)} FROM {relation}").to_arrow_reader(rows)
+        stream = self._connection.sql(f"SELECT {select_list(columns)} FROM {relation}").to_arrow_reader(rows)
         yield from number_rows(rebatch(stream, rows), str(self.source), self.several_files)
 
     def _refuse_files(self) -> None:
@@ -228,12 +221,8 @@ class SourceReader:
 
         If `keep_malformed` is False, raise InputError for the first unusable file.
         """
-        listing = self.source.listing
-        refusals = (
-            []
-            if listing is None
-            else [Refusal(url_of(str(path)), None, "the file", reason) for path, reason in listing.refused]
-        )
+        refused = [] if self.source.listing is None else self.source.listing.refused
+        refusals = [Refusal(url_of(str(path)), None, "the file", reason) for path, reason in refused]
         if refusals and not self.keep_malformed:
             raise refusals[0].error()
         self.malformed += refusals
@@ -246,19 +235,6 @@ def _spelled(schema: pa.Schema) -> pa.Schema:
         return pa.list_(spelled(kind.value_type)) if is_list(kind) else pa.large_string() if is_text(kind) else kind
 
     return pa.schema([field.with_type(spelled(field.type)) for field in schema])
-
-
-def _restrict(connection: duckdb.DuckDBPyConnection, source: Source, paths: list[Path], copies: Path) -> None:
-    """Allow the connection to read only the files of the source, and lock its settings."""
-    if is_remote(source):
-        sandbox.restrict(connection, paths=[source.path])
-    else:
-        # The folders of the files are allowed, because allowing 50,000 single files takes DuckDB several seconds.
-        # DuckDB checks the path of a file both with and without escaped special characters. Both forms of the folder's
-        # path must therefore be allowed.
-        folders = {str(path.parent) for path in resolved(paths)}
-        patterns = {escape(folder) for folder in folders}
-        sandbox.restrict(connection, folders=[*sorted(folders | patterns), str(copies)])
 
 
 def count_rows(source: Source, null_columns: Sequence[str] = ()) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
 
 from seqclf.data.reading import line_endings
-from seqclf.data.reading.format import Files, Format, TableSql, describe_columns
+from seqclf.data.reading.format import Files, TextFormat, describe_columns
 from seqclf.data.reading.format_lookup import find_format
 from seqclf.data.reading.object_store import MIRRORED
 from seqclf.data.reading.queries import INPUT, check_query, in_fixed_order
-from seqclf.data.reading.sources import COMPRESSED, Source, class_folder, listing_of, suffix_of
+from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import FILE, SHOWN_CHARACTERS, quote_identifier, quote_literal
 from seqclf.errors import InputError
 
@@ -37,36 +37,28 @@ class Relation(NamedTuple):
 
 def build_relation(
     source: Source,
-    paths: Sequence[Path],
+    paths: list[Path],
     connection: duckdb.DuckDBPyConnection,
     temporary: Path,
     keep_malformed: bool,
 ) -> Relation:
     """Find the format of the files of a source. Build the SQL by which `connection` reads the files.
 
-    `paths`: paths of local files, empty for a URL. `temporary`, `keep_malformed`: see `Files`.
+    `source`: source whose folder is listed. `paths`: its files, empty for rows in memory. `temporary`,
+    `keep_malformed`: see `Files`.
     """
     if source.table is not None:
         connection.register(TABLE, source.table)
         return with_members(Relation(TABLE, TABLE), connection)
-    first_path = paths[0] if paths else source.path
-    folder, listing = class_folder(source), listing_of(source)
-    file_per_sequence = listing is not None and listing.per_class
-    file_format = find_format(source, first_path, in_class_folder=folder is not None)
-    files = Files(source, paths, suffix_of(first_path), connection, keep_malformed, file_per_sequence, temporary)
-    _require_readable(file_format, files)
-    if file_format.by_lines and not file_per_sequence and source.encoding != "utf-16":
-        files = files._replace(paths=line_endings.uniform(paths, temporary))
+    file_format = find_format(source, paths[0])
+    files = Files(source, paths, connection, keep_malformed, temporary)
+    files = files._replace(paths=file_format.readable(files))
     table = file_format.table(files)
-    if folder is None:
-        numbered_sql = file_format.with_row_numbers(table(False))
-    else:
-        table, numbered_sql = _with_class(table, file_format, files, folder), None
-    plain_names = files.paths == paths and source.mirror is None
-    named_sql = table(True) if plain_names else _with_original_names(table(True))
-    relation = Relation(table(False), named_sql, numbered_sql)
+    are_originals = files.paths == paths and source.mirror is None
+    named_sql = table(True) if are_originals else _with_original_names(table(True))
+    relation = Relation(table(False), named_sql, file_format.with_row_numbers(table(False)))
     # To describe 20,000 text files takes half a second, and their cells are texts.
-    return relation if file_format.by_lines else with_members(relation, connection)
+    return relation if isinstance(file_format, TextFormat) else with_members(relation, connection)
 
 
 def with_members(relation: Relation, connection: duckdb.DuckDBPyConnection) -> Relation:
@@ -97,59 +89,12 @@ def with_members(relation: Relation, connection: duckdb.DuckDBPyConnection) -> R
     return Relation(plain, named)
 
 
-def _require_readable(file_format: Format, files: Files) -> None:
-    """Raise InputError if the format cannot read a URL, or cannot read a folder with one sub-folder for each label."""
-    source = files.source
-    if not files.paths and not file_format.remote:
-        raise InputError(f"{source.key}={source.path}", f"'{files.ending}' is read from local files", "download it")
-    if files.file_per_sequence and not file_format.in_folder_per_class:
-        raise InputError(
-            f"{source.key}={source.path}",
-            f"a folder per class must hold text files, not '{files.ending}'",
-            f"give the files themselves: {class_folder(source)}/*/*{files.ending}",
-        )
-
-
 def _with_original_names(relation: str) -> str:
     """In the column FILE, replace the paths of copies by the original paths, and mirror paths by object URLs."""
     name = quote_identifier(FILE)
     original = f"regexp_replace({name}, {quote_literal(line_endings.COPY)}, '')"
     url = rf"regexp_replace({original}, {quote_literal(MIRRORED)}, '\1://')"
     return f"(SELECT * REPLACE ({url} AS {name}) FROM {relation})"
-
-
-def _with_class(table: TableSql, file_format: Format, files: Files, folder: Path) -> TableSql:
-    """Add the column `label`, whose value is the name of a file or of its folder.
-
-    No column is added if the files already have a column `label`.
-    """
-    file = quote_identifier(FILE)
-    # DuckDB needs half a second to describe the columns of 20,000 text files. Columns are therefore not described for a
-    # format that never has a column `label`.
-    if not file_format.only_in_class_folders:
-        columns = describe_columns(files.connection, table(True))
-        if "label" in {name.casefold() for name in columns}:
-            return table
-    if files.file_per_sequence:
-        below = f"substr({file}, {len(str(folder / '_'))})"  # path relative to the folder of the source
-        label = f"split_part({below}, '/', 1)"
-    else:
-        label = _stem(file)
-
-    def labelled(named_files: bool) -> str:
-        exclude = "" if named_files else f" EXCLUDE ({file})"
-        return f"(SELECT *{exclude}, {label} AS label FROM {table(True)})"
-
-    return labelled
-
-
-def _stem(file: str) -> str:
-    """Return SQL for the name of a file without its folder and without its endings.
-
-    `file`: SQL for the path of the file.
-    """
-    compressions = "|".join(ending.removeprefix(".") for ending in COMPRESSED)
-    return rf"regexp_replace(regexp_replace(parse_filename({file}), '[.]({compressions})$', ''), '[.][^.]*$', '')"
 
 
 # The option `data.query` is one SELECT from the table `input`, which holds the rows of a file. The result of the query

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -37,14 +36,9 @@ def explain_errors(source: Source) -> Iterator[None]:
 
 def _explanation(source: Source, text: str) -> InputError:
     """Return the error that is shown to the user. `text`: error message from DuckDB or Arrow."""
+    file = re.search(r"^\s*file ?= ?(.+)$", text, re.MULTILINE)
     line = re.search(r"CSV Error on Line: (\d+)", text)
-    where = _location(source, text)
-    if extension := re.search(r'extension "?\'?(\w+)', text):
-        return InputError(
-            f"{source.key}={source.path}",
-            f"needs DuckDB's extension '{extension[1]}', which is not installed and cannot be fetched",
-            f"run INSTALL {extension[1]} in DuckDB once with a network, or copy the files here",
-        )
+    where = f"{file[1].strip() if file else source}{f': line {line[1]}' if line else ''}"
     if NOT_UTF8.search(text):
         return InputError(where, f"not valid {source.encoding}", "set data.encoding=latin-1 (or utf-16)")
     if "Maximum line size" in text:
@@ -60,16 +54,6 @@ def _explanation(source: Source, text: str) -> InputError:
         return InputError(where, details[0].strip(" .") if details else "is malformed", LINE_REMEDY)
     reason = re.sub(r"^([A-Z]\w* )+Error: | in file \"[^\"]*\",?", "", lines[0]).rstrip(" .")
     return InputError(where, f"cannot be read: {reason}", "fix or replace the file")
-
-
-def _location(source: Source, text: str) -> str:
-    """Return the file and the line that an error message names.
-
-    If the message names no file, return the name of the source instead of the file.
-    """
-    file = re.search(r"^\s*file ?= ?(.+)$", text, re.MULTILINE)
-    line = re.search(r"CSV Error on Line: (\d+)", text)
-    return f"{file[1].strip() if file else source}{f': line {line[1]}' if line else ''}"
 
 
 def no_rows(source: Source, hint: str = "") -> InputError:
@@ -89,19 +73,6 @@ def no_rows(source: Source, hint: str = "") -> InputError:
 
 LINES_TABLE, SCANS_TABLE = "malformed_lines", "malformed_scans"
 SHOWN_CHARACTERS = 10_000  # maximum number of characters that DuckDB stores of a malformed line
-
-
-class _Reject(NamedTuple):
-    """A malformed line, with the first of its problems. `line`: number of the line in the file, counted from 1.
-
-    `text`: beginning of the malformed line.
-    """
-
-    file: str
-    line: int
-    column: str | None
-    message: str
-    text: str | None
 
 
 def read_options() -> dict[str, str]:
@@ -132,36 +103,30 @@ def refusals(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refus
         f"SELECT DISTINCT ON (file_path, line) file_path, line, column_name, error_message, csv_line "
         f"FROM {LINES_TABLE} JOIN {SCANS_TABLE} USING (scan_id, file_id) ORDER BY file_path, line, column_idx"
     ).fetchall()
-    rejects = [_Reject(url_of(original(file)), *rest) for file, *rest in rows]
-    for reject in rejects:
-        _require_one_line(reject)
-    return [
-        Refusal(reject.file, None, reject.column or "the line", _reason(reject.message, encoding), reject.line)
-        for reject in rejects
-    ]
+    result = []
+    for path, line, column, message, text in rows:
+        file, problem = url_of(original(path)), message.strip().splitlines()[0].rstrip(" .")
+        if NOT_UTF8.search(problem):
+            reason = f"is not valid {encoding}; set data.encoding=latin-1 (or utf-16)"
+        else:
+            _require_one_line(f"{file}: line {line}", message, text)
+            reason = f"is malformed: {problem}; {LINE_REMEDY}"
+        result.append(Refusal(file, None, column or "the line", reason, line))
+    return result
 
 
-def _require_one_line(reject: _Reject) -> None:
+def _require_one_line(where: str, message: str, text: str | None) -> None:
     """Raise InputError if the stored text of a malformed line may include later lines.
 
-    Rows in later lines could not be counted.
+    Rows in later lines could not be counted. `message`: DuckDB's message about the line.
     """
-    where = f"{reject.file}: line {reject.line}"
     # The stored text is a single line if it is complete and has no line break.
-    is_one_line = reject.text and len(reject.text) < SHOWN_CHARACTERS and "\n" not in reject.text.strip()
-    if "unterminated quote" in reject.message and not is_one_line:
+    is_one_line = text and len(text) < SHOWN_CHARACTERS and "\n" not in text.strip()
+    if "unterminated quote" in message and not is_one_line:
         raise InputError(
             where,
             "a quote is never closed and swallows the lines after it",
             "fix the line, or set data.quote='' to turn quoting off",
         )
-    if "line size" in reject.message.lower():
+    if "line size" in message.lower():
         raise InputError(where, LONG_LINE, LONG_LINE_REMEDY)
-
-
-def _reason(message: str, encoding: str) -> str:
-    """Convert DuckDB's message about a malformed line to the reason in a refusal."""
-    first_line = message.strip().splitlines()[0].rstrip(" .")
-    if NOT_UTF8.search(first_line):
-        return f"is not valid {encoding}; set data.encoding=latin-1 (or utf-16)"
-    return f"is malformed: {first_line}; {LINE_REMEDY}"

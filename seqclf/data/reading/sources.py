@@ -5,27 +5,18 @@ The module also finds the files of a source and the state of these files.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from glob import glob
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 from seqclf.config.hints import similar_file
-from seqclf.data.reading.object_store import fetch, is_object_url, url_of
-from seqclf.data.reading.queries import local_path, scheme_of
+from seqclf.data.reading.object_store import fetch, scheme_of, url_of
 from seqclf.errors import InputError
-
-
-class RefusedFile(NamedTuple):
-    """A file that is not read, and the reason for this."""
-
-    path: Path
-    reason: str
 
 
 class Listing(NamedTuple):
@@ -37,7 +28,7 @@ class Listing(NamedTuple):
 
     per_class: bool
     used: list[Path]
-    refused: list[RefusedFile]
+    refused: list[tuple[Path, str]]
     hidden: list[Path]
 
 
@@ -56,11 +47,11 @@ def list_files(folder: Path) -> Listing:
         if any(part.startswith(".") for part in parts):
             listing.hidden.append(path)
         elif not is_file:
-            listing.refused.append(RefusedFile(path, "is no regular file; remove it"))
+            listing.refused.append((path, "is no regular file; remove it"))
         elif classes and len(parts) == 1:
-            listing.refused.append(RefusedFile(path, "is in none of the folders of the classes; move it into one"))
+            listing.refused.append((path, "is in none of the folders of the classes; move it into one"))
         elif not classes and path.stat().st_size == 0:
-            listing.refused.append(RefusedFile(path, "is empty; give it a line per sequence"))
+            listing.refused.append((path, "is empty; give it a line per sequence"))
         else:
             listing.used.append(path)
             classes_with_files.add(parts[0])
@@ -90,6 +81,7 @@ def _walk(folder: Path) -> list[tuple[str, bool]]:
 
 
 COMPRESSED = (".gz", ".zst")
+FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # like DuckDB, accept lower case only and do not decode %20
 SQL = re.compile(r"\s*(select|with|from|pivot|unpivot)\s|.*\.sql$", re.IGNORECASE | re.DOTALL)
 
 
@@ -111,13 +103,13 @@ class ReaderOptions(TypedDict):
 class Source:
     """Files from which rows are read. The source also holds the options for reading files.
 
-    `path`: a path, a glob, a folder, a URL or `builtin:NAME`. `key`: option that gives the
-    path, such as `data.train`; shown in error messages. `memory_limit`: maximum memory that DuckDB may use, such as
-    2GB. `spill`: folder for the temporary files of DuckDB. `listing`: files of a folder that has one file or one
-    sub-folder for each label; None for other sources, and before the folder is listed. `query`: a SELECT from the table
-    `input`, which holds the rows of the files. The result of the query replaces the rows of the files. `mirror`: path
-    of the local copy of the objects, if `path` is the URL of an object store (see `fetched`). `table`: rows in memory
-    (see `tables.to_arrow`). For rows in memory, `path` is only a name in error messages.
+    `path`: a path, a glob, a folder, a URL or `builtin:NAME`. `key`: option that gives the path, such as `data.train`;
+    shown in error messages. `memory_limit`: maximum memory that DuckDB may use, such as 2GB. `spill`: folder for the
+    temporary files of DuckDB. `listing`: files of a folder that has one file or one sub-folder for each label; None for
+    other sources, and before the folder is listed. `query`: a SELECT from the table `input`, which holds the rows of
+    the files. The result of the query replaces the rows of the files. `mirror`: path of the local copy, if `path` is a
+    URL (see `fetched`). `table`: rows in memory (see `tables.to_arrow`). For rows in memory, `path` is only a name in
+    error messages.
     """
 
     path: str
@@ -143,27 +135,27 @@ class Source:
 
 
 def fetched(source: Source, cache: str | Path | None = None) -> Source:
-    """Copy the objects of a source to a mirror in the cache folder. Return the source with the path of this mirror.
+    """Copy the files of a URL to a mirror in the cache folder. Return the source with the path of this mirror.
 
-    A source that is not in an object store is returned unchanged. `cache`: path of the cache folder, or None for the
-    default folder. Raises InputError if the store cannot be read.
+    A source that is not a URL is returned unchanged. `cache`: path of the cache folder, or None for the default folder.
+    Raises InputError if the files cannot be fetched.
     """
-    if source.table is not None or not is_object_url(source.path):
+    if source.table is not None or scheme_of(source.path) is None:
         return source
-    usual = os.environ.get("SEQCLF_CACHE", "~/.cache/seqclf")
-    return replace(source, mirror=str(fetch(source.path, source.key, Path(cache or usual))))
+    default = os.environ.get("SEQCLF_CACHE", "~/.cache/seqclf")
+    return replace(source, mirror=str(fetch(source.path, source.key, Path(cache or default))))
 
 
 def local_files(source: Source) -> list[Path]:
-    """Return the paths of the local files that a source consists of."""
+    """Return the paths of the files that a source consists of. Rows in memory have no files."""
+    if source.table is not None:
+        return []
     if source.path.startswith("builtin:"):
         return [_builtin(source)]
-    if is_remote(source) or source.table is not None:
-        return []
     if (listing := listing_of(source)) is not None:
         return listing.used
     path = _path(source)
-    return [path] if path.exists() else _matches(str(path))
+    return [path] if path.exists() else [Path(name) for name in sorted(glob(str(path), recursive=True))]  # noqa: PTH207
 
 
 def readable_files(source: Source) -> list[Path]:
@@ -199,14 +191,14 @@ def class_folder(source: Source) -> Path | None:
 
     Returns None for any other source.
     """
-    if source.path.startswith("builtin:") or is_remote(source) or source.table is not None:
-        return None
-    path = _path(source)
-    return path if path.is_dir() else None
+    path = None if source.path.startswith("builtin:") or source.table is not None else _path(source)
+    return path if path is not None and path.is_dir() else None
 
 
 def _path(source: Source) -> Path:
-    return local_path(source.mirror or source.path).expanduser()
+    """Return the local path of a source, as DuckDB reads it: without `file://`, and with the home folder for `~`."""
+    path = source.mirror or source.path
+    return Path(FILE_URL.sub("", path)).expanduser() if path.startswith(("file:/", "~")) else Path(path)
 
 
 def listing_of(source: Source) -> Listing | None:
@@ -226,15 +218,6 @@ def listed(source: Source) -> Source:
     Use the returned source for one run only, because the list does not show later changes in the folder.
     """
     return replace(source, listing=listing_of(source))
-
-
-def _matches(pattern: str) -> list[Path]:
-    return [Path(path) for path in sorted(glob(pattern, recursive=True))]  # noqa: PTH207 (it may be absolute)
-
-
-def is_remote(source: Source) -> bool:
-    """Return True for a URL that has no local mirror. Its rows may change, and nothing shows it."""
-    return source.table is None and source.mirror is None and scheme_of(source.path) is not None
 
 
 def suffix_of(path: str | Path) -> str:
@@ -268,54 +251,42 @@ def resolved(paths: Iterable[Path]) -> list[Path]:
 
 
 class FileState(NamedTuple):
-    """State of a file in the file system: size in bytes, change times in nanoseconds, and inode number.
+    """State of a file: absolute path, size in bytes, change times in nanoseconds, and inode number.
 
     Programs can set the modification time of a file, and a copy of a file may keep it. Programs cannot set the inode
     change time. The device number is not part of the state, because it changes when a network drive or the disk of a
     container is mounted again.
     """
 
+    path: str
     size: int
     modified_ns: int
     inode_changed_ns: int
     inode: int
 
 
-class FileEntry(NamedTuple):
-    """Absolute path of a file, together with the state of the file."""
-
-    path: str
-    state: FileState
-
-
-@dataclass(frozen=True)
-class SourceState:
+class SourceState(NamedTuple):
     """Options of a source, together with the state of each of its files."""
 
     options: tuple[Any, ...]
-    files: tuple[FileEntry, ...]
+    files: tuple[FileState, ...]
 
 
-def file_state(path: Path) -> FileState:
-    """Return the state of a file. The content of the file is not read."""
+def file_state(path: Path, name: str) -> FileState:
+    """Return the state of a file. The content of the file is not read. `name`: path of the file in the state."""
     status = path.stat()
-    return FileState(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return FileState(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def source_state(source: Source) -> SourceState:
-    """Return the state of a source. The contents of the files are not read."""
+    """Return the state of a source. The contents of the files are not read.
+
+    The state changes if an option of the source or a file changes.
+    """
     source = listed(source)
     paths = local_files(source)
-    entries = [FileEntry(str(real), file_state(path)) for path, real in zip(paths, resolved(paths), strict=True)]
+    states = tuple(file_state(path, str(real)) for path, real in zip(paths, resolved(paths), strict=True))
     options = [source.path, source.header, source.encoding, source.quote, source.delimiter, source.query]
     if source.listing is not None:
         options.append(str(source.listing))  # the report of a dataset names rejected and hidden files
-    return SourceState(tuple(options), tuple(entries))
-
-
-def source_digest(source: Source) -> str:
-    """Return the state of a source as JSON text.
-
-    The text changes if an option of the source or the state of a file changes.
-    """
-    return json.dumps(asdict(source_state(source)))
+    return SourceState(tuple(options), states)

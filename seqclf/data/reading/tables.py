@@ -8,7 +8,7 @@ The type of a data frame shows whether it is a data frame of pandas or polars. A
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -21,7 +21,6 @@ from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
 
 Table: TypeAlias = pa.Table | pa.RecordBatchReader
-COLUMNS = (str, bytes, Mapping, list, tuple, np.ndarray, pa.Array, pa.ChunkedArray)  # types that are not tables
 # Arrow type → pandas type that can hold missing values.
 NULLABLE = {f"{u}int{bits}": f"{u.upper()}Int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)} | {
     "bool": "boolean"
@@ -35,12 +34,9 @@ def is_table(data: Any) -> bool:
     >>> is_table(pa.table({"x": [1]})), is_table(pa.array([1])), is_table([{"x": 1}])
     (True, False, False)
     """
-    if isinstance(data, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
-        return True
-    if isinstance(data, COLUMNS):
-        return False
     # `columns` is checked last, because reading this attribute of a polars LazyFrame runs a query.
-    return (hasattr(data, "__arrow_c_stream__") or is_pandas(data)) and hasattr(data, "columns")
+    is_reader = isinstance(data, pa.RecordBatchReader)
+    return is_reader or (hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"))
 
 
 def is_pandas(data: Any) -> bool:
@@ -80,29 +76,31 @@ def to_arrow(
     >>> to_arrow(pa.table({"colour": pa.array(["red", "red"]).dictionary_encode()}), "data").schema.field("colour").type
     DataType(string)
     """
+    available = [str(name) for name in data.columns] if is_pandas(data) else column_names(data)
+    check_names(available, where)
+    names = [name for name in available if columns is None or name in columns]
     if isinstance(data, pa.RecordBatchReader):
-        return _plain_reader(data, where, columns)
-    pandas = is_pandas(data)
-    table = _from_pandas(data, where, index_levels, columns) if pandas else _from_stream(data, where, columns)
+        return _plain_reader(data, names, where)
+    table = _from_pandas(data, where, names, index_levels) if is_pandas(data) else _from_stream(data, where, names)
     arrays = {name: _plain_column(table.column(name), name, where) for name in table.column_names}
     return pa.table(arrays) if arrays else table
 
 
-def _from_stream(data: Any, where: str, columns: Collection[str] | None) -> pa.Table:
-    """Convert a table that is not a pandas data frame to an Arrow table.
-
-    `columns`: names of the columns that are converted, or None for all columns.
-    """
-    check_names(column_names(data), where)
-    names = [name for name in column_names(data) if columns is None or name in columns]
+def _from_stream(data: Any, where: str, names: list[str]) -> pa.Table:
+    """Convert the columns `names` of a table that is not a pandas data frame to an Arrow table."""
     try:
-        if isinstance(data, pa.RecordBatch):
-            return pa.Table.from_batches([data]).select(names)
-        if is_polars(data):
-            return data.select(names).to_arrow()
-        return (data if isinstance(data, pa.Table) else pa.table(data)).select(names)
+        return data.select(names).to_arrow() if is_polars(data) else pa.table(data).select(names)
     except Exception as error:  # libraries raise different exceptions for a column of Python objects
         raise InputError(where, f"cannot be read as Arrow ({_first_line(error)})", "convert or drop it") from None
+
+
+def _from_pandas(frame: Any, where: str, names: list[str], index_levels: Collection[str]) -> pa.Table:
+    columns = {str(name): frame.iloc[:, position] for position, name in enumerate(frame.columns)}
+    series = {name: columns[name] for name in names}
+    for level, name in enumerate(map(str, frame.index.names)):
+        if name in index_levels and name not in columns:
+            series[name] = frame.index.get_level_values(level).to_series()
+    return pa.table({name: cells_to_arrow(cells, name, where, str(cells.dtype)) for name, cells in series.items()})
 
 
 def like(table: pa.Table, data: Any, same_rows: bool) -> Any:
@@ -125,25 +123,6 @@ def like(table: pa.Table, data: Any, same_rows: bool) -> Any:
 
 def _nullable_type(kind: pa.DataType) -> Any:
     return sys.modules["pandas"].api.types.pandas_dtype(NULLABLE[str(kind)])
-
-
-def _from_pandas(frame: Any, where: str, index_levels: Collection[str], columns: Collection[str] | None) -> pa.Table:
-    names = [str(name) for name in frame.columns]
-    check_names(names, where)
-    arrays = {
-        name: _series(frame.iloc[:, position], name, where)
-        for position, name in enumerate(names)
-        if columns is None or name in columns
-    }
-    for level in range(frame.index.nlevels):
-        name = str(frame.index.names[level])
-        if name in index_levels and name not in names:
-            arrays[name] = _series(frame.index.get_level_values(level).to_series(), name, where)
-    return pa.table(arrays)
-
-
-def _series(series: Any, name: str, where: str) -> pa.Array | pa.ChunkedArray:
-    return cells_to_arrow(series, name, where, str(series.dtype))
 
 
 def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> pa.Array | pa.ChunkedArray:
@@ -180,21 +159,16 @@ def _as_list(cell: Any) -> Any:
     return cell
 
 
-def _plain_reader(reader: pa.RecordBatchReader, where: str, columns: Collection[str] | None) -> pa.RecordBatchReader:
-    """Return a record batch reader that converts the record batches of `reader` one by one.
+def _plain_reader(reader: pa.RecordBatchReader, names: list[str], where: str) -> pa.RecordBatchReader:
+    """Return a record batch reader that converts the columns `names` of each record batch of `reader`.
 
     The whole table need not fit into memory.
     """
-    check_names(reader.schema.names, where)
-    names = [name for name in reader.schema.names if columns is None or name in columns]
     empty = pa.RecordBatch.from_pylist([], reader.schema)
-    schema = pa.schema([(name, _plain_column(empty.column(name), name, where).type) for name in names])
-
-    def record_batches() -> Iterator[pa.RecordBatch]:
-        for record_batch in reader:
-            yield plain_batch(record_batch, names, where).cast(schema)
-
-    return pa.RecordBatchReader.from_batches(schema, record_batches())
+    schema = plain_batch(empty, names, where).schema
+    return pa.RecordBatchReader.from_batches(
+        schema, (plain_batch(batch, names, where).cast(schema) for batch in reader)
+    )
 
 
 def _plain_column(column: Any, name: str, where: str) -> Any:
@@ -203,19 +177,13 @@ def _plain_column(column: Any, name: str, where: str) -> Any:
         column.validate(full=True)
         if pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
-        if _is_list_view(column.type):
-            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-            parts = [_list_of_view(chunk) for chunk in chunks or [pa.array([], column.type)]]
-            column = pa.chunked_array(parts) if isinstance(column, pa.ChunkedArray) else parts[0]
-        if isinstance(column.type, pa.BaseExtensionType):
-            column = _storage(column)
         if pa.types.is_duration(column.type):
             return _seconds(column)
         if is_list(column.type) and pa.types.is_duration(column.type.value_type):
             lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
             lists = lists.cast(pa.large_list(column.type.value_type))
             return pa.LargeListArray.from_arrays(lists.offsets, _seconds(lists.values), mask=lists.is_null())
-        kind = _plain_type(column.type)
+        kind = plain_type(column.type)
         return column if kind == column.type else column.cast(kind)
     except pa.ArrowException as error:
         raise InputError(
@@ -244,37 +212,15 @@ def plain_batch(record_batch: pa.RecordBatch, names: Iterable[str], where: str) 
     return pa.record_batch({name: _plain_column(record_batch.column(name), name, where) for name in names})
 
 
-def _is_list_view(kind: pa.DataType) -> bool:
-    return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-
-
-def _list_of_view(views: Any) -> pa.Array:
-    """Convert an array of list views to an array of lists.
-
-    Arrow's own conversion keeps only the tokens of the first list (pyarrow 26).
-    """
-    lengths = pc.fill_null(pc.list_value_length(views), 0).to_numpy(zero_copy_only=False)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64())
-    return pa.LargeListArray.from_arrays(offsets, views.flatten(), mask=views.is_null())
-
-
-def _storage(column: Any) -> Any:
-    """Return the values of an extension array as an array of its storage type.
-
-    Raises ArrowInvalid for the extension types of pandas.
-    """
-    if column.type.extension_name.startswith("pandas."):
-        raise pa.ArrowInvalid("only pandas knows its meaning")
-    if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
-    return column.storage
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type nearest to `kind` that both DuckDB and Parquet support."""
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type nearest to `kind` that both DuckDB and Parquet support. Raises ArrowInvalid if there is none."""
     types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name.startswith("pandas."):
+            raise pa.ArrowInvalid("only pandas knows its meaning")
+        return plain_type(kind.storage_type)
     if types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
+        return plain_type(kind.value_type)
     if types.is_string_view(kind):
         return pa.large_string()
     if types.is_binary_view(kind):
@@ -284,15 +230,15 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     if types.is_decimal256(kind):
         return pa.float64() if kind.scale > 0 else pa.string()
     if types.is_fixed_size_list(kind):
-        return pa.list_(_plain_type(kind.value_type), kind.list_size)
+        return pa.list_(plain_type(kind.value_type), kind.list_size)
     if types.is_list(kind):
-        return pa.list_(_plain_type(kind.value_type))
-    if _is_list_view(kind):
-        raise pa.ArrowInvalid("list views inside of another type")
+        return pa.list_(plain_type(kind.value_type))
     if types.is_large_list(kind):
-        return pa.large_list(_plain_type(kind.value_type))
+        return pa.large_list(plain_type(kind.value_type))
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        raise pa.ArrowInvalid("a list view, which DuckDB and Parquet lack")
     if types.is_struct(kind):
-        return pa.struct([(field.name, _plain_type(field.type)) for field in kind])
+        return pa.struct([(field.name, plain_type(field.type)) for field in kind])
     return kind
 
 

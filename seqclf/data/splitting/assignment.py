@@ -316,18 +316,19 @@ def check_filled(
     if folds is not None and units < folds:
         remedy = f"set data.split.folds={units}" if units > 1 else "split by data.split.by=random"
         raise InputError(f"data.split.folds={folds}", available, f"{remedy}, or give more data")
-    required = [name for position, name in enumerate(shares) if position == 0 or shares[name] > 0]
+    required = [name for name, share in shares.items() if name == "train" or share > 0]
     empty = [name for name in required if not (splits == list(shares).index(name)).any()]
     if not empty:
         return
     # If only train is empty, the error suggests a file for the last split, because train then keeps the rows of that
     # split.
     lacking = next(name for name in [*empty, required[-1]] if name != "train")
-    remedy = "give more rows, or another share"
     if keys is not None and units < len(required):
         remedy = available
     elif keys is not None and by != "time":
         remedy = "train needs the other groups to have every class"
+    else:
+        remedy = "give more rows, or another share"
     file = "" if folds is not None and lacking == "test" else f", or give a file for it: data.{lacking}=FILE"
     raise InputError(f"data.split.by={by}", f"none of {len(splits)} rows for {lacking}", f"{remedy}{file}")
 

@@ -144,16 +144,15 @@ class SplitPolicy:
         `splits`: dict source → (N,) position of each row's split in SPLITS. Raises InputError if `on_leak` is `error`
         and rows leak, or if a split has no rows after leaking rows are dropped.
         """
-        joined = np.concatenate(list(splits.values()))
-        ids = _joined_id_codes(list(sources.values())) if compare_ids else None
-        labels = codes_by_appearance(
-            pa.chunked_array([chunk for rows in sources.values() for chunk in rows.labels.chunks])
-        )
-        content_keys = np.concatenate([rows.content_keys for rows in sources.values()])
         rows = list(sources.values())
-        groups = _joined([source.groups for source in rows])
-        starts, ends = (_joined([getattr(source, name) for source in rows]) for name in ("times", "time_ends"))
+        joined = np.concatenate(list(splits.values()))
+        labels = codes_by_appearance(pa.chunked_array([chunk for source in rows for chunk in source.labels.chunks]))
+        content_keys = np.concatenate([source.content_keys for source in rows])
+        groups, starts, ends = (
+            _joined([getattr(source, name) for source in rows]) for name in ("groups", "times", "time_ends")
+        )
         spans = None if starts is None else np.column_stack([starts, starts if ends is None else ends])
+        ids = _joined_id_codes(rows) if compare_ids else None
         report, leaking, leaked = find_leaks(content_keys, labels, joined, SPLITS, ids, groups, spans)
         if self.on_leak == "error" and leaking.any():
             raise InputError(
@@ -170,10 +169,8 @@ class SplitPolicy:
         dropped = {name: int((drop & (joined == split)).sum()) for split, name in enumerate(SPLITS)}
         remaining = np.where(drop, DROPPED, joined)
         _require_rows_left(joined, remaining, self.on_leak)
-        ends = np.cumsum([len(rows) for rows in splits.values()])
-        return LeakCheck(
-            replace(report, dropped=dropped), dict(zip(splits, np.split(remaining, ends[:-1]), strict=True))
-        )
+        parts = np.split(remaining, np.cumsum([len(source) for source in rows])[:-1])
+        return LeakCheck(replace(report, dropped=dropped), dict(zip(splits, parts, strict=True)))
 
     def _keys(self, rows: SplitInputs, source: str) -> np.ndarray | None:
         """Return the (N,) keys for `assignment.assign`: the content keys, the times or the groups of the rows.

@@ -14,6 +14,29 @@ from seqclf.system.json_result import JsonResult
 
 REMEDY = "data.split.on_leak=drop leaves them out"
 GROUP_REMEDY = f"data.split.by=group keeps each group in one of the splits that are cut here, and {REMEDY}"
+# Dict attribute of `LeakReport` → text for one row, text for several rows, and the remedy.
+LINES = {
+    "seen_before": (
+        "1 row of {split} holds a sequence that an earlier split holds too",
+        "{count} rows of {split} hold a sequence that an earlier split holds too",
+        REMEDY,
+    ),
+    "ids_seen_before": (
+        "1 row of {split} has an id that an earlier split has too",
+        "{count} rows of {split} have an id that an earlier split has too",
+        REMEDY,
+    ),
+    "groups_seen_before": (
+        "1 row of {split} is of a group that an earlier split has too (data.group)",
+        "{count} rows of {split} are of a group that an earlier split has too (data.group)",
+        GROUP_REMEDY,
+    ),
+    "reaching_into": (
+        "1 row of an earlier split ends after {split} begins, by the times of data.split.column",
+        "{count} rows of earlier splits end after {split} begins, by the times of data.split.column",
+        REMEDY,
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,43 +88,11 @@ class LeakReport(JsonResult):
 
     def _leaks(self) -> list[tuple[str, str]]:
         """Return the lines of `leaks_between_splits`, each with the remedy."""
-        sequences = [(name, count) for name, count in self.seen_before.items() if count]
-        ids = [(name, count) for name, count in (self.ids_seen_before or {}).items() if count]
-        groups = [(name, count) for name, count in (self.groups_seen_before or {}).items() if count]
-        times = [(name, count) for name, count in (self.reaching_into or {}).items() if count]
         return [
-            *(
-                (
-                    f"{_counted(count, f'row of {name} holds', f'rows of {name} hold')} a sequence that an earlier "
-                    "split holds too",
-                    REMEDY,
-                )
-                for name, count in sequences
-            ),
-            *(
-                (
-                    f"{_counted(count, f'row of {name} has', f'rows of {name} have')} an id that an earlier split has "
-                    "too",
-                    REMEDY,
-                )
-                for name, count in ids
-            ),
-            *(
-                (
-                    f"{_counted(count, f'row of {name} is', f'rows of {name} are')} of a group that an earlier split "
-                    "has too (data.group)",
-                    GROUP_REMEDY,
-                )
-                for name, count in groups
-            ),
-            *(
-                (
-                    f"{_counted(count, 'row of an earlier split ends', 'rows of earlier splits end')} after {name} "
-                    "begins, by the times of data.split.column",
-                    REMEDY,
-                )
-                for name, count in times
-            ),
+            ((one if count == 1 else several).format(split=split, count=count), remedy)
+            for attribute, (one, several, remedy) in LINES.items()
+            for split, count in (getattr(self, attribute) or {}).items()
+            if count
         ]
 
     def warnings(self) -> list[str]:
@@ -161,24 +152,25 @@ def find_leaks(
     ({'validation': 1}, 1, [False, False, True], [True, False, False])
     """
     used = splits >= 0
-    # A row that is in no split cannot leak.
-    repeated, repeats = _shared_rows(keys, splits, used)
-    shared, shares = _shared_codes(ids, splits, used)
-    in_group, of_group = _shared_codes(groups, splits, used)
+    repeated, repeats = _shared_rows(keys, splits)
+    shared, shares = _shared_rows(ids, splits)
+    in_group, of_group = _shared_rows(groups, splits)
     late, early, reaching = _overlaps(spans, splits, len(names))
     distinct, sequence = np.unique(keys[used], return_inverse=True)
     label_count = _labels_per_sequence(sequence, labels[used], len(distinct))
     later = {name: splits == split for split, name in enumerate(names) if split and (splits == split).any()}
+
+    def counts(mask: np.ndarray) -> dict[str, int]:
+        return {name: int(mask[rows].sum()) for name, rows in later.items()}
+
     report = LeakReport(
         rows=int(used.sum()),
         distinct=len(distinct),
-        seen_before={name: int(repeated[rows].sum()) for name, rows in later.items()},
-        ids_seen_before=None if ids is None else {name: int(shared[rows].sum()) for name, rows in later.items()},
+        seen_before=counts(repeated),
+        ids_seen_before=None if ids is None else counts(shared),
         conflicting_sequences=int((label_count > 1).sum()),
         conflicting_rows=int((label_count > 1)[sequence].sum()),
-        groups_seen_before=(
-            None if groups is None else {name: int(in_group[rows].sum()) for name, rows in later.items()}
-        ),
+        groups_seen_before=None if groups is None else counts(in_group),
         reaching_into=None if spans is None else {name: reaching[names.index(name)] for name in later},
     )
     return Leaks(report, repeated | shared | in_group | late, repeats | shares | of_group | early)
@@ -219,26 +211,21 @@ def _labels_per_sequence(sequence: np.ndarray, labels: np.ndarray, count: int) -
     return np.bincount(pairs // classes, minlength=count)
 
 
-def _shared_codes(codes: np.ndarray | None, splits: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Call `_shared_rows` for id codes or group codes. Rows with the code -1 are ignored.
+def _shared_rows(codes: np.ndarray | None, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return two (N,) masks of rows that share their code with other splits.
 
-    If `codes` is None, all rows are ignored.
+    The first mask is True if an earlier split holds the code, and the second mask is True if a later split holds it.
+    Rows that are in no split, and rows with a negative code, are ignored. If `codes` is None, all rows are ignored.
     """
-    return _shared_rows(splits if codes is None else codes, splits, used & (False if codes is None else codes >= 0))
-
-
-def _shared_rows(values: np.ndarray, splits: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two (N,) masks of rows that share their value with other splits.
-
-    The first mask is True if an earlier split holds the value, and the second mask is True if a later split holds the
-    value. Rows for which `used` is False are ignored.
-    """
-    distinct, inverse = np.unique(values[used], return_inverse=True)
+    in_earlier, in_later = np.zeros((2, len(splits)), bool)
+    if codes is None:
+        return in_earlier, in_later
+    used = (splits >= 0) & (codes >= 0)
+    distinct, inverse = np.unique(codes[used], return_inverse=True)
     first = np.full(len(distinct), np.iinfo(np.int64).max)
     last = np.full(len(distinct), -1)
     np.minimum.at(first, inverse, splits[used])
     np.maximum.at(last, inverse, splits[used])
-    in_earlier, in_later = np.zeros((2, len(values)), bool)
     in_earlier[used] = splits[used] > first[inverse]
     in_later[used] = splits[used] < last[inverse]
     return in_earlier, in_later

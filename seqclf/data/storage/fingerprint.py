@@ -8,11 +8,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from seqclf.config.targets import locate_generator
 from seqclf.data.encoding.registry import encoder_class
 from seqclf.data.options import DataOptions
 from seqclf.data.reading import sources
-from seqclf.data.reading.sources import FileEntry, Source, SourceState
+from seqclf.data.reading.sources import Source, SourceState
 from seqclf.data.storage.store import FORMAT
 from seqclf.errors import InputError
 from seqclf.system.version import __version__
@@ -39,7 +37,9 @@ def states_of(options: DataOptions, splits: Mapping[str, Source]) -> list[Source
 
     `splits`: dict split → source.
     """
-    states = [sources.source_state(source) for source in _all_sources(options, splits)]
+    labels = options.source("labels")
+    all_sources = [*splits.values(), *([labels] if labels is not None else [])]
+    states = [sources.source_state(source) for source in all_sources]
     return states + [_option_file(path) for spec in (options.fields or {}).values() for path in _option_files(spec)]
 
 
@@ -57,25 +57,14 @@ def changed_file(before: list[SourceState], after: list[SourceState]) -> str | N
 
 
 def _contents(states: list[SourceState]) -> set[tuple[str, int, int, int]]:
-    entries = [entry for source in states for entry in source.files]
-    return {(entry.path, entry.state.size, entry.state.modified_ns, entry.state.inode) for entry in entries}
+    return {(file.path, file.size, file.modified_ns, file.inode) for source in states for file in source.files}
 
 
-def _all_sources(options: DataOptions, splits: Mapping[str, Source]) -> list[Source]:
-    labels = options.source("labels")
-    return [*splits.values(), *([labels] if labels is not None else [])]
-
-
-def fingerprint(options: DataOptions, splits: Mapping[str, Source], states: list[SourceState]) -> str:
-    """Return 16 hexadecimal digits that identify the prepared data by its files, options and versions.
-
-    Changes of a URL cannot be detected, so its digits are random and its prepared data is never reused.
-    """
+def fingerprint(options: DataOptions, states: list[SourceState]) -> str:
+    """Return 16 hexadecimal digits that identify the prepared data by its files, options and versions."""
     keys = {key: value for key, value in options.model_dump().items() if key not in NOT_CONTENT}
-    all_sources = _all_sources(options, splits)
-    nonce = os.urandom(8).hex() if any(map(sources.is_remote, all_sources)) else None
     versions = [__version__, FORMAT, *(library.__version__ for library in LIBRARIES)]
-    parts = [versions, keys, [asdict(state) for state in states], nonce]
+    parts = [versions, keys, states]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -92,7 +81,7 @@ def _option_files(spec: Any) -> list[str]:
 
 def _option_file(path: str) -> SourceState:
     file = Path(path).expanduser()
-    return SourceState((path,), (FileEntry(path, sources.file_state(file)),) if file.is_file() else ())
+    return SourceState((path,), (sources.file_state(file, path),) if file.is_file() else ())
 
 
 def generator_code(generator: Mapping[str, Any]) -> str | None:

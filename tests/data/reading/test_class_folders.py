@@ -119,20 +119,12 @@ def test_links_are_followed_but_not_round_in_circles(tmp_path):
     assert [(text, label) for text, label, *_ in rows_of(folder)] == [("one", "a"), ("two", "b"), ("three", "b")]
 
 
-def test_tables_per_class_get_the_label_of_their_file(options, tmp_path):
-    (tmp_path / "t").mkdir()
-    for name in ("good", "bad"):
-        write(tmp_path / "t" / f"{name}.parquet", {"x": [[1, 2]] * 10})
-    dataset = prepare(options(train=tmp_path / "t", label="label"))
-    assert dataset.classes == ["bad", "good"]
-    assert sum(len(split.sequences) for split in dataset.splits.values()) == 20
-
-
 def test_a_folder_per_class_holds_text_files(options, tmp_path):
-    (tmp_path / "deep" / "a").mkdir(parents=True)
-    write(tmp_path / "deep" / "a" / "b.parquet", {"x": [[1]]})
-    with pytest.raises(InputError, match=r"must hold text files, not '.parquet'"):
-        prepare(options(train=tmp_path / "deep", label="label"))
+    for folder in (tmp_path / "flat", tmp_path / "deep" / "a"):
+        folder.mkdir(parents=True)
+        write(folder / "b.parquet", {"x": [[1]]})
+        with pytest.raises(InputError, match=r"must hold text files, not '.parquet'"):
+            prepare(options(train=tmp_path / folder.relative_to(tmp_path).parts[0], label="label"))
 
 
 def test_a_line_that_is_not_utf8_is_refused_alone(folder, options):

@@ -10,7 +10,6 @@ from seqclf.data.prepare import prepare
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field, Schema
-from seqclf.errors import InputError
 
 FILES = ("t.csv", "t.jsonl", "t.jsonl.gz", "t.parquet", "t.arrow")
 
@@ -63,7 +62,7 @@ TEXT_TYPES = {
     "list": pa.array(WORD_LISTS),
     "large": pa.array(WORD_LISTS, pa.large_list(pa.large_string())),
     "dictionary": pa.array(WORD_LISTS, pa.list_(pa.dictionary(pa.int32(), pa.string()))),
-    "view": pa.array(WORD_LISTS, pa.list_view(pa.string_view())),
+    "view": pa.array(WORD_LISTS, pa.list_(pa.string_view())),
 }
 
 
@@ -75,8 +74,7 @@ def test_every_arrow_list_type_gives_the_same_digest(options, tmp_path, types):
         digests.add(
             digest(options, tmp_path, write_arrow(tmp_path / "t.arrow", pa.table({"x": column, "label": label})))
         )
-    for name in [name for name in types if name != "view"]:
-        path = write(tmp_path / "t.parquet", {"x": types[name], "label": LABELS})
+        path = write(tmp_path / "t.parquet", {"x": column, "label": LABELS})
         digests.add(digest(options, tmp_path, path))
     assert len(digests) == 1
 
@@ -94,11 +92,3 @@ def test_rows_of_arrow_streams_are_numbered_within_their_files(tmp_path):
     assert [(name, rows.file_of(place), rows.row_numbers[place]) for place, (name,) in enumerate(tokens)] == [
         (10 * part + row, str(tmp_path / f"part{part}.arrow"), row + 1) for part in range(3) for row in range(4 + part)
     ]
-
-
-def test_a_url_of_a_format_that_duckdb_does_not_read_is_refused():
-    with (
-        pytest.raises(InputError, match=r"data.train=https://x.org/t.arrow: '.arrow' is read from local files; downl"),
-        SourceReader(Source("https://x.org/t.arrow", "data.train")) as reader,
-    ):
-        reader.count_rows()

@@ -18,7 +18,7 @@ COLUMNS = simple(amount=[row / 2 for row in range(20)])
 
 def selected(path, query, **options):
     with SourceReader(Source(str(path), "data.train", query=load_query(query)), **options) as reader:
-        return reader.select(["*"]).to_pydict()
+        return reader.select({name: name for name in reader.column_types}).to_pydict()
 
 
 def test_the_rows_of_the_query_are_those_that_are_read(tmp_path):

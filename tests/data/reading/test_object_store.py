@@ -4,6 +4,9 @@ import gzip
 import io
 import os
 import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +18,7 @@ from support.object_store import SECRET, local_store
 
 from seqclf.data.reading.object_store import MIRROR, fetch, is_object_url, store_object
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.sources import Source, fetched, source_digest
+from seqclf.data.reading.sources import Source, fetched, source_state
 from seqclf.data.schema.casts import FILE
 from seqclf.errors import InputError
 
@@ -38,7 +41,7 @@ def store(server, monkeypatch):
 
 def values(url, cache, column="label"):
     with SourceReader(fetched(Source(url, "data.train"), cache)) as reader:
-        return reader.select([column]).column(column).to_pylist()
+        return reader.select({column: column}).column(column).to_pylist()
 
 
 def csv(*labels):
@@ -73,12 +76,12 @@ def test_folders_named_by_a_value_become_a_column(store, tmp_path):
 def test_objects_are_fetched_once_and_again_when_they_change(store, tmp_path):
     url = store.put("in/1.csv", csv("a"))
     mirrored = fetch(url, "data.train", tmp_path)
-    digest, inode = source_digest(fetched(Source(url, "data.train"), tmp_path)), mirrored.stat().st_ino
+    digest, inode = source_state(fetched(Source(url, "data.train"), tmp_path)), mirrored.stat().st_ino
     fetch(url, "data.train", tmp_path)
     assert mirrored.stat().st_ino == inode
     store.put("in/1.csv", csv("a", "b"))
     assert values(url, tmp_path) == ["a", "b"]
-    assert source_digest(fetched(Source(url, "data.train"), tmp_path)) != digest
+    assert source_state(fetched(Source(url, "data.train"), tmp_path)) != digest
 
 
 def test_an_object_that_was_deleted_is_no_longer_read(store, tmp_path):
@@ -101,13 +104,13 @@ def test_errors_and_refusals_name_the_url(store, tmp_path):
     store.put("in/2.csv", csv("b") + b"1,2,3,4,5\n")
     source = fetched(Source("s3://bucket/in/2.csv", "data.train"), tmp_path)
     with pytest.raises(InputError) as raised, SourceReader(source) as reader:
-        reader.select(["label"])
+        reader.select({"label": "label"})
     assert str(raised.value).startswith("s3://bucket/in/2.csv: line 3")
     assert MIRROR not in str(raised.value)
     store.put("in/2.csv", csv("b"))
     store.put("in/1.csv", csv("a"))
     with SourceReader(fetched(Source("s3://bucket/in/*.csv", "data.train"), tmp_path)) as reader:
-        names = reader.select(["label"], with_files=True).column(FILE).to_pylist()
+        names = reader.select({"label": "label"}, with_files=True).column(FILE).to_pylist()
     assert names == ["s3://bucket/in/1.csv", "s3://bucket/in/2.csv"]
 
 
@@ -147,7 +150,43 @@ def test_a_file_is_stored_whole(store, tmp_path):
         store_object(file, "s3://missing-bucket/scores.csv", "output")
 
 
-def test_urls_of_the_web_stay_with_duckdb():
+@pytest.fixture
+def web(tmp_path):
+    """Folder whose files a web server serves, and the address of the server."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *line):
+            pass
+
+    (tmp_path / "web").mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path / "web")) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield tmp_path / "web", f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_files_of_the_web_are_fetched_again_only_when_they_change(web, tmp_path):
+    folder, address = web
+    (folder / "t.csv").write_bytes(csv("a", "b"))
+    url = f"{address}/t.csv"
+    assert values(url, tmp_path) == ["a", "b"]
+    state = source_state(fetched(Source(url, "data.train"), tmp_path))
+    assert source_state(fetched(Source(url, "data.train"), tmp_path)) == state
+    (folder / "t.csv").write_bytes(csv("c"))
+    assert values(url, tmp_path) == ["c"]
+    (folder / "t.csv").write_bytes(csv("a") + b"1,2,3,4,5\n")
+    with pytest.raises(InputError, match=rf"^{url}: line 3: "):
+        values(url, tmp_path)
+
+
+@pytest.mark.parametrize("url", ["{}/none.csv", "http://127.0.0.1:1/t.csv", "hf://datasets/t.csv", "{}/../t.csv"])
+def test_what_the_web_does_not_have_is_one_line(web, tmp_path, url):
+    url = url.format(web[1])
+    with pytest.raises(InputError) as raised:
+        fetch(url, "data.train", tmp_path)
+    assert raised.value.where == f"data.train={url}"
+
+
+def test_an_object_is_no_file_of_the_web():
     assert not is_object_url("https://example.org/t.csv")
-    assert fetched(Source("https://example.org/t.csv", "input")).mirror is None
     assert fetched(Source("SELECT * FROM 's3://bucket/t.csv'", "data.train")).mirror is None

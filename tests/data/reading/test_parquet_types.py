@@ -18,7 +18,7 @@ def cells(folder, *columns):
     for number, column in enumerate(columns):
         pq.write_table(pa.table({"x": column}), folder / f"{number}.parquet")
     with SourceReader(Source(f"{folder}/*.parquet", "data.train")) as reader:
-        return reader.select(["x"])["x"].to_pylist()
+        return reader.select({"x": "x"})["x"].to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,6 @@ def cells(folder, *columns):
         (pa.array([7], pa.int8()), pa.array([300], pa.int64()), [7, 300]),
         (pa.array([7], pa.int16()), pa.array([0.25], pa.float32()), [7.0, 0.25]),
         (pa.array([7]), pa.array([Decimal("1.25")]), [Decimal("7.00"), Decimal("1.25")]),
-        (pa.array([date(2020, 1, 2)]), pa.array([MOMENT]), [datetime(2020, 1, 2), MOMENT]),
         (pa.array([[1, 2]]), pa.array([[1.5]]), [[1.0, 2.0], [1.5]]),
         (pa.nulls(1), pa.array(["007"]), [None, "007"]),
         (pa.array(["a"]).dictionary_encode(), pa.array(["b"], pa.large_string()), ["a", "b"]),
@@ -46,6 +45,7 @@ def test_values_do_not_depend_on_the_order_of_the_files(tmp_path, first, second,
     [
         (pa.array([7]), pa.array(["007"])),
         (pa.array([True]), pa.array([1])),
+        (pa.array([date(2020, 1, 2)]), pa.array([MOMENT])),
         (pa.array([MOMENT], pa.timestamp("us", "UTC")), pa.array([MOMENT])),
         (pa.array([1.5]), pa.array([[1.5]])),
         (pa.array([2**53 + 1]), pa.array([0.5])),
@@ -54,7 +54,7 @@ def test_values_do_not_depend_on_the_order_of_the_files(tmp_path, first, second,
 )
 def test_types_that_no_type_can_hold_are_refused_in_either_order(tmp_path, first, second):
     for columns in ((first, second), (second, first)):
-        with pytest.raises(InputError, match="column x ") as caught:
+        with pytest.raises(InputError, match=r"(column|Field) x ") as caught:
             cells(tmp_path, *columns)
         assert str(tmp_path) in caught.value.where and caught.value.remedy == "write the column with one type"
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from seqclf.data.reading.format import ArrowFormat, Files, TableSql
+from seqclf.data.reading import line_endings
+from seqclf.data.reading.format import Files, Format, TableSql
 from seqclf.data.reading.source_errors import NOT_UTF8
 from seqclf.data.reading.tables import plain_batch, plain_types
 from seqclf.data.schema.casts import FILE, quote_identifier
@@ -18,42 +19,27 @@ from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
 
 TABLE, NAMED_TABLE = "arrow_files", "named_arrow_files"
-REMEDY = "write it again, in the IPC file format"
 ARROW_FILE = "__filename"  # Arrow's name for the column with the path of each row's file
 
 
-class Arrow(ArrowFormat):
+class Arrow(Format):
     """Format of Arrow files. DuckDB reads Arrow files with the Arrow library.
 
     Files of the stream format, and columns of types that DuckDB does not read, are converted first.
     """
 
     endings: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
-    in_folder_per_class: ClassVar[bool] = False
 
-    def read(self, path: Path) -> Iterator[pa.RecordBatch]:
-        open_reader = pa.ipc.open_stream if _schema(path) is None else pa.ipc.open_file
-        with pa.memory_map(str(path)) as mapped, open_reader(mapped) as file:
-            names = plain_types(file.schema)
-            count = getattr(file, "num_record_batches", None)  # a stream does not know it
-            batches = file if count is None else map(file.get_batch, range(count))
-            yield from (plain_batch(batch, names, str(path)) for batch in batches)
+    def readable(self, files: Files) -> list[Path]:
+        return [path if _is_plain(path, path.stat().st_mtime) else _converted(path, files) for path in files.paths]
 
     def table(self, files: Files) -> TableSql:
         import pyarrow.dataset as arrow_dataset  # this import is slow, so it is done only when needed
 
-        schemas = [_schema(path) for path in files.paths]
-        for path, schema in zip(files.paths, schemas, strict=True):
-            check_names(schema.names if schema is not None else _stream_names(path), str(path))
-        if any(
-            schema is None or plain_types(schema) != {field.name: field.type for field in schema} for schema in schemas
-        ):
-            return super().table(files)
-        for path in files.paths:
-            _check(path, path.stat().st_mtime)
         dataset = arrow_dataset.dataset([str(path) for path in files.paths], format="ipc")
         if ARROW_FILE in dataset.schema.names:
             raise InputError(files.paths[0], f"has a column {ARROW_FILE}, a name of Arrow's own", "rename it")
+        _require_equal_columns(files.paths)
         files.connection.register(TABLE, dataset)
         # An Arrow scanner can return the path of each row's file, but it reads all columns. An Arrow dataset reads only
         # the columns that a query needs, but it cannot return the path.
@@ -62,32 +48,69 @@ class Arrow(ArrowFormat):
         return lambda named_files: named_sql if named_files else TABLE
 
 
-def _schema(path: Path) -> pa.Schema | None:
-    """Return the schema of a file, or None if it has not the file format of Arrow."""
-    with suppress(OSError, pa.ArrowException), pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
-        return file.schema
-    return None
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open a file as a reader of the file format or of the stream format. Raises InputError if it is damaged."""
+    try:
+        with pa.memory_map(str(path)) as mapped:
+            try:
+                reader = pa.ipc.open_file(mapped)
+            except pa.ArrowInvalid:
+                mapped.seek(0)
+                reader = pa.ipc.open_stream(mapped)
+            with reader:
+                yield reader
+    except (OSError, pa.ArrowException) as error:
+        if getattr(error, "errno", None):  # an error of the disk, and not of Arrow
+            raise
+        if NOT_UTF8.search(str(error)):
+            raise InputError(path, "holds text that is not valid utf-8", "write it as utf-8") from None
+        raise InputError(path, "is not a readable Arrow file", "write it again, in the IPC file format") from None
 
 
-def _stream_names(path: Path) -> list[str]:
-    """Return the columns of a file of the stream format. Raises InputError for any other file."""
-    with suppress(OSError, pa.ArrowException), pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as file:
-        return file.schema.names
-    raise InputError(path, "is not a readable Arrow file", REMEDY)
+def _batches(reader: Any) -> Iterable[pa.RecordBatch]:
+    if isinstance(reader, pa.RecordBatchFileReader):
+        return map(reader.get_batch, range(reader.num_record_batches))
+    return reader
 
 
 @lru_cache(maxsize=64)
-def _check(path: Path, state: float) -> None:
-    """Raise InputError if an Arrow file is damaged.
+def _is_plain(path: Path, state: float) -> bool:
+    """Return True if DuckDB can read a file as it is. Raises InputError if the file is damaged.
 
     DuckDB does not validate Arrow buffers, so a damaged file would crash the process. `state`: modification time of the
     file. An unchanged file is not checked again, because the result is cached.
     """
-    try:
-        with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
-            for index in range(file.num_record_batches):
-                file.get_batch(index).validate(full=True)
-    except (OSError, pa.ArrowException) as error:
-        if NOT_UTF8.search(str(error)):
-            raise InputError(path, "holds text that is not valid utf-8", "write it as utf-8") from None
-        raise InputError(path, "is not a readable Arrow file", REMEDY) from None
+    with _opened(path) as reader:
+        check_names(reader.schema.names, str(path))
+        types = {field.name: field.type for field in reader.schema}
+        if not isinstance(reader, pa.RecordBatchFileReader) or plain_types(reader.schema) != types:
+            return False
+        for record_batch in _batches(reader):
+            record_batch.validate(full=True)
+        return True
+
+
+def _converted(path: Path, files: Files) -> Path:
+    """Write a copy of a file in the file format, with types that DuckDB reads, and return its path."""
+    copy = line_endings.copy_path(path, files.temporary)
+    with _opened(path) as reader:
+        types = plain_types(reader.schema)
+        with pa.ipc.new_file(str(copy), pa.schema(list(types.items()))) as writer:
+            for record_batch in _batches(reader):
+                writer.write_batch(plain_batch(record_batch, types, str(path)))
+    return copy
+
+
+def _require_equal_columns(paths: Sequence[Path]) -> None:
+    described = []
+    for path in paths:
+        with _opened(path) as reader:
+            described.append({f"{field.name} ({field.type})" for field in reader.schema})
+        if described[-1] != described[0]:
+            different = ", ".join(sorted(described[-1] ^ described[0]))
+            raise InputError(
+                line_endings.original(str(path)),
+                f"has not the columns of {line_endings.original(str(paths[0]))}: {different}",
+                "give files of the same columns",
+            )

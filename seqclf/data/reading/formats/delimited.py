@@ -7,29 +7,19 @@ from typing import ClassVar
 
 from seqclf.data.reading import csv_dialect
 from seqclf.data.reading import source_errors as rejects
-from seqclf.data.reading.format import Files, Format, TableSql, scan
+from seqclf.data.reading.format import Files, TableSql, TextFormat, scan
 
 
-class Delimited(Format):
+class Delimited(TextFormat):
     """Format of delimited text files. The dialect of the files is detected, and every cell is read as text."""
 
     endings: ClassVar[tuple[str, ...]] = tuple(csv_dialect.DELIMITERS)
-    by_lines: ClassVar[bool] = True
-    remote: ClassVar[bool] = True
 
     def table(self, files: Files) -> TableSql:
-        source = files.source
-        dialect = csv_dialect.detect_dialect(
-            files.paths,
-            files.ending,
-            header=source.header,
-            encoding=source.encoding,
-            quote=source.quote,
-            delimiter=source.delimiter,
-        )
-        options = {**files.partitions, **dialect.options()}
-        # Malformed lines are not stored if they have too many surplus cells, because DuckDB would then run out of
-        # memory. If malformed lines are not stored, the first malformed line stops the query.
-        if files.keep_malformed and files.paths and csv_dialect.can_keep_malformed(files.paths, dialect):
+        dialect = csv_dialect.detect_dialect(files.paths, files.source)
+        options = {**files.partitions, **dialect.options}
+        # DuckDB stores a copy of a malformed line for each surplus cell, so lists without quotes would fill the memory.
+        # If malformed lines are not stored, the first malformed line stops the query.
+        if files.keep_malformed and not dialect.has_long_surplus:
             options |= rejects.read_options()
         return partial(scan, "read_csv", files.sql_list, options)

@@ -11,7 +11,7 @@ import duckdb
 
 from seqclf.data.reading import sandbox
 from seqclf.data.reading.format import Files, Format, TableSql, describe_columns, scan
-from seqclf.data.reading.sources import source_digest
+from seqclf.data.reading.sources import SourceState, source_state
 from seqclf.data.schema.casts import quote_identifier, quote_literal
 
 
@@ -19,18 +19,16 @@ class JsonLines(Format):
     """Format of JSON files. The column types are inferred from all rows."""
 
     endings: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".ndjson")
-    remote: ClassVar[bool] = True
 
     def table(self, files: Files) -> TableSql:
         read = scan("read_json", files.sql_list, {**files.partitions, "sample_size": "-1"}, False)
-        types = _types(read, files.sql_list, source_digest(files.source)) if files.paths else {}
+        types = _types(read, files.sql_list, source_state(files.source))
         columns = ", ".join(f"{quote_literal(name)}: {quote_literal(kind)}" for name, kind in types.items())
-        options = {**files.partitions, **({"columns": f"{{{columns}}}"} if types else {})}
-        return partial(scan, "read_json", files.sql_list, options)
+        return partial(scan, "read_json", files.sql_list, {**files.partitions, "columns": f"{{{columns}}}"})
 
 
 @lru_cache(maxsize=64)
-def _types(read: str, files: str, state: str) -> dict[str, str]:
+def _types(read: str, files: str, state: SourceState) -> dict[str, str]:
     """Return the column types of JSON files as dict column name → DuckDB type. Dates, times, UUIDs and whole numbers of
     more than 64 bits are read as text.
 

@@ -10,25 +10,32 @@ from typing import ClassVar
 
 from seqclf.data.reading import csv_dialect
 from seqclf.data.reading import source_errors as rejects
-from seqclf.data.reading.format import Files, Format, TableSql, scan
+from seqclf.data.reading.format import Files, TableSql, TextFormat, scan
+from seqclf.data.reading.sources import COMPRESSED, class_folder
 from seqclf.data.schema.casts import FILE, quote_identifier
 
 
-class PlainText(Format):
-    """Format of plain text files. The rows have a single column with the name `text`."""
+class PlainText(TextFormat):
+    """Format of plain text files. The rows have the columns `text` and `label`.
+
+    The label is the name of the sub-folder, or the name of the file without its endings.
+    """
 
     endings: ClassVar[tuple[str, ...]] = (".txt", "")
-    by_lines: ClassVar[bool] = True
-    only_in_class_folders: ClassVar[bool] = True
-    in_folder_per_class: ClassVar[bool] = True
 
     def table(self, files: Files) -> TableSql:
-        if files.file_per_sequence:
-            text, rows, order = "content", f"read_text({files.sql_list})", " ORDER BY filename"
+        folder, listing = class_folder(files.source), files.source.listing
+        if folder is not None and listing is not None and listing.per_class:
+            rows = f"(SELECT content AS line, filename FROM read_text({files.sql_list}) ORDER BY filename)"
+            below = f"substr(filename, {len(str(folder / '_'))})"  # path relative to the folder
+            label = f"split_part({below}, '/', 1)"
         else:
-            options = {**csv_dialect.lines(files.source.encoding, header=False), "filename": "true"}
+            options = {**csv_dialect.lines(files.source.encoding), "filename": "true"}
             if files.keep_malformed:
                 options |= rejects.read_options()
-            text, rows, order = "line", scan("read_csv", files.sql_list, options, named_files=False), ""
+            rows = scan("read_csv", files.sql_list, options, named_files=False)
+            compressions = "|".join(ending.removeprefix(".") for ending in COMPRESSED)
+            name = f"regexp_replace(parse_filename(filename), '[.]({compressions})$', '')"
+            label = f"regexp_replace({name}, '[.][^.]*$', '')"
         file = f", filename AS {quote_identifier(FILE)}"
-        return lambda named_files: f"(SELECT {text} AS text{file if named_files else ''} FROM {rows}{order})"
+        return lambda named_files: f"(SELECT line AS text, {label} AS label{file if named_files else ''} FROM {rows})"

@@ -12,21 +12,20 @@ from typing import ClassVar, NamedTuple
 import pyarrow as pa
 
 from seqclf.data.reading.csv_dialect import lines
-from seqclf.data.reading.format import Files, Format, TableSql
+from seqclf.data.reading.format import Files, TableSql, TextFormat
 from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
 from seqclf.errors import InputError
 
 MAX_HEADER_LINES = 10_000  # maximum number of lines before the rows
 
 
-class TimeSeries(Format):
+class TimeSeries(TextFormat):
     """Format of time series files. The rows have the column `series`.
 
     The rows also have the column `label` if the header declares classes.
     """
 
     endings: ClassVar[tuple[str, ...]] = (".ts",)
-    by_lines: ClassVar[bool] = True
 
     def table(self, files: Files) -> TableSql:
         return lambda named_files: select_series(files.paths, FILE if named_files else None)
@@ -55,9 +54,7 @@ def select_series(paths: Sequence[Path], file_column: str | None) -> str:
         header = _read_header(path)
         file = f", {quote_literal(str(path))} AS {quote_identifier(file_column)}" if file_column else ""
         label = ", trim(parts[-1]) AS label" if header.has_label else ""
-        options = "".join(
-            f", {key} = {value}" for key, value in lines("utf-8", header=False, skip=header.lines).items()
-        )
+        options = "".join(f", {key} = {value}" for key, value in lines("utf-8", header.lines).items())
         # In the file, a row has one list for each channel. The SQL functions `generate_series` and `list_transform`
         # transpose the lists of channels into lists of tokens.
         selects.append(
