@@ -20,7 +20,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, subset
-from seqclf.documents.terminal import console
+from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.holdout import holdout_rows
@@ -46,7 +46,7 @@ from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import OnPadding, TrainConfig
-from seqclf.training.resume import check_resumable, epochs_started
+from seqclf.training.resume import check_resumable, epochs_started, settings_left_out
 from seqclf.training.step_memory import explained_memory
 from seqclf.training.structure_schedule import StructureSchedule
 
@@ -147,6 +147,8 @@ def train(
             schedule.advance(task, epochs_started(resumed))  # apply structure changes that the checkpoint already has
         batches.trainer = trainer  # tells the batches how many devices share them
         check_resumable(plain, task, batches)
+        for setting in settings_left_out(plain, resumed):
+            show_note(f"checkpoint={resumed}: its run had {setting}, which this run leaves out; add it to keep it")
     logger, model_warnings = None, []
     if trainer.is_global_zero:
         model_warnings = _model_warnings(task, config.export, splits, config.runtime.on_padding)

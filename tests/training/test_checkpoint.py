@@ -211,12 +211,3 @@ def test_a_checkpoint_cannot_name_a_file_to_delete(task, saved, batches):
 
     with pytest.raises(InputError, match=r"/home/thesis\.tex is not in its folder /runs/one"):
         check_resumable({"checkpoint": saved(change), "trainer": {"max_epochs": 5}}, task(), batches)
-
-
-@pytest.mark.parametrize("history", [None, [{"epoch": 0}]])
-def test_a_damaged_record_of_the_epochs_is_refused(task, saved, batches, history):
-    def change(state):
-        state["callbacks"]["EpochRecord"] = {"history": history, "seen": {}, "seconds": 0.0}
-
-    with pytest.raises(InputError, match=r"callbacks\.EpochRecord\.history.*train from the start"):
-        check_resumable({"checkpoint": saved(change), "trainer": {"max_epochs": 5}}, task(), batches)
