@@ -247,7 +247,7 @@ def test_a_checkpoint_with_another_holdout_names_the_data_and_the_decision(task,
     config = {"checkpoint": path, "trainer": {"max_epochs": 3}}
     check_resumable(config, with_validation(60), trainer.datamodule)
     with pytest.raises(
-        InputError, match=r"another data \(data\.rows\.validation=60\); set the same data and the same dec"
+        InputError, match=r"another data \(data\.rows\.validation=60\); set the same data and "
     ):
         check_resumable(config, with_validation(48), trainer.datamodule)
 
