@@ -40,7 +40,7 @@ from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
-from seqclf.training.custom_network_checks import check_foreign_network, check_reloaded, trained_padding_error
+from seqclf.training.custom_network_checks import check_foreign_network, trained_padding_error
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
@@ -187,9 +187,6 @@ def train(
         # Load the checkpoint from its file, so that the evaluated and exported model is the model that others load.
         history = hooks.record.history
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
-        if _validates_all_rows(plain["trainer"]):
-            task.model.forget_validation()  # in training, the network had not read these rows
-            check_reloaded(task, batches, hooks.record.validation_losses)
         weighs = fit_to_validation(task, dataset.splits["validation"], Path(checkpoint))
         shuffled = shuffled_contender(config, dataset, run, _trusted_packages(plain)) if config.order_ablation else None
         earlier, record = None, None
@@ -279,10 +276,3 @@ def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
 def _trusted_packages(config: Config) -> set[str]:
     """Return the packages in the user's config. The packages are trusted, because their code has run already."""
     return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
-
-
-def _validates_all_rows(settings: Config) -> bool:
-    """Return True if each validation uses all validation rows."""
-    keys = ("limit_val_batches", "overfit_batches")
-    # The values are compared as text, because 1 means one batch and 1.0 means all batches.
-    return {str(settings.get(key)) for key in keys} <= {"None", "0", "0.0", "1.0"}

@@ -246,9 +246,7 @@ def test_a_checkpoint_with_another_holdout_names_the_data_and_the_decision(task,
     trainer = fit(with_validation(60), max_epochs=1, enable_checkpointing=False)
     config = {"checkpoint": path, "trainer": {"max_epochs": 3}}
     check_resumable(config, with_validation(60), trainer.datamodule)
-    with pytest.raises(
-        InputError, match=r"another data \(data\.rows\.validation=60\); set the same data and "
-    ):
+    with pytest.raises(InputError, match=r"another data \(data\.rows\.validation=60\); set the same data and "):
         check_resumable(config, with_validation(48), trainer.datamodule)
 
 
