@@ -88,22 +88,22 @@ class BestCheckpoint(ModelCheckpoint):
         self.resumed = resumed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        best = Path(state_dict["best_model_path"])
-        target = str(Path(str(self.dirpath)) / best.name)
-        for name in (BEFORE_REFIT, best.name) if self.resumed is not None and best.name else ():
-            if (self.resumed.parent / name).is_file():  # type: ignore[union-attr]
-                best = self.resumed.parent.resolve() / name  # type: ignore[union-attr]
-                break
-        if state_dict["best_model_path"] and not best.is_file():
-            if self.monitor is not None:
-                warnings.warn(f"{best}: is missing; the best epoch is chosen among those to come", stacklevel=2)
+        if not state_dict["best_model_path"]:  # nothing is validated so far
+            super().load_state_dict(state_dict)
             return
-        if best.is_file() and (state_dict["best_model_path"] != target or best.name == BEFORE_REFIT):
-            _copy(best, Path(target))
-            paths = {"dirpath": self.dirpath, "best_model_path": target, "kth_best_model_path": target}
-            scores = {} if self.monitor is None else {target: state_dict["best_model_score"]}
-            state_dict = {**state_dict, **paths, "best_k_models": scores}
-        super().load_state_dict(state_dict)
+        saved = Path(state_dict["best_model_path"])
+        target = Path(str(self.dirpath)) / saved.name
+        folders = [] if self.resumed is None else [self.resumed.parent.resolve()]
+        places = [folder / name for folder in folders for name in (BEFORE_REFIT, saved.name)]
+        best = next((path for path in (*places, saved) if path.is_file()), None)
+        if best is None:
+            if self.monitor is not None:
+                warnings.warn(f"{saved}: is missing; the best epoch is chosen among those to come", stacklevel=2)
+            return
+        _copy(best, target)
+        scores = {} if self.monitor is None else {str(target): state_dict["best_model_score"]}
+        paths = {"dirpath": self.dirpath, **dict.fromkeys(("best_model_path", "kth_best_model_path"), str(target))}
+        super().load_state_dict({**state_dict, **paths, "best_k_models": scores})
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # A limit may end the training inside an epoch, or there may be no validation.

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
-from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
@@ -47,7 +46,6 @@ from seqclf.training.checkpoint import (
     take_trained,
 )
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics, epoch_scores
-from seqclf.training.gradient_clipping import clip_norm
 from seqclf.training.losses import build_loss, class_weights_of
 from seqclf.training.schedule import elapsed_share, schedule_factor
 from seqclf.training.step_memory import StepMemory
@@ -314,24 +312,13 @@ class SequenceTask(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        limit = 0.0 if gradient_clip_algorithm == "value" else gradient_clip_val or 0.0  # limit of the gradient norm
         members = self.model.independent_parts()
-        if limit and len(members) > 1:
-            # Members are clipped separately: a large gradient of one member must not shrink the steps of other members.
-            for member in members:
-                clip_norm(member.parameters(), limit)
-        elif limit and self._clips_plain_weights(limit):
-            clip_norm((weight for group in optimizer.param_groups for weight in group["params"]), limit)
-        else:
-            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
-
-    def _clips_plain_weights(self, limit: float) -> bool:
-        """Return True if Lightning would clip the plain gradients of the optimizer, without scaling, to `limit`."""
-        return bool(
-            self._fabric is None
-            and type(self.trainer.precision_plugin) is Precision  # excludes mixed, half and double precision
-            and self.trainer.gradient_clip_val == limit > 0
-        )
+        if len(members) == 1 or not gradient_clip_val or gradient_clip_algorithm == "value":
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+            return
+        # Members are clipped separately: a large gradient of one member must not shrink the steps of other members.
+        for member in members:
+            nn.utils.clip_grad_norm_(member.parameters(), gradient_clip_val)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         # `self.log` is not used, because it takes a millisecond at every step, also at steps that are not logged.

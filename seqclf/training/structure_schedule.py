@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from torch import nn
 
 from seqclf.config.targets import Config, is_foreign, targets
 from seqclf.documents.terminal import console
@@ -55,9 +55,10 @@ class StructureSchedule(Callback):
         foreign = any(is_foreign(target) for _, target in targets(model, "model"))
         with torch.random.fork_rng(devices=[]), nullcontext() if foreign else torch.device("meta"):
             network = build_classifier(model, dataset["fields"], len(dataset["classes"]))
-        trial = _Trial(network, {name: task.hparams[name] for name in ("dataset", "model", "frozen")})
+        hparams = {name: task.hparams[name] for name in ("dataset", "model", "frozen")}
+        trial: Any = SimpleNamespace(model=network, hparams=hparams, average=None)
         for key, _, change in self.changes:
-            apply_change(trial, None, change, key, seed=0)  # type: ignore[arg-type]
+            apply_change(trial, None, change, key, seed=0)
 
     def advance(self, task: SequenceTask, epoch: int) -> None:
         """Make all changes that are scheduled up to `epoch`.
@@ -109,13 +110,3 @@ class StructureSchedule(Callback):
             for callback in trainer.callbacks:
                 if hasattr(callback, "on_structure_change"):
                     callback.on_structure_change(trainer, task)
-
-
-class _Trial(nn.Module):
-    """Network with hyperparameters that replaces the task while changes are tried."""
-
-    def __init__(self, network: nn.Module, hparams: dict[str, Any]):
-        super().__init__()
-        self.model = network
-        self.hparams = hparams
-        self.average = None
