@@ -20,7 +20,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import distributed
 
 from seqclf.batching.datamodule import Batch
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.system import progress, signals
 from seqclf.system.atomic_files import REMEDY, write_bytes
 from seqclf.training.module import MONITORED
@@ -41,18 +41,15 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         buffer = io.BytesIO()
         try:
             torch.save(checkpoint, buffer)
+            buffer.seek(0)
+            # `torch.load` with `weights_only=True` would reject such objects, but only after the last epoch.
+            refused = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(buffer))
         except Exception as error:  # pickling the state of a callback may raise any exception
-            raise InputError(
-                None,
-                f"a callback puts into checkpoints what cannot be saved ({error})",
-                "use plain values and tensors",
-            ) from None
-        buffer.seek(0)
-        # `torch.load` with `weights_only=True` would reject such objects, but only after the last epoch.
-        if objects := sorted(torch.serialization.get_unsafe_globals_in_checkpoint(buffer)):
+            refused = [first_line(error)]
+        if refused:
             raise InputError(
                 "trainer.callbacks",
-                f"one puts {objects[0]} into checkpoints, which cannot hold it",
+                f"the state of one cannot be in a checkpoint ({refused[0]})",
                 "return plain values and tensors from its state_dict",
             )
         write_checkpoint(Path(path), buffer.getbuffer())

@@ -43,7 +43,7 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
     """Return the content of a checkpoint file. Raises InputError unless seqclf wrote the file."""
     if not Path(path).exists():
         raise InputError(f"checkpoint={path}", "no such file")
-    state = None
+    state: Any = None
     if Path(path).is_file():  # reading a FIFO would wait
         with suppress(Exception):  # the unpickler may raise anything on a file that is not a checkpoint
             state = torch.load(path, map_location="cpu", weights_only=True)

@@ -112,7 +112,7 @@ def settings_left_out(config: Mapping[str, Any], checkpoint: Path) -> list[str]:
     except (OSError, ValueError, yaml.YAMLError):
         return []
     names = ("structure", "patience") if isinstance(earlier, dict) else ()
-    unset = (None, [])
+    unset: tuple[Any, ...] = (None, [])
     left = [name for name in names if earlier.get(name) not in unset and config[name] in unset]
     return [shell_word(f"{name}={hydra_value(earlier[name])}") for name in left]
 
