@@ -20,7 +20,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import distributed
 
 from seqclf.batching.datamodule import Batch
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.system import progress, signals
 from seqclf.system.atomic_files import REMEDY, write_bytes
 from seqclf.training.module import MONITORED
@@ -41,18 +41,15 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         buffer = io.BytesIO()
         try:
             torch.save(checkpoint, buffer)
+            buffer.seek(0)
+            # `torch.load` with `weights_only=True` would reject such objects, but only after the last epoch.
+            refused = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(buffer))
         except Exception as error:  # pickling the state of a callback may raise any exception
-            raise InputError(
-                None,
-                f"a callback puts into checkpoints what cannot be saved ({error})",
-                "use plain values and tensors",
-            ) from None
-        buffer.seek(0)
-        # `torch.load` with `weights_only=True` would reject such objects, but only after the last epoch.
-        if objects := sorted(torch.serialization.get_unsafe_globals_in_checkpoint(buffer)):
+            refused = [first_line(error)]
+        if refused:
             raise InputError(
                 "trainer.callbacks",
-                f"one puts {objects[0]} into checkpoints, which cannot hold it",
+                f"the state of one cannot be in a checkpoint ({refused[0]})",
                 "return plain values and tensors from its state_dict",
             )
         write_checkpoint(Path(path), buffer.getbuffer())
@@ -88,22 +85,22 @@ class BestCheckpoint(ModelCheckpoint):
         self.resumed = resumed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        best = Path(state_dict["best_model_path"])
-        target = str(Path(str(self.dirpath)) / best.name)
-        for name in (BEFORE_REFIT, best.name) if self.resumed is not None and best.name else ():
-            if (self.resumed.parent / name).is_file():  # type: ignore[union-attr]
-                best = self.resumed.parent.resolve() / name  # type: ignore[union-attr]
-                break
-        if state_dict["best_model_path"] and not best.is_file():
-            if self.monitor is not None:
-                warnings.warn(f"{best}: is missing; the best epoch is chosen among those to come", stacklevel=2)
+        if not state_dict["best_model_path"]:  # nothing is validated so far
+            super().load_state_dict(state_dict)
             return
-        if best.is_file() and (state_dict["best_model_path"] != target or best.name == BEFORE_REFIT):
-            _copy(best, Path(target))
-            paths = {"dirpath": self.dirpath, "best_model_path": target, "kth_best_model_path": target}
-            scores = {} if self.monitor is None else {target: state_dict["best_model_score"]}
-            state_dict = {**state_dict, **paths, "best_k_models": scores}
-        super().load_state_dict(state_dict)
+        saved = Path(state_dict["best_model_path"])
+        target = Path(str(self.dirpath)) / saved.name
+        folders = [] if self.resumed is None else [self.resumed.parent.resolve()]
+        places = [folder / name for folder in folders for name in (BEFORE_REFIT, saved.name)]
+        best = next((path for path in (*places, saved) if path.is_file()), None)
+        if best is None:
+            if self.monitor is not None:
+                warnings.warn(f"{saved}: is missing; the best epoch is chosen among those to come", stacklevel=2)
+            return
+        _copy(best, target)
+        scores = {} if self.monitor is None else {str(target): state_dict["best_model_score"]}
+        paths = {"dirpath": self.dirpath, **dict.fromkeys(("best_model_path", "kth_best_model_path"), str(target))}
+        super().load_state_dict({**state_dict, **paths, "best_k_models": scores})
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # A limit may end the training inside an epoch, or there may be no validation.

@@ -16,7 +16,6 @@ from torch import nn
 
 from seqclf.config.argument_types import check_values, target_kinds
 from seqclf.config.targets import (
-    Arguments,
     Config,
     arguments_of,
     build,
@@ -74,12 +73,9 @@ def build_callbacks(callbacks: Sequence[Mapping[str, Any]] | None) -> list[Callb
 
 
 OF_MODEL = ("fields", "num_classes")  # arguments that every network gets from the training
-OF_ENCODER = ("input_size",)  # arguments that every encoder gets from its classifier
-OFFERED_TO_ENCODER = ("field_specs",)  # arguments that an encoder gets from its classifier if it takes them
-OF_PART = (*OF_ENCODER, "hidden_size", *OFFERED_TO_ENCODER)  # arguments that a part of an encoder gets from the encoder
-NOT_OF_MODEL = ("_target_", *RUN_SETTINGS)  # `members` is the number of networks of an ensemble, see `build_classifier`
-# `make_optimizer` sets weight decay per parameter group.
-NOT_OF_OPTIMIZER = ("_target_", "schedule", "average", "weight_decay")
+OF_ENCODER = ("input_size", "field_specs")  # arguments that an encoder gets from its classifier
+OF_PART = ("hidden_size", *OF_ENCODER)  # arguments that a part of an encoder gets from the encoder
+OF_TASK = ("schedule", "average", "weight_decay")  # settings of an optimizer that the task uses itself
 
 
 def resolve_targets(config: TrainConfig) -> TrainConfig:
@@ -87,16 +83,10 @@ def resolve_targets(config: TrainConfig) -> TrainConfig:
 
     Raises InputError for an unknown key, for a missing key, and for a class that cannot be imported.
     """
-    callbacks = config.trainer.get("callbacks")
-    if callbacks:
-        check_callbacks(callbacks)
+    check_callbacks(config.trainer.get("callbacks") or ())
     check_accelerator(config.trainer.get("accelerator"))
-    resolved = {
-        "model": resolve_model(config.model),
-        "loss": resolve_loss(config.loss),
-        "optimizer": resolve_optimizer(config.optimizer),
-    }
-    model = resolved["model"]
+    model = resolve_model(config.model)
+    resolved = {"model": model, "loss": resolve_loss(config.loss), "optimizer": resolve_optimizer(config.optimizer)}
     for key, _, change in read_schedule(config.structure):
         model = changed_config(model, change.of_model(), key)
     return config.model_copy(update=resolved)
@@ -110,6 +100,45 @@ def check_accelerator(name: str | None) -> None:
         raise InputError(f"trainer.accelerator={name}", "PyTorch sees no such device", "set trainer.accelerator=cpu")
 
 
+def resolve_loss(settings: Mapping[str, Any]) -> Config:
+    """Return the settings of a loss, with default values for missing arguments (see `resolve_model`)."""
+    return _resolve("loss", locate_subclass(settings["_target_"], nn.Module, "loss._target_"), settings, OFFERED)
+
+
+def resolve_optimizer(settings: Mapping[str, Any]) -> Config:
+    """Return the settings of an optimizer. It is built and tried on small weights to check the values."""
+    located = locate_subclass(settings["_target_"], torch.optim.Optimizer, "optimizer._target_")
+    # The task sets weight decay per parameter group, of an optimizer that takes it.
+    of_task = [name for name in OF_TASK if name != "weight_decay" or arguments_of(located).accepts(name)]
+    settings = _resolve("optimizer", located, settings, ["params"], of_task)
+    arguments = {name: value for name, value in settings.items() if name not in of_task}
+    if package_of(settings["_target_"]) == "torch":  # third-party optimizers may accept infinity
+        require_finite("optimizer", arguments)
+    _try_optimizer(arguments)
+    return settings
+
+
+def _try_optimizer(settings: Config) -> None:
+    """Raise InputError unless the optimizer can be built with two parameter groups and can take one step.
+
+    `SequenceTask.make_optimizer` builds two parameter groups as well.
+    """
+    matrix, vector = (nn.Parameter(torch.zeros(shape)) for shape in ((1, 1), (1,)))
+    build(settings, torch.optim.Optimizer, "optimizer._target_", params=[matrix])
+    try:
+        optimizer = build(settings, torch.optim.Optimizer, params=[{"params": [matrix]}, {"params": [vector]}])
+        if optimizer.__module__.startswith("torch."):  # third-party optimizers may need a GPU or a whole model
+            matrix.grad, vector.grad = torch.zeros_like(matrix), torch.zeros_like(vector)
+            optimizer.step()
+    except (InputError, RuntimeError) as error:
+        reason = error.problem if isinstance(error, InputError) else first_line(error)
+        raise InputError(
+            f"optimizer._target_={settings['_target_']}",
+            f"cannot train all weights of a model ({reason})",
+            "choose another, such as torch.optim.AdamW",
+        ) from None
+
+
 def resolve_model(settings: Mapping[str, Any]) -> Config:
     """Return the settings of a network and its encoder, with default values for missing arguments.
 
@@ -117,16 +146,11 @@ def resolve_model(settings: Mapping[str, Any]) -> Config:
     for an argument that no class takes, and for a missing one.
     """
     network = locate_subclass(settings["_target_"], SequenceNetwork, "model._target_")
-    taken = arguments_of(network)
-    for name in OF_MODEL:
-        if not taken.accepts(name):
-            raise InputError(f"model._target_={settings['_target_']}", f"must take the argument {name}")
-    taken = taken.without(OF_MODEL)
-    if issubclass(network, SequenceClassifier) and taken.takes_any:
-        settings = _resolve_classifier(network, taken, settings)
+    _require_arguments("model", network, OF_MODEL)
+    if issubclass(network, SequenceClassifier) and arguments_of(network).takes_any:
+        settings = _resolve_classifier(network, settings)
     else:
-        settings = _resolve("model", network, settings, taken, NOT_OF_MODEL)
-    check_values("model", network, settings)
+        settings = _resolve("model", network, settings, OF_MODEL, RUN_SETTINGS)
     check_members(network, settings.get("members", 1))
     return settings
 
@@ -144,73 +168,82 @@ def resolve_for_data(settings: Config, dataset: Mapping[str, Any]) -> tuple[Conf
     return resolve_model(resolved), text
 
 
-def _resolve_classifier(network: type[SequenceClassifier], taken: Arguments, settings: Mapping[str, Any]) -> Config:
+def _resolve(
+    key: str, located: type, settings: Mapping[str, Any], provided: Collection[str], others: Collection[str] = ()
+) -> Config:
+    """Return settings with default values for missing arguments of the class `located`.
+
+    `provided`: arguments that the settings may not name. `others`: settings that are not arguments. Raises InputError
+    for an unknown argument, for a missing one, and for a value that does not fit its declared type.
+    """
+    arguments = {name: value for name, value in settings.items() if name not in ("_target_", *others)}
+    check_arguments(key, located, arguments, provided)
+    check_values(key, located, arguments)
+    return {**settings, **_missing(located, {*settings, *provided})}
+
+
+def _missing(owner: type, named: Collection[str]) -> Config:
+    """Return the default values of the arguments of `owner` that are not in `named`, none of a third-party class."""
+    defaults = {} if is_foreign(owner.__module__) else defaults_of(owner)
+    return {name: value for name, value in defaults.items() if name not in named}
+
+
+def _require_arguments(key: str, located: type, names: Collection[str]) -> None:
+    for name in names:
+        if not arguments_of(located).accepts(name):
+            where = f"{key}._target_={located.__module__}.{located.__qualname__}"
+            raise InputError(where, f"must take the argument {name}")
+
+
+def _resolve_classifier(network: type[SequenceClassifier], settings: Mapping[str, Any]) -> Config:
     """Return the settings of a classifier that passes the arguments of its encoder on to it.
 
     Arguments of the encoder may be in the block `encoder` or in the block `model` itself.
     """
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
         raise InputError("model.encoder._target_", "missing", "name the class of the encoder, or set model=lstm")
-    block = dict(settings["encoder"])
-    located = locate_subclass(block["_target_"], SequenceEncoder, "model.encoder._target_")
-    of_encoder = arguments_of(located)
-    for name in OF_ENCODER:
-        if not of_encoder.accepts(name):
-            raise InputError(f"model.encoder._target_={block['_target_']}", f"must take the argument {name}")
-    reads_specs = set(OFFERED_TO_ENCODER) <= set(of_encoder.names)
-    of_encoder = of_encoder.without([*OF_ENCODER, *OFFERED_TO_ENCODER])
-    require_known("model.encoder", [name for name in block if name != "_target_"], of_encoder)
-    of_base = arguments_of(SequenceClassifier).without([*OF_MODEL, *network.fixed_arguments])
-    of_classifier = [*taken.names, *of_base.names]
-    if repeated := [name for name in block if name in settings and name not in ("_target_", *of_classifier)]:
-        name = repeated[0]
-        raise InputError(f"model.encoder.{name}", f"repeats model.{name}", "set that one")
-    either = Arguments(
-        owner=f"{network.__qualname__} or {located.__qualname__}",
-        names=[*dict.fromkeys([*of_classifier, *of_encoder.names])],
-        required=[*dict.fromkeys([*taken.required, *of_base.required])],
-        takes_any=of_encoder.takes_any,
-    )
-    settings = {**settings, "encoder": block}
+    block = {name: value for name, value in settings["encoder"].items() if name != "_target_"}
+    encoder = locate_subclass(settings["encoder"]["_target_"], SequenceEncoder, "model.encoder._target_")
+    _require_arguments("model.encoder", encoder, ["input_size"])
+    of_encoder = arguments_of(encoder).without(OF_ENCODER)
+    require_known("model.encoder", block, of_encoder)
+    fixed = (*OF_MODEL, *network.fixed_arguments)
+    owners = [arguments_of(owner).without(fixed) for owner in (network, SequenceClassifier)]
+    of_classifier = [name for taken in owners for name in taken.names]
+    if repeated := [name for name in block if name in settings and name not in of_classifier]:
+        raise InputError(f"model.encoder.{repeated[0]}", f"repeats model.{repeated[0]}", "set that one")
+    settings = {**settings, "encoder": dict(settings["encoder"])}
+    above = {name: value for name, value in settings.items() if name not in ("_target_", *RUN_SETTINGS)}
     if is_foreign(settings["_target_"]):  # a third-party class may take any argument, and set encoder arguments itself
-        require_complete("model", settings, taken)
+        require_complete("model", settings, owners[0])
     else:
-        require_known("model", [name for name in settings if name not in NOT_OF_MODEL], either)
-        settings |= _missing(located, {*settings, *block, *of_classifier, *OFFERED_TO_ENCODER})
-        settings |= _missing(SequenceClassifier, {*settings, *network.fixed_arguments}) | _missing(network, settings)
-        require_complete("model", settings, taken._replace(required=either.required))
-        _require_parts(located, {**settings, **block}, of_encoder)
-        require_complete("model", {*settings, *block}, of_encoder)
-    check_values("model", SequenceClassifier, settings)
-    check_values("model.encoder", located, block)
-    of_encoder_alone = {name: value for name, value in settings.items() if name not in ("encoder", *of_classifier)}
-    check_values("model", located, of_encoder_alone)
-    _check_parts("model", located, of_encoder_alone)
-    _check_parts("model.encoder", located, block)
+        names = [*dict.fromkeys([*of_classifier, *of_encoder.names])]
+        owner = f"{network.__qualname__} or {encoder.__qualname__}"
+        require_known("model", above, of_encoder._replace(owner=owner, names=names))
+        defaults = _missing(encoder, {*above, *block, *of_classifier, *OF_ENCODER})
+        for part in (SequenceClassifier, network):
+            defaults |= _missing(part, {*above, *fixed})
+        settings, above = {**settings, **defaults}, {**above, **defaults}
+        for taken in owners:
+            require_complete("model", above, taken)
+        for name, kind in target_kinds(encoder).items():  # may be set to the name of a built-in cell
+            if name in of_encoder.required:
+                locate_part({**above, **block}.get(name), kind, f"model.encoder.{name}")
+        require_complete("model", {*above, *block}, of_encoder)
+    of_encoder_above = {name: value for name, value in above.items() if name not in of_classifier}
+    for part in (network, SequenceClassifier):
+        check_values("model", part, settings)
+    for key, arguments in (("model", of_encoder_above), ("model.encoder", block)):
+        check_values(key, encoder, arguments)
+        _check_parts(key, encoder, arguments)
     # Third-party code, such as a recurrent cell in the block, may not work on the device `meta`.
     # An encoder that reads the specs of the fields can be built only after the data is read.
-    if not reads_specs and not any(is_foreign(target) for _, target in targets(block, "model.encoder")):
-        _check_encoder(network, {**of_encoder_alone, **block}, of_encoder)
+    foreign = any(is_foreign(target) for _, target in targets(settings["encoder"], "model.encoder"))
+    if not foreign and not arguments_of(encoder).accepts("field_specs"):
+        arguments = {name: value for name, value in of_encoder_above.items() if of_encoder.accepts(name)}
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            network.check_encoder(build({**settings["encoder"], **arguments}, SequenceEncoder, input_size=1))
     return settings
-
-
-def _missing(owner: type, named: Collection[str]) -> Config:
-    """Return the default values of the arguments of `owner` that are not in `named`.
-
-    The returned dict is empty for a third-party class.
-    """
-    defaults = {} if is_foreign(owner.__module__) else defaults_of(owner)
-    return {name: value for name, value in defaults.items() if name not in named}
-
-
-def _require_parts(encoder: type, settings: Mapping[str, Any], taken: Arguments) -> None:
-    """Raise InputError if a required part of `encoder`, such as a recurrent cell, names no class in `settings`.
-
-    The setting may be the default value of another encoder, such as the name of a built-in cell.
-    """
-    for name, kind in target_kinds(encoder).items():
-        if name in taken.required:
-            locate_part(settings.get(name), kind, f"model.encoder.{name}")
 
 
 def _check_parts(group: str, encoder: type, settings: Mapping[str, Any]) -> None:
@@ -221,78 +254,11 @@ def _check_parts(group: str, encoder: type, settings: Mapping[str, Any]) -> None
     """
     kinds = target_kinds(encoder)
     for name, part in settings.items():
-        if not (isinstance(part, Mapping) and "_target_" in part):
-            continue
-        if name in kinds or not is_foreign(encoder.__module__):
+        is_part = isinstance(part, Mapping) and "_target_" in part
+        if is_part and (name in kinds or not is_foreign(encoder.__module__)):
             key = f"{group}.{name}"
             located = locate_part(part, kinds.get(name, nn.Module), key)
             arguments = {argument: value for argument, value in part.items() if argument != "_target_"}
             require_known(key, arguments, arguments_of(located))
             require_complete(key, arguments, arguments_of(located).without(OF_PART))
             check_values(key, located, arguments)
-
-
-def _check_encoder(network: type[SequenceClassifier], settings: Config, taken: Arguments) -> None:
-    """Raise InputError if the arguments of an encoder contradict each other, or if `network` cannot use the encoder.
-
-    The encoder is built on the meta device, without memory for its weights. The input size 1 stands for any input size.
-    """
-    arguments = {name: value for name, value in settings.items() if name == "_target_" or taken.accepts(name)}
-    with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        network.check_encoder(build(arguments, SequenceEncoder, input_size=1))
-
-
-def resolve_loss(settings: Mapping[str, Any]) -> Config:
-    """Return the settings of a loss, with default values for missing arguments (see `resolve_model`)."""
-    located = locate_subclass(settings["_target_"], nn.Module, "loss._target_")
-    resolved = _resolve("loss", located, settings, arguments_of(located).without(OFFERED), ["_target_"])
-    check_values("loss", located, resolved)
-    return resolved
-
-
-def resolve_optimizer(settings: Mapping[str, Any]) -> Config:
-    """Return the settings of an optimizer. It is built and tried on small weights to check the values."""
-    located = locate_subclass(settings["_target_"], torch.optim.Optimizer, "optimizer._target_")
-    taken = arguments_of(located).without(["params"])
-    ignored = [name for name in NOT_OF_OPTIMIZER if name != "weight_decay" or taken.accepts(name)]
-    settings = _resolve("optimizer", located, settings, taken, ignored)
-    arguments = {name: value for name, value in settings.items() if name not in ignored}
-    if package_of(settings["_target_"]) == "torch":  # third-party optimizers may accept infinity
-        require_finite("optimizer", arguments)
-    _try_optimizer({"_target_": settings["_target_"], **arguments})
-    return settings
-
-
-def _try_optimizer(settings: Config) -> None:
-    """Raise InputError unless the optimizer can be built with two parameter groups and can take one step.
-
-    `SequenceTask.make_optimizer` builds two parameter groups as well.
-    """
-    key = f"optimizer._target_={settings['_target_']}"
-    matrix, vector = (nn.Parameter(torch.zeros(shape)) for shape in ((1, 1), (1,)))
-    build(settings, torch.optim.Optimizer, "optimizer._target_", params=[matrix])
-    try:
-        optimizer = build(settings, torch.optim.Optimizer, params=[{"params": [matrix]}, {"params": [vector]}])
-        if optimizer.__module__.startswith("torch."):  # third-party optimizers may need a GPU or a whole model
-            matrix.grad, vector.grad = torch.zeros_like(matrix), torch.zeros_like(vector)
-            optimizer.step()
-    except (InputError, RuntimeError) as error:
-        reason = error.problem if isinstance(error, InputError) else first_line(error)
-        raise InputError(
-            key, f"cannot train all weights of a model ({reason})", "choose another, such as torch.optim.AdamW"
-        ) from None
-
-
-def _resolve(
-    key: str, located: type, settings: Mapping[str, Any], taken: Arguments, ignored: Collection[str]
-) -> Config:
-    """Return settings with default values for missing arguments of the class `located`.
-
-    `taken`: arguments that the settings may name. `ignored`: names of further settings. Raises InputError for an
-    unknown argument and for a missing one.
-    """
-    require_known(key, [name for name in settings if name not in ignored], taken)
-    defaults = _missing(located, settings)
-    resolved = {**settings, **{name: value for name, value in defaults.items() if name in taken.names}}
-    require_complete(key, resolved, taken.without(ignored))
-    return resolved

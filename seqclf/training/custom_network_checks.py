@@ -1,9 +1,9 @@
 """Checks of third-party networks and losses before the first epoch.
 
-Tests ensure two properties of the networks of this package: they export to ONNX, and the logits of a sequence do not
-depend on the other sequences of its batch. A third-party network can easily lack one of these properties. Without these
-checks, such a fault would be found only after training, or never. Logits or costs of a wrong shape would end the first
-optimizer step with an error that names neither the network nor the loss.
+Tests ensure three properties of the networks of this package: they export to ONNX, their checkpoints hold all weights,
+and the logits of a sequence do not depend on the other sequences of its batch. A third-party network can easily lack
+one of these properties. Without these checks, such a fault would be found only after training, or never. Logits or
+costs of a wrong shape would end the first optimizer step with an error that names neither the network nor the loss.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import is_foreign, targets
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
+from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
@@ -38,10 +38,10 @@ from seqclf.training.padding_probe import (
     run_network,
 )
 
-# Checks of a third-party network before training: its logits, its export to ONNX, and whether it ignores padding.
-
 REMEDY = "give the module that differs an onnx_form (see docs/extending.md), or set export=false"
 SEED = 0
+# Not the seed of a run, so that the weights differ before they are loaded. The generator reads 32 bits of a seed.
+RELOAD_SEED = 0x9E3779B1
 
 
 def check_logits(
@@ -77,8 +77,10 @@ def check_exportable(network: SequenceNetwork, fields: Sequence[FieldSpec], key:
     with tempfile.TemporaryDirectory(prefix="seqclf-export-") as folder:
         path = Path(folder) / "model.onnx"
         export_onnx(network, fields, path, key)
-        session = _open(path, key)
-        generator = np.random.default_rng(SEED)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # show fatal errors only, because the InputError below reports a failure
+        options.intra_op_num_threads = 1
+        generator, session = np.random.default_rng(SEED), None
         for cell, lengths, time in grid(generator):
             inputs = example_inputs(fields, lengths, time, generator)
             shape = f"{len(lengths)} sequences of up to {time} tokens ({cell})"
@@ -93,6 +95,7 @@ def check_exportable(network: SequenceNetwork, fields: Sequence[FieldSpec], key:
                 )
                 raise error.within(None, remedy) from error
             try:
+                session = session or onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
                 logits = session.run(["logits"], inputs)[0]
             except Exception as error:  # ONNX Runtime's exceptions have no common base class
                 raise InputError(key, f"the exported network fails on {shape}: {first_line(error)}", REMEDY) from error
@@ -111,48 +114,23 @@ def describe_value(value: Any) -> str:
     return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
 
 
-def _open(path: Path, key: str) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # show fatal errors only, because the InputError below reports a failure
-    options.intra_op_num_threads = 1
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        raise InputError(key, f"the exported network cannot be loaded: {first_line(error)}", REMEDY) from error
+def check_reloaded(task: SequenceTask, key: str, shortest: int) -> None:
+    """Raise InputError unless a new network that loads the weights of a task returns the same logits.
 
-
-# Largest accepted change of a validation loss. The loss may change because training uses half precision and this check
-# uses full precision.
-MAX_LOSS_CHANGE, LOSS_ROUNDING = 0.1, 0.02  # relative change and absolute change
-
-
-@torch.inference_mode()
-def check_reloaded(task: SequenceTask, batches: SequenceDataModule, losses: Mapping[int, float]) -> None:
-    """Raise InputError if the validation loss of a third-party network changes when its checkpoint is loaded.
-
-    A changed loss means that the checkpoint lacks some of the trained weights, as PyTorch registers no module or
-    parameter of a plain list, tuple or dict. `task`: the task that was loaded from the checkpoint. `losses`: dict
-    number of optimizer steps → validation loss in training. Networks of this package are not checked. A checkpoint
-    without a recorded validation loss is not checked either.
+    Else a checkpoint misses some of the weights, as PyTorch registers no module or parameter of a plain list, tuple or
+    dict. `key`: config key at the start of the error. `shortest`: see `check_logits`.
     """
-    foreign = _foreign_targets(task.hparams["model"], "model")
-    recorded = losses.get(task.trained_steps)
-    if not foreign or recorded is None:
-        return
-    cost, rows = 0.0, 0
-    for batch in batches.evaluation_loader("validation"):
-        fields = {name: values.to(task.device) for name, values in batch.fields.items()}
-        logits = task.logits_of(batch._replace(fields=fields, lengths=batch.lengths.to(task.device)))
-        # The mean of batch losses is computed as in training, because a PyTorch loss with class weights depends on the
-        # batches.
-        cost += float(task.loss(logits, batch.labels.to(task.device))) * len(batch.ids)
-        rows += len(batch.ids)
-    # `not … <=` also rejects a loss that is NaN.
-    if not abs(cost / rows - recorded) <= LOSS_ROUNDING + MAX_LOSS_CHANGE * abs(recorded):
+    network, fields = task.model.independent_parts()[0], task.hparams["dataset"]["fields"]
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(RELOAD_SEED)
+        loaded = build_classifier({**task.hparams["model"], "members": 1}, fields, len(task.classes))
+    loaded.load_state_dict(network.state_dict())
+    inputs = padded_batch(fields, shortest)
+    logits, again = (run_network(each, inputs, key).float().numpy() for each in (network, loaded))
+    if logit_error(logits, again) > TOLERANCE:
         raise InputError(
-            foreign[0],
-            f"its validation loss was {recorded:.3g} in training and is {cost / rows:.3g} once its checkpoint is "
-            "loaded: the checkpoint misses weights or other state",
+            key,
+            "a new network with its saved weights has other logits: a checkpoint misses weights or other state",
             "put modules into torch.nn.ModuleList or ModuleDict, parameters into ParameterList, all else into buffers",
         )
 
@@ -175,8 +153,8 @@ def check_foreign_network(
 
     Raises:
         InputError: the network does not return logits (B, C), the loss is not a single number, the logits depend on
-            padding, or the network cannot be exported. The error names the class of the network or the loss, and the
-            module that reads padding.
+            padding, a checkpoint would miss weights, or the network cannot be exported. The error names the class of
+            the network or the loss, and the module that reads padding.
     """
     hyper: Mapping[str, Any] = task.hparams
     if foreign := _foreign_targets(hyper["loss"], "loss"):
@@ -197,6 +175,7 @@ def check_foreign_network(
             raise warning
         if on_padding == "stop":
             raise warning.with_remedy(f"{warning.remedy}, or set runtime.on_padding=allow")
+    check_reloaded(task, foreign[0], shortest)
     if export:
         check_exportable(network, fields, foreign[0], shortest)
     return [] if warning is None else [str(warning)]

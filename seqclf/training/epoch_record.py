@@ -50,10 +50,9 @@ class EpochRecord(Checkpoint):
     `is_best` is True if the best checkpoint is now of this epoch.
 
     `history`: list of all rows, where each row is a dict column name → plain value, without undefined scores.
-    `validation_losses`: dict number of optimizer steps → validation loss, including validations inside an epoch.
-    Checkpoints store the rows, the validation losses and the scores of the last validation of the running epoch, so
-    that a resumed run keeps them. The base class is `Checkpoint`, because Lightning calls other callbacks before the
-    module has logged the scores of the epoch.
+    Checkpoints store the rows and the scores of the last validation of the running epoch, so that a resumed run keeps
+    them. The base class is `Checkpoint`, because Lightning calls other callbacks before the module has logged the
+    scores of the epoch.
     """
 
     def __init__(self, path: Path, show: Callable[[JsonObject, bool], None]):
@@ -62,7 +61,6 @@ class EpochRecord(Checkpoint):
         self.history: list[JsonObject] = []
         self.first_step = 0  # optimizer steps before the epoch, or before the part of it that was resumed
         self.validation: dict[str, float] | None = None  # scores of the last validation of the running epoch
-        self.validation_losses: dict[int, float] = {}
         self._start_clock({}, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
@@ -71,13 +69,11 @@ class EpochRecord(Checkpoint):
             "seen": dict(self.counts),
             "seconds": time.perf_counter() - self.start,
             "validation": self.validation,
-            "validation_losses": dict(self.validation_losses),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = list(state_dict["history"])
         self.validation = state_dict["validation"]
-        self.validation_losses = dict(state_dict["validation_losses"])
         self._start_clock(state_dict["seen"], state_dict["seconds"])
 
     def _start_clock(self, counts: dict[str, int], seconds: float) -> None:
@@ -113,7 +109,6 @@ class EpochRecord(Checkpoint):
     def on_validation_end(self, trainer: pl.Trainer, task: Any) -> None:
         if not trainer.sanity_checking:
             self.validation = named_scores("validation", task.epoch_scores["validation"])
-            self.validation_losses[trainer.global_step] = self.validation["validation/loss"]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
         # Reset the validation, so that an epoch without validation does not repeat the scores of the previous epoch.

@@ -5,7 +5,6 @@ The module can be rebuilt from its checkpoint alone.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,14 +13,13 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
-from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
 from seqclf.batching.split_rows import SplitRows
 from seqclf.config.documentation import default_settings
-from seqclf.config.targets import Config, Trust, arguments_of, build, is_foreign, locate, targets
+from seqclf.config.targets import Config, Trust, arguments_of, build, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError, first_line
@@ -34,22 +32,20 @@ from seqclf.models.structure.change_network import freeze_weights
 from seqclf.system.state_validation import error_context
 from seqclf.training.check_targets import resolve_for_data, resolve_loss, resolve_model
 from seqclf.training.checkpoint import (
+    DAMAGED,
     GRADIENTS,
     LOGGED,
     RECENT,
     REFITTED,
     TRAINED,
-    check_size,
     check_trusted,
     check_weights,
     finish_progress,
-    load_gradients,
     read_checkpoint,
     save_gradients,
     take_trained,
 )
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics, epoch_scores
-from seqclf.training.gradient_clipping import clip_norm
 from seqclf.training.losses import build_loss, class_weights_of
 from seqclf.training.schedule import elapsed_share, schedule_factor
 from seqclf.training.step_memory import StepMemory
@@ -69,6 +65,18 @@ class Prediction(NamedTuple):
     ids: Tensor
     logits: Tensor
     probabilities: Tensor
+
+
+class Restored(NamedTuple):
+    """What a fit takes from its checkpoint, beside the weights.
+
+    `means`: dict name → averaged weight. `gradients`: dict name → gradient that is accumulated between two optimizer
+    steps. `logged`: dict name → logged value, which callbacks may monitor.
+    """
+
+    means: Mapping[str, Tensor] = {}
+    gradients: Mapping[str, Tensor] = {}
+    logged: Mapping[str, Tensor] = {}
 
 
 class SequenceTask(pl.LightningModule):
@@ -116,23 +124,17 @@ class SequenceTask(pl.LightningModule):
         self.seed = seed
         # Running mean of the weights, in a fit with `optimizer.average`. After the fit, the network holds the means.
         self.average: WeightAverage | None = None
-        self.loaded_means: dict[str, Tensor] = {}  # means of a checkpoint, until the fit starts
+        self.restored = Restored()  # of a checkpoint, until the fit starts
         self.trained_steps = 0  # number of optimizer steps of the checkpoint that the task was loaded from
         self.is_refitted = False  # True: its checkpoint was trained on validation rows too (refit=true)
         self.scheduled_steps: float | None = None  # steps of the learning rate schedule; None: all steps of the trainer
-        self.last_logged_step = 0
-        self.learning_rate = 0.0  # learning rate of the last optimizer step
         self.step_loss = torch.tensor(0.0)  # mean loss of the last batch
-        self.gradient_norm = torch.tensor(0.0)  # norm of the gradients before clipping at the last logged step
-        self.positive: str | None = dataset["positive"]
         self.epoch_scores: dict[str, EpochScores] = {}  # dict split → latest scores
         self.batch_shape = (0, 0)  # number of rows and length of the longest row in the last batch
         self.skips_not_finite = False  # True: metrics leave out rows of skipped steps (see NotFiniteSteps)
         self.changes_structure = False  # True: a checkpoint may hold another network structure (see StructureSchedule)
         self.is_fitted = False  # True: the network has read the training rows (see `SequenceNetwork.fit_to`)
         self.frozen_outputs: Any = None  # what the network computed of the training rows (see `frozen_outputs`)
-        self.gradients: dict[str, Tensor] = {}  # accumulated gradients of a checkpoint between two optimizer steps
-        self.logged_values: dict[str, Tensor] = {}  # logged values from a checkpoint, which callbacks may monitor
         # Dict number of optimizer steps → value of the monitored metric, of the last validations. A resumed run may
         # repeat a validation, whose value then replaces the earlier one.
         self.recent_values: dict[int, float] = {}
@@ -140,17 +142,18 @@ class SequenceTask(pl.LightningModule):
         freeze_weights(self.model, frozen)
         self.loss = build_loss(loss, self.classes, dataset["class_counts"])
         self.train_metrics = EpochMetrics(len(self.classes))
+        positive = dataset["positive"]
         self.evaluation_metrics = EvaluationMetrics(
             len(self.classes),
             ranked=monitor in RANKING_METRICS or len(self.classes) <= MAX_LOGGED_CLASSES,
-            positive=None if self.positive is None else self.classes.index(self.positive),
+            positive=None if positive is None else self.classes.index(positive),
         )
 
     def setup(self, stage: str) -> None:
         if stage == TrainerFn.FITTING:
             self._refuse_other_averages()
             # Lightning loads the values of a checkpoint after `setup`.
-            self.recent_values, self.average, self.loaded_means = {}, None, {}
+            self.recent_values, self.average, self.restored = {}, None, Restored()
 
     def _refuse_other_averages(self) -> None:
         for callback in self.trainer.callbacks if self.optimizer.get("average") else ():  # type: ignore[attr-defined]
@@ -161,9 +164,8 @@ class SequenceTask(pl.LightningModule):
     def on_fit_start(self) -> None:
         self._fit_to_rows()
         self.model.forget_validation()
-        means, self.loaded_means = self.loaded_means, {}
         if (decay := self.optimizer.get("average")) is not None:
-            self.average = WeightAverage(self.model, decay, means)
+            self.average = WeightAverage(self.model, decay, self.restored.means)
 
     def on_fit_end(self) -> None:
         self._hold_means(True)
@@ -192,15 +194,11 @@ class SequenceTask(pl.LightningModule):
     def _fit_to_rows(self) -> None:
         """Let the network read the training rows, if it was not fitted to them before."""
         splits = getattr(self.trainer.datamodule, "splits", None)  # type: ignore[attr-defined]
-        if not isinstance(splits, Mapping) or "train" not in splits:
-            if not self.is_fitted and any(map(_reads_training_rows, self.model.modules())):
-                raise InputError(
-                    "trainer.fit",
-                    "has no rows that the network can read before the first step",
-                    "give it a SequenceDataModule",
-                )
-            return
-        self.fit_to(splits["train"])
+        if isinstance(splits, Mapping) and "train" in splits:
+            self.fit_to(splits["train"])
+        elif not self.is_fitted and any(map(_reads_training_rows, self.model.modules())):
+            problem = "has no rows that the network can read before the first step"
+            raise InputError("trainer.fit", problem, "give it a SequenceDataModule")
 
     def fit_to(self, train: Split) -> None:
         """Let the network read the training rows, if it was not fitted to them before (see `SequenceNetwork.fit_to`).
@@ -232,7 +230,7 @@ class SequenceTask(pl.LightningModule):
         return logits.float()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        self._note_shape(batch)
+        self.batch_shape = _shape(batch)
         # The random seed depends only on the run's seed, the epoch, the batch and the rank. A resumed run therefore
         # draws the same random numbers as an uninterrupted run.
         position = (self.current_epoch << 24) + batch_idx
@@ -242,10 +240,7 @@ class SequenceTask(pl.LightningModule):
             torch.cuda.manual_seed(seed)
 
     def on_validation_batch_start(self, batch: Batch, *_: int) -> None:
-        self._note_shape(batch)
-
-    def _note_shape(self, batch: Batch) -> None:
-        self.batch_shape = (len(batch.host_lengths), int(batch.host_lengths.max()))
+        self.batch_shape = _shape(batch)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         fields = batch.fields
@@ -285,12 +280,12 @@ class SequenceTask(pl.LightningModule):
         if self.global_rank > 0:  # rank 0 continues with the sums over all ranks, other ranks start at 0
             counts = self.train_metrics.state_dict(prefix="train_metrics.")
             checkpoint["state_dict"] |= {name: torch.zeros_like(count) for name, count in counts.items()}
+        means: dict[str, Tensor] = {}
         if self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING:
-            self.loaded_means = take_trained(checkpoint, "model.", self.optimizer.get("average") is not None)
+            means = take_trained(checkpoint, "model.", self.optimizer.get("average") is not None)
         if self.changes_structure:
             self._take_structure(checkpoint["hyper_parameters"])
-        self.gradients = checkpoint.get(GRADIENTS, {})
-        self.logged_values = checkpoint[LOGGED]
+        self.restored = Restored(means, checkpoint.get(GRADIENTS, {}), checkpoint[LOGGED])
         self.recent_values = dict(checkpoint[RECENT])
 
     def _take_structure(self, saved: Mapping[str, Any]) -> None:
@@ -303,12 +298,13 @@ class SequenceTask(pl.LightningModule):
             self.hparams["model"], self.hparams["frozen"] = model, frozen
 
     def on_train_start(self) -> None:
-        self.last_logged_step = self.global_step
-        load_gradients(self.gradients, self)
+        for name, gradient in self.restored.gradients.items():
+            weight = self.get_parameter(name)
+            weight.grad = gradient.to(weight)
         # Callbacks that monitor a validation metric get the values of the last validation, as in an uninterrupted run.
-        values = {name: value.to(self.device) for name, value in self.logged_values.items()}
+        values = {name: value.to(self.device) for name, value in self.restored.logged.items()}
         self.trainer.callback_metrics.update(values)
-        self.gradients, self.logged_values = {}, {}
+        self.restored = Restored()
 
     def configure_gradient_clipping(
         self,
@@ -316,49 +312,29 @@ class SequenceTask(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        limit = 0.0 if gradient_clip_algorithm == "value" else gradient_clip_val or 0.0  # limit of the gradient norm
-        parts = self.model.independent_parts()
-        if limit and len(parts) > 1:
-            # Members are clipped separately: a large gradient of one member must not shrink the steps of other members.
-            for part in parts:
-                clip_norm(part.parameters(), limit)
-        elif limit and self._clips_plain_weights(limit):
-            clip_norm((weight for group in optimizer.param_groups for weight in group["params"]), limit)
-        else:
-            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
-
-    def _clips_plain_weights(self, limit: float) -> bool:
-        """Return True if Lightning would clip the plain gradients of the optimizer, without scaling, to `limit`."""
-        return bool(
-            self._fabric is None
-            and type(self.trainer.precision_plugin) is Precision  # excludes mixed, half and double precision
-            and self.trainer.gradient_clip_val == limit > 0
-        )
+        members = self.model.independent_parts()
+        if len(members) == 1 or not gradient_clip_val or gradient_clip_algorithm == "value":
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+            return
+        # Members are clipped separately: a large gradient of one member must not shrink the steps of other members.
+        for member in members:
+            nn.utils.clip_grad_norm_(member.parameters(), gradient_clip_val)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
-        self.learning_rate = optimizer.param_groups[0]["lr"]
-        if self._is_logged(self.global_step + 1):  # computing the norm is slow
-            gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
-            self.gradient_norm = nn.utils.get_total_norm(gradients)
-
-    def _is_logged(self, step: int) -> bool:
-        trainer: Any = self.trainer
-        every = trainer.log_every_n_steps
-        # The first step is logged too, because a short run may have no other logged step.
-        return bool(every and (step == 1 or step % every == 0) and step > self.last_logged_step and trainer.loggers)
-
-    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         # `self.log` is not used, because it takes a millisecond at every step, also at steps that are not logged.
-        step = self.global_step
-        if self._is_logged(step):
-            self.last_logged_step = step
-            values = {
-                "train/step_loss": float(self.step_loss),
-                "train/gradient_norm": float(self.gradient_norm),
-                "lr": self.learning_rate,
-            }
-            for logger in self.trainer.loggers:
-                logger.log_metrics(values, step)
+        trainer: Any = self.trainer
+        step, every = self.global_step + 1, trainer.log_every_n_steps
+        # The first step is logged too, because a short run may have no other logged step.
+        if not trainer.loggers or not every or (step > 1 and step % every):
+            return
+        gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
+        values = {
+            "train/step_loss": float(self.step_loss),
+            "train/gradient_norm": float(nn.utils.get_total_norm(gradients)),  # before clipping
+            "lr": optimizer.param_groups[0]["lr"],
+        }
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self.logits_of(batch)
@@ -484,6 +460,10 @@ def named_scores(split: str, result: EpochScores) -> dict[str, float]:
     return {f"{split}/{name}": scores[name] for name in EPOCH_METRICS if name in scores}
 
 
+def _shape(batch: Batch) -> tuple[int, int]:
+    return len(batch.host_lengths), int(batch.host_lengths.max())
+
+
 def _reads_training_rows(part: nn.Module) -> bool:
     """Return True if a network sets buffers by training rows. An ensemble asks its members to."""
     own = getattr(type(part), "fit_to", SequenceNetwork.fit_to)
@@ -499,17 +479,15 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
     state = read_checkpoint(path)
     hyper, weights = state["hyper_parameters"], state["state_dict"]
     check_trusted(hyper, path, trust)
-    with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or choose another"):
-        if not any(is_foreign(target) for _, target in targets(hyper["model"], "model")):
-            check_size(hyper, weights)
-        if unknown := set(hyper) - set(inspect.signature(SequenceTask).parameters):
-            raise InputError(f"hyper_parameters.{min(unknown)}", "unknown key")
-        task = SequenceTask(**hyper)
-        check_weights(weights, task.state_dict())
+    with error_context(f"checkpoint={path}", DAMAGED):
         try:
+            task = SequenceTask(**hyper)
+            check_weights(weights, task.state_dict())
             task.load_state_dict(weights)
-        except (RuntimeError, TypeError) as error:
-            raise InputError(None, f"its weights cannot be loaded ({first_line(error)})") from None
+        except InputError:
+            raise
+        except Exception as error:  # settings of another version may fail in any way
+            raise InputError(None, f"its model cannot be built ({type(error).__name__}: {first_line(error)})") from None
     task.trained_steps = state["global_step"]
     task.is_fitted = True
     task.is_refitted = REFITTED in state

@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
+from torch import nn
 
 from seqclf.batching.datamodule import Batch
 from seqclf.data.storage.store import Split
@@ -16,7 +17,6 @@ from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
 from seqclf.training.debugging.batch_rows import row_names
 from seqclf.training.debugging.finite_check import SCALED
-from seqclf.training.gradient_clipping import total_norm
 from seqclf.training.module import SequenceTask
 
 MAX_SKIPPED = 20  # maximum number of consecutive skipped steps; more of them indicate faulty weights or data
@@ -55,7 +55,7 @@ class NotFiniteSteps(Callback):
         # norm.
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        if not gradients or torch.isfinite(total_norm(gradients)):
+        if not gradients or torch.isfinite(nn.utils.get_total_norm(gradients)):
             self.skipped_in_a_row = 0
             return
         step = f"step {task.global_step + 1} (epoch {task.current_epoch + 1})"

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from torch import Tensor, nn
 
-from seqclf.batching.datamodule import Batch
 from seqclf.config.targets import Config, is_foreign, targets
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.structure.options import ScheduledChange, read_schedule
+from seqclf.models.structure.options import read_schedule
 from seqclf.training.change_structure import apply_change
 from seqclf.training.module import SequenceTask
 
@@ -56,9 +55,10 @@ class StructureSchedule(Callback):
         foreign = any(is_foreign(target) for _, target in targets(model, "model"))
         with torch.random.fork_rng(devices=[]), nullcontext() if foreign else torch.device("meta"):
             network = build_classifier(model, dataset["fields"], len(dataset["classes"]))
-        trial = _Trial(network, {name: task.hparams[name] for name in ("dataset", "model", "frozen")})
+        hparams = {name: task.hparams[name] for name in ("dataset", "model", "frozen")}
+        trial: Any = SimpleNamespace(model=network, hparams=hparams, average=None)
         for key, _, change in self.changes:
-            apply_change(trial, None, change, key, seed=0)  # type: ignore[arg-type]
+            apply_change(trial, None, change, key, seed=0)
 
     def advance(self, task: SequenceTask, epoch: int) -> None:
         """Make all changes that are scheduled up to `epoch`.
@@ -94,59 +94,19 @@ class StructureSchedule(Callback):
                     "remove it, or structure",
                 )
 
-    def on_train_batch_start(self, trainer: pl.Trainer, task: Any, batch: Batch, batch_idx: int) -> None:
-        # Changes are made at the first batch and not earlier, because the batch is needed to compare the logits.
+    def on_train_batch_start(self, trainer: Any, task: Any, batch: Any, batch_idx: int) -> None:
         epoch = trainer.current_epoch + 1
         if epoch == self.epoch:
             return
         self.epoch = epoch
-        due = [change for change in self.changes if change.epoch == epoch]
-        for change in due:
-            console.print(f"epoch {epoch:>3}  {self._make(trainer, task, batch, change)}", soft_wrap=True)
+        due = [(index, change) for index, change in enumerate(self.changes) if change.epoch == epoch]
+        for index, (key, _, change) in due:
+            # Each change has its own seed, which is the same in a resumed run.
+            made = apply_change(task, trainer.optimizers[0], change, key, seed=(task.seed << 32) + index)
+            function = "the same" if made.preserves else "another"
+            size = f" ({made.weights:,} weights, {function} function)" if change.of_model() else ""
+            console.print(f"epoch {epoch:>3}  {made.text}{size}", soft_wrap=True)
         if due:
-            for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            for callback in trainer.callbacks:
                 if hasattr(callback, "on_structure_change"):
                     callback.on_structure_change(trainer, task)
-
-    def _make(self, trainer: Any, task: SequenceTask, batch: Batch, scheduled: ScheduledChange) -> str:
-        """Make a scheduled change, and return a text about the change."""
-        # Each change has its own seed, which is the same in a resumed run.
-        seed = (task.seed << 32) + self.changes.index(scheduled)
-        key, _, change = scheduled
-        before = _logits(task, batch) if change.of_model() else None
-        made = apply_change(task, trainer.optimizers[0], change, key, seed)
-        if before is None:
-            return made.text
-        moved = float((_logits(task, batch) - before).abs().max())
-        kind = "same function" if made.preserves else "another function"
-        logits = f"logits moved by at most {moved:.2g}" if moved else "logits unchanged"
-        return f"{made.text} ({made.weights:,} weights, {kind}: {logits})"
-
-
-class _Trial(nn.Module):
-    """Network with hyperparameters that replaces the task while changes are tried."""
-
-    def __init__(self, network: nn.Module, hparams: dict[str, Any]):
-        super().__init__()
-        self.model = network
-        self.hparams = hparams
-        self.average = None
-
-
-@torch.no_grad()
-def _logits(task: SequenceTask, batch: Batch) -> Tensor:
-    """Return the logits of a batch in float64, without dropout and noise.
-
-    In float32, rounding errors would be larger than the effect of a change that should preserve the function.
-    """
-    device = batch.lengths.device if batch.lengths.device.type != "mps" else torch.device("cpu")  # mps lacks float64
-    dataset = task.hparams["dataset"]
-    with torch.random.fork_rng(devices=[]):
-        # A new network is built instead of a deep copy, because a deep copy would also copy the hooks of a debugger.
-        exact = build_classifier(task.hparams["model"], dataset["fields"], len(dataset["classes"]))
-    exact.to(device).double().eval().load_state_dict(task.model.state_dict())
-    fields = {
-        name: values.to(device).double() if values.is_floating_point() else values.to(device)
-        for name, values in batch.fields.items()
-    }
-    return exact(fields, batch.lengths.to(device), batch.host_lengths)

@@ -1,4 +1,4 @@
-"""A run whose best checkpoint has other scores than its epoch had ends in an error, not in a bundle."""
+"""A run whose checkpoints would lack weights ends in an error before its training."""
 
 from types import SimpleNamespace
 
@@ -23,17 +23,16 @@ class Hidden(SequenceEncoder):
         return self.hidden.layer(tokens), lengths, host_lengths
 
 
-def test_a_run_ends_where_its_best_checkpoint_lacks_weights(tmp_path):
+def test_a_run_ends_before_its_training_where_a_checkpoint_would_lack_weights(tmp_path):
     settings = [
         *FAST[1:],  # without the size, which is a key to add here
         "model=own_encoder",
         f"model.encoder._target_={__name__}.Hidden",
         "+model.hidden_size=8",
-        "optimizer.lr=0.1",
         "export=false",
+        f"hydra.run.dir={tmp_path / 'run'}",
     ]
-    settings += ["trainer.max_epochs=8", f"hydra.run.dir={tmp_path / 'run'}"]
     with pytest.raises(seqclf.InputError) as error:
         seqclf.fit(make_frame(120), label="label", overrides=settings)
-    assert error.value.where.endswith(".Hidden") and "validation loss was" in error.value.problem
-    assert not (tmp_path / "run" / "metrics.json").exists()
+    assert error.value.where.endswith(".Hidden") and "a checkpoint misses weights" in error.value.problem
+    assert not (tmp_path / "run" / "metrics.csv").exists()

@@ -79,7 +79,6 @@ def test_resumed_run_keeps_the_metrics_of_earlier_epochs(resumed, trained, run):
 
 def test_resuming_with_other_settings_is_refused_by_name(resumed, shell, files):
     changed = {"monitor": "monitor=loss", "data": "data.positive=no", "model": "model.layers=2"}
-    named_as = {"model": "model (model.layers=1)"}
     common = ["train", *files, "logger=none", "checkpoint=copied/checkpoints/last.ckpt"]
     waits = {key: shell.fork(*common, override, f"hydra.run.dir=other-{key}") for key, override in changed.items()}
     for key, wait in waits.items():
@@ -87,4 +86,4 @@ def test_resuming_with_other_settings_is_refused_by_name(resumed, shell, files):
         message = completed.stderr.splitlines()[-1]
         assert completed.exit_code == 2, completed.stderr
         assert message.startswith("error: checkpoint=copied/checkpoints/last.ckpt: "), completed.stderr
-        assert message.endswith(f"was trained with another {named_as.get(key, key)}; set the same {key} as its run")
+        assert f"was trained with another {key} ({key}" in message and f"; set the same {key}" in message

@@ -1,7 +1,6 @@
 """Model, loss, optimizer and callbacks of any package: their keys are those that their classes take."""
 
 import math
-import re
 
 import pytest
 import yaml
@@ -73,7 +72,7 @@ class Extended(SequenceClassifier):
 class Every(Callback):
     def __init__(self, every=2):
         if every < 1:
-            raise ValueError("every must be positive")
+            raise AssertionError("every must be positive")
         self.every = every
 
 
@@ -102,14 +101,6 @@ def test_a_network_of_another_package_gets_its_keys():
     assert resolve_model(anything) == anything
 
 
-def test_a_key_is_refused_where_the_network_does_not_take_it():
-    line = refused(resolve_model, own_model(kernel=5, layers=3))
-    assert line.startswith("model.layers: no such argument of Net; it takes kernel, dropout, heads; ~model.layers rem")
-    line = refused(resolve_model, own_model(kernle=5))
-    assert line == "model.kernle: no such argument of Net; did you mean 'kernel'?"
-    assert refused(resolve_model, own_model(dropout=0.1)) == "model.kernel: missing; Net needs it"
-
-
 def test_a_network_that_cannot_be_called_is_refused():
     settings = {"_target_": f"{HERE}.Headless", "kernel": 5}
     assert refused(resolve_model, settings) == f"model._target_={HERE}.Headless: must take the argument num_classes"
@@ -122,21 +113,6 @@ def test_an_encoder_gets_its_keys_from_its_block_or_above(block, arguments):
     model = resolve_model(own_encoder(block, **arguments))
     network = build_classifier(model, FIELDS, 2)
     assert network.encoder.arguments == (5, COMMON["dropout"]) and network.encoder.size == 6
-
-
-def test_keys_that_neither_classifier_nor_encoder_takes_are_refused():
-    line = refused(resolve_model, own_encoder(kernel=5, cell="lstm"))
-    assert line.startswith("model.cell: no such argument of SequenceClassifier or Conv; it takes encoder, embedding_")
-    line = refused(resolve_model, own_encoder({"kernle": 5}))
-    assert line == "model.encoder.kernle: no such argument of Conv; did you mean 'kernel'?"
-    assert refused(resolve_model, own_encoder(hidden_size=6)) == "model.kernel: missing; Conv needs it"
-    assert refused(resolve_model, {**MODEL, "encoder": {"_target_": f"{HERE}.Conv"}}).startswith("model.")
-
-
-@pytest.mark.parametrize("encoder", [None, "Conv", {}, {"kernel": 5}])
-def test_a_classifier_without_the_class_of_its_encoder_is_refused(encoder):
-    line = refused(resolve_model, {**MODEL, "encoder": encoder})
-    assert line == "model.encoder._target_: missing; name the class of the encoder, or set model=lstm"
 
 
 def test_a_subclass_of_the_classifier_may_choose_arguments_of_its_encoder():
@@ -206,22 +182,9 @@ def test_callbacks_are_checked_and_built_with_their_arguments():
     assert build_callbacks(None) == []
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"_target_": f"{HERE}.Net"}, rf"trainer\.callbacks\[1\]\._target_={re.escape(HERE)}\.Net: is not a Callback$"),
-        ({"_target_": f"{HERE}.Evry"}, r"trainer\.callbacks\[1\]\._target_=.*did you mean 'Every'\?"),
-        ({"_target_": f"{HERE}.Every", "evry": 3}, r"trainer\.callbacks\[1\]\.evry: no .* did you mean 'every'\?"),
-    ],
-)
-def test_a_wrong_callback_is_named_by_its_position(settings, message):
-    with pytest.raises(InputError, match=f"^{message}"):
-        check_callbacks([{"_target_": f"{HERE}.Every"}, settings])
-
-
-def test_a_value_that_a_callback_refuses_is_named():
-    with pytest.raises(InputError, match=r"^trainer\.callbacks\[0\]\._target_=.*\.Every: every must be positive$"):
-        build_callbacks([{"_target_": f"{HERE}.Every", "every": 0}])
+def test_a_wrong_callback_is_named_by_its_position():
+    with pytest.raises(InputError, match=r"^trainer\.callbacks\[1\]\._target_=.*\.Net: is not a Callback$"):
+        check_callbacks([{"_target_": f"{HERE}.Every"}, {"_target_": f"{HERE}.Net"}])
 
 
 class PerRow(nn.Module):
@@ -268,20 +231,10 @@ def test_an_encoder_that_does_not_take_the_input_size_is_named():
     assert line == f"model.encoder._target_={HERE}.Nameless: must take the argument input_size"
 
 
-def test_an_argument_beside_the_block_that_holds_it_is_refused():
-    line = refused(resolve_model, own_encoder({"kernel": 3, "hidden_size": 64}, hidden_size=32))
-    assert line.startswith("model.encoder.hidden_size: repeats model.hidden_size; set that one")
-
-
-class Asserting(Callback):
-    def __init__(self, every):
-        assert every > 0, "every must be positive"
-
-
 @pytest.mark.parametrize(
     ("callback", "message"),
     [
-        ({"_target_": f"{HERE}.Asserting", "every": 0}, "every must be positive"),
+        ({"_target_": f"{HERE}.Every", "every": 0}, "every must be positive"),
         (
             {"_target_": "lightning.pytorch.callbacks.LearningRateMonitor", "logging_interval": "hour"},
             "logging_interval should be",

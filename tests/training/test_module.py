@@ -95,15 +95,6 @@ def test_the_ranking_is_that_of_the_last_epochs_rows_without_those_of_the_sanity
     assert float(module.trainer.callback_metrics[MONITORED]) == pytest.approx(np.mean(each), abs=1e-3)
 
 
-def test_the_ranking_of_two_classes_is_that_of_the_positive_one(task):
-    dataset = {"classes": ["no", "yes"], "positive": "no", "class_counts": [30, 20]}
-    metrics = task(monitor="auroc", dataset=dataset).evaluation_metrics
-    logits, labels = torch.tensor([[3.0, 0.0], [2.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 0, 1])
-    metrics.update(logits, labels, torch.tensor(0.5))
-    scores = metrics.compute().scores
-    assert scores["average_precision"] == pytest.approx((1 / 1 + 2 / 4) / 2), "of yes: (1/2 + 2/3) / 2"
-
-
 def test_an_epoch_without_a_defined_ranking_is_never_the_best(task, monkeypatch):
     module = task(monitor="average_precision")
     value = monitored(module, monkeypatch, right=10, of=10, loss=0.1)

@@ -13,7 +13,6 @@ from seqclf.training.callbacks import checkpoints
 from seqclf.training.change_structure import change_structure
 from seqclf.training.checkpoint import TRAINED
 from seqclf.training.module import load_task
-from seqclf.training.resume import check_resumable
 from seqclf.training.weight_average import WeightAverage
 
 from .conftest import QUIET, SaveAt
@@ -181,29 +180,6 @@ def test_a_second_fit_starts_from_the_means(task, fit):
 
     fit(module, callbacks=[AtStart()], enable_checkpointing=False)
     assert all(torch.equal(start[name], weight) for name, weight in means.items())
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda state: state.pop(TRAINED), "has no trained_weights"),
-        (lambda state: state[TRAINED].popitem(), "has no weight model"),
-        (lambda state: state.update({TRAINED: {**state[TRAINED], "model.head.1.bias": torch.zeros(9)}}), "model.head"),
-    ],
-    ids=["none", "missing", "size"],
-)
-def test_a_checkpoint_without_its_trained_weights_is_refused(task, fit, batches, tmp_path, damage, message):
-    trainer = fit(task(**AVERAGED), callbacks=checkpoints(tmp_path))
-    path = tmp_path / "last.ckpt"
-    state = torch.load(path, weights_only=True)
-    batches.trainer = trainer
-    config = {"checkpoint": path, "trainer": {"max_epochs": 3}}
-    check_resumable(config, task(**AVERAGED), batches)
-    damage(state)
-    torch.save(state, path)
-    with pytest.raises(InputError, match=message):
-        check_resumable(config, task(**AVERAGED), batches)
-    load_task(path)
 
 
 def test_a_plain_trainer_refuses_a_checkpoint_without_trained_weights(task, fit, tmp_path):

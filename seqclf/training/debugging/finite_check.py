@@ -8,11 +8,12 @@ from typing import Any, NoReturn
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.pytorch.callbacks import Callback
 
 from seqclf.batching.datamodule import Batch
 from seqclf.errors import InputError
 from seqclf.training.debugging.batch_rows import affected_rows, longest_of, row_names
-from seqclf.training.debugging.module_hooks import Debugger, Leaf, leaves, module_title, values_of
+from seqclf.training.debugging.module_hooks import Leaf, ModuleHooks, leaves, module_title, values_of
 
 SCALED = "16-mixed"  # Lightning's precision with loss scaling; Lightning then skips steps with infinite gradients
 PLACES = {  # dict role → start of the error message; {} stands for the name of the module or field
@@ -26,7 +27,7 @@ OPERATION = "look for a division by 0, log or sqrt of 0 or less, or exp of a lar
 DERIVATIVE = "look for a derivative that is infinite at 0: sqrt, a norm, log or a division"
 
 
-class FiniteCheck(Debugger):
+class FiniteCheck(Callback):
     """Stops training at the first NaN or infinity in inputs, weights, outputs or gradients.
 
     Training steps with this callback take 1.5 times as long. The InputError names the step, the module, the kind of
@@ -42,10 +43,9 @@ class FiniteCheck(Debugger):
     'all values were finite in 0 batches'
     """
 
-    gradients = True
-
     def __init__(self) -> None:
         self.batches = 0
+        self.hooks: ModuleHooks | None = None
         self.trainer: Any = None
         self.task: Any = None
         self._start("", None)
@@ -55,13 +55,25 @@ class FiniteCheck(Debugger):
         return f"all values were finite in {self.batches:,} batches"
 
     def setup(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
-        super().setup(trainer, task, stage)
+        self.remove_hooks()
+        self.hooks = ModuleHooks(task, self.visit, gradients=True)
         self.trainer, self.task = trainer, task
-        self._start("", None)
+
+    def on_structure_change(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Move the hooks to the modules of the new network after a change of structure (see `StructureSchedule`)."""
+        self.setup(trainer, task, "fit")
+
+    def teardown(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
+        self.remove_hooks()
+
+    def on_exception(self, trainer: pl.Trainer, task: Any, exception: BaseException) -> None:
+        self.remove_hooks()  # Lightning does not call `teardown` after an error
 
     def remove_hooks(self) -> None:
-        super().remove_hooks()
-        self.trainer = self.task = None
+        """Remove the hooks from all modules of the task."""
+        if self.hooks is not None:
+            self.hooks.remove()
+        self.hooks = self.trainer = self.task = None
         self._start("", None)
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
@@ -101,6 +113,7 @@ class FiniteCheck(Debugger):
                 self.visit(name, "field", values, None)
 
     def visit(self, name: str, role: str, value: Any, inputs: Any) -> None:
+        """Judge the non-finite values of an input, output or gradient of a module (see `ModuleHooks`)."""
         for leaf in leaves(value):
             if not is_finite(leaf):
                 self._judge(name, role, leaf)

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
@@ -109,37 +107,3 @@ def values_of(leaf: Leaf) -> Tensor:
     """
     tensor = leaf.data if isinstance(leaf, PackedSequence) else leaf
     return tensor._values() if tensor.is_sparse else tensor
-
-
-class Debugger(Callback):
-    """Base class of callbacks that inspect the values in every module during a fit, validation or test.
-
-    A subclass defines `visit` (see `ModuleHooks`). A subclass sets `gradients = True` to visit gradients too.
-    """
-
-    gradients = False
-    hooks: ModuleHooks | None = None
-
-    def visit(self, name: str, role: str, value: Any, inputs: Any) -> None:
-        """Process an input, output or gradient of a module."""
-        raise NotImplementedError
-
-    def setup(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
-        self.remove_hooks()
-        self.hooks = ModuleHooks(task, self.visit, self.gradients)
-
-    def on_structure_change(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        """Move the hooks to the modules of the new network after a change of structure (see `StructureSchedule`)."""
-        self.setup(trainer, task, "fit")
-
-    def teardown(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
-        self.remove_hooks()
-
-    def on_exception(self, trainer: pl.Trainer, task: Any, exception: BaseException) -> None:
-        self.remove_hooks()  # Lightning does not call `teardown` after an error
-
-    def remove_hooks(self) -> None:
-        """Remove the hooks from all modules of the task."""
-        if self.hooks is not None:
-            self.hooks.remove()
-            self.hooks = None

@@ -1,4 +1,4 @@
-"""Table of the input and output shapes of every module in one training step, in the order of the module calls."""
+"""Table of the input and output shapes of every module in one forward pass, in the order of the module calls."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.pytorch.callbacks import Callback
 from rich.table import Table
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from seqclf.batching.datamodule import Batch
 from seqclf.training.debugging.batch_rows import longest_of
-from seqclf.training.debugging.module_hooks import Debugger, Leaf, leaves, values_of
+from seqclf.training.debugging.module_hooks import Leaf, ModuleHooks, leaves, values_of
 
 MEMBER = "model.members."
 
@@ -44,8 +45,8 @@ class BatchShape:
         )
 
 
-class ShapeTable(Debugger):
-    """Records the input and output shapes of every module in the first training batch.
+class ShapeTable(Callback):
+    """Records the input and output shapes of every module in a forward pass over the first training batch.
 
     The callback works in any Trainer::
 
@@ -57,35 +58,32 @@ class ShapeTable(Debugger):
     def __init__(self) -> None:
         self.batch: BatchShape | None = None
         self.shapes: dict[str, dict[str, Any]] = {}  # dict name of a module → its row, in the order of the calls
-        self.complete: set[str] = set()  # names of the modules that ran in the forward pass before the training step
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: Any, batch: Any, batch_idx: int) -> None:
-        if self.hooks is None or not isinstance(batch, Batch):
+        if self.batch is not None or not isinstance(batch, Batch):  # one batch is enough
             return
         lengths = np.asarray(batch.host_lengths)
         self.batch = BatchShape(
             len(lengths), longest_of(batch), int(lengths.sum()), int(lengths.min()), int(lengths.max())
         )
-        self.shapes = {}  # without the modules that a network ran before, on the rows that it was fitted to
-        # This extra forward pass covers networks with their own `training_loss`, because a training step does not run
-        # their `forward`.
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            task(batch)
-        self.complete = set(self.shapes)
-
-    def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *arguments: Any) -> None:
-        if self.hooks is None:
-            return
-        for name, module in self.hooks.modules.items():
-            if name and type(module).forward is not nn.Module.forward:  # containers such as ModuleList have no forward
+        hooks = ModuleHooks(task, lambda *call: self._visit(task, *call))
+        try:
+            # A pass of its own, because a training step does not run `forward` of a network with its own
+            # `training_loss`.
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                task(batch)
+        finally:
+            hooks.remove()
+        for name, module in hooks.modules.items():
+            # Containers such as ModuleList have no forward.
+            if name.startswith("model") and type(module).forward is not nn.Module.forward:
                 self.shapes.setdefault(name, _row(name, module, "did not run"))
-        self.remove_hooks()  # one batch is enough
 
-    def visit(self, name: str, role: str, value: Any, inputs: Any) -> None:
-        if self.hooks is None or not name or name in self.complete:  # the task itself has an empty name
+    def _visit(self, task: nn.Module, name: str, role: str, value: Any, inputs: Any) -> None:
+        if not name:  # the task itself
             return
         # A module is added to the table when its input is visited, so that it is listed above its submodules.
-        row = self.shapes.setdefault(name, _row(name, self.hooks.modules[name], shape_text(inputs)))
+        row = self.shapes.setdefault(name, _row(name, task.get_submodule(name), shape_text(inputs)))
         if role == "output":
             row["calls"] += 1
             if row["calls"] == 1:

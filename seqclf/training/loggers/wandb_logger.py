@@ -21,7 +21,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from seqclf.config.targets import Config
 from seqclf.errors import first_line
 from seqclf.evaluation.decisions.decision import Decision
-from seqclf.evaluation.metrics import PositiveMetrics, metric_title
+from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names
 
@@ -39,7 +39,9 @@ def log_result(run: Any, finished: FinishedRun) -> None:
     panels: dict[str, Any] = {"epoch": finished.epochs - 1}
     for name in dict.fromkeys(["validation", split]):
         panels |= _confusion_matrix(name, evaluation.outputs[name], result.decision, classes)
-    panels |= _curves(split, evaluation.last, evaluation.probabilities, metrics.positive, classes)
+    if metrics.positive is not None and metrics.positive.average_precision is not None:
+        label, index = metrics.positive.label, classes.index(metrics.positive.label)
+        panels |= _curves(split, evaluation.last.labels == index, evaluation.probabilities[:, index], label)
     panels |= {f"{name}/{key}": value for name in scores if name not in CURVED for key, value in scores[name].items()}
     if finished.report is not None:
         # The report is logged without W&B's style sheet, which would have to be loaded from the W&B server.
@@ -80,53 +82,32 @@ def _confusion_matrix(split: str, outputs: SplitOutputs, decision: Decision, cla
     return {f"{split}/confusion_matrix": plot}
 
 
-def _curves(
-    split: str, outputs: SplitOutputs, probabilities: np.ndarray, positive: PositiveMetrics | None, classes: list[str]
-) -> dict[str, Any]:
+def _curves(split: str, truth: np.ndarray, score: np.ndarray, label: str) -> dict[str, Any]:
     """Return the precision-recall and ROC plots of the positive label.
 
-    `probabilities`: (N, C) probabilities of the classes.
+    `truth`: (N,) True for rows of the label. `score`: (N,) probabilities of the label.
     """
-    import wandb
+    from sklearn.metrics import precision_recall_curve, roc_curve
 
-    if positive is None or positive.average_precision is None:
-        return {}
-    label, index = positive.label, classes.index(positive.label)
-    truth, score, recall = outputs.labels == index, probabilities[:, index], metric_title("recall", label)
-    precision_recall = wandb.Table([recall, "precision", "threshold"], precision_recall_rows(truth, score))
-    roc = wandb.Table(["false alert rate", recall, "threshold"], roc_rows(truth, score))
+    recall = metric_title("recall", label)
+    precisions, recalls, thresholds = precision_recall_curve(truth, score, drop_intermediate=True)
+    by_recall = {recall: recalls[:-1], "precision": precisions[:-1], "threshold": thresholds}
+    false_rates, recalls, thresholds = roc_curve(truth, score)
+    by_rate = {"false alert rate": false_rates, recall: recalls, "threshold": np.minimum(thresholds, 1.0)}
     return {
-        f"{split}/precision_recall": wandb.plot.line(
-            precision_recall, recall, "precision", title=f"precision and recall of {label} ({split})"
-        ),
-        f"{split}/roc": wandb.plot.line(roc, "false alert rate", recall, title=f"ROC of {label} ({split})"),
+        f"{split}/precision_recall": _line(by_recall, f"precision and recall of {label} ({split})"),
+        f"{split}/roc": _line(by_rate, f"ROC of {label} ({split})"),
     }
 
 
-def precision_recall_rows(truth: np.ndarray, score: np.ndarray) -> list[list[float]]:
-    """Return at most `CURVE_POINTS` points (recall, precision, threshold) of the precision-recall curve."""
-    from sklearn.metrics import precision_recall_curve
+def _line(columns: Mapping[str, np.ndarray], title: str) -> Any:
+    """Return a plot of the second column over the first, with at most `CURVE_POINTS` evenly spaced rows."""
+    import wandb
 
-    precision, recall, thresholds = precision_recall_curve(truth, score, drop_intermediate=True)
-    return _thinned(recall[:-1], precision[:-1], thresholds)
-
-
-def roc_rows(truth: np.ndarray, score: np.ndarray) -> list[list[float]]:
-    """Return at most `CURVE_POINTS` points (false alert rate, recall, threshold) of the ROC curve.
-
-    >>> roc_rows(np.array([False, True]), np.array([0.2, 0.7]))
-    [[0.0, 0.0, 1.0], [0.0, 1.0, 0.7], [1.0, 1.0, 0.2]]
-    """
-    from sklearn.metrics import roc_curve
-
-    false_rate, recall, thresholds = roc_curve(truth, score)
-    return _thinned(false_rate, recall, np.minimum(thresholds, 1.0))
-
-
-def _thinned(*columns: np.ndarray) -> list[list[float]]:
-    """Return at most `CURVE_POINTS` evenly spaced rows of a table with the given `columns`."""
-    kept = np.unique(np.linspace(0, len(columns[0]) - 1, CURVE_POINTS).astype(int))
-    return np.stack(columns, axis=1)[kept].tolist()
+    rows = np.stack(list(columns.values()), axis=1)
+    kept = np.unique(np.linspace(0, len(rows) - 1, CURVE_POINTS).astype(int))
+    x, y, *_ = columns
+    return wandb.plot.line(wandb.Table(list(columns), rows[kept].tolist()), x, y, title=title)
 
 
 BY_EPOCH = ("train/*", "validation/*", "system/*")
@@ -193,8 +174,7 @@ def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float
         tags=settings["tags"],
         job_type=settings["job_type"],
         notes=settings["notes"],
-        # A resumed run continues the curves of the earlier W&B run.
-        id=_earlier_id(config.get("checkpoint")),
+        id=_earlier_id(config.get("checkpoint")),  # a resumed run continues the curves of the earlier W&B run
         resume="allow",
         dir=str(run),
         mode=mode,  # type: ignore[arg-type]
@@ -202,8 +182,7 @@ def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float
         settings=wandb.Settings(
             console="off", silent=True, init_timeout=seconds, finish_timeout=settings["finish_timeout"]
         ),
-        # All runs of a multirun use the same process.
-        reinit="finish_previous",
+        reinit="finish_previous",  # all runs of a multirun use the same process
     )
 
 

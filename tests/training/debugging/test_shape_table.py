@@ -61,7 +61,6 @@ def test_packed_sequences_ensembles_and_repeated_modules_have_their_shapes(shape
     assert table.shapes["model"]["output"] == f"(2, {table.batch.rows}, 3)"
     assert not any("members.1" in name for name in cells(table, "module"))
     assert table.table().caption.startswith("1 more networks")
-    assert table.shapes["loss"]["calls"] == 3, "the members' and that of their vote"
 
 
 def test_the_rows_that_a_network_is_fitted_to_before_are_no_batch(shapes):

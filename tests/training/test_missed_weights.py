@@ -1,4 +1,4 @@
-"""Weights that a checkpoint misses are found out by the score of the checkpoint that is loaded again."""
+"""Weights that a checkpoint misses, and logits that cannot be evaluated."""
 
 import pytest
 import torch
@@ -7,10 +7,7 @@ from torch import nn
 from seqclf.errors import InputError
 from seqclf.extend import SequenceEncoder, SequenceNetwork
 from seqclf.runs.score import predict_logits
-from seqclf.training.callbacks import checkpoints
-from seqclf.training.custom_network_checks import check_reloaded
-from seqclf.training.epoch_record import EpochRecord
-from seqclf.training.module import load_task
+from seqclf.training.custom_network_checks import check_foreign_network
 
 HERE = __name__
 
@@ -46,29 +43,16 @@ class WideOutput(SequenceNetwork):
         return self.linear(fields["value"][:, 0])
 
 
-@pytest.mark.parametrize(("name", "lost"), [("Hidden", True), ("Shared", False)])
-@pytest.mark.parametrize("interval", [None, 2])  # the latter validates inside epochs of five steps alone
-def test_the_reloaded_checkpoint_has_the_score_of_its_validation(
-    with_encoder, fit, batches, tmp_path, name, lost, interval
-):
-    record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
-    best, *_ = checkpoints(tmp_path)
-    trained = with_encoder(f"{HERE}.{name}")
-    trained.optimizer["lr"] = 0.1
-    fit(trained, callbacks=[record, best], max_epochs=6, limit_train_batches=5, val_check_interval=interval)
-    torch.manual_seed(5)
-    loaded = load_task(best.best_model_path, trust=[HERE.partition(".")[0]])
-    # A resumed run knows the losses of the run before.
-    resumed = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
-    resumed.load_state_dict(torch.load(best.best_model_path, weights_only=True)["callbacks"][record.state_key])
-    losses = resumed.validation_losses
-    ends = {row["step"] for row in record.history}
-    assert loaded.trained_steps in losses and (loaded.trained_steps in ends) == (interval is None)
-    if not lost:
-        return check_reloaded(loaded, batches, losses)
+@pytest.mark.parametrize("members", [1, 2])
+def test_weights_that_a_checkpoint_misses_are_found_before_training(with_encoder, members):
+    checked = with_encoder(f"{HERE}.Hidden", members)
+    drawn = torch.get_rng_state()
     with pytest.raises(InputError) as error:
-        check_reloaded(loaded, batches, losses)
-    assert f"{losses[loaded.trained_steps]:.3g}" in error.value.problem and "nn.ModuleList" in error.value.remedy
+        check_foreign_network(checked, export=False)
+    assert error.value.where == f"model.encoder._target_={HERE}.Hidden"
+    assert "a checkpoint misses weights" in error.value.problem and "nn.ModuleList" in error.value.remedy
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert check_foreign_network(with_encoder(f"{HERE}.Shared", members), export=False) == []
 
 
 def test_evaluation_refuses_logits_that_are_not_finite(task, batches):
