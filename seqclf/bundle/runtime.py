@@ -33,12 +33,12 @@ class Classifier(BundleModel):
     ```
 
     `predict` takes a table, a list of sequences, or one row. `predict_source` reads files part by part, and
-    `predict_columns` takes canonical Arrow columns. `device`: "auto", "cpu" or "cuda" (see `open_session`). `threads`:
-    number of CPU threads, None for one thread per core. `threshold`: lowest probability at which the positive label is
-    predicted, or "argmax". With `threshold=None`, the decision of the bundle is used (see
-    `evaluation.decisions.decision.override_threshold`). `budget`: maximum average fraction of tokens to read, measured on the
-    validation split, for a model that may stop early. With `budget=1`, the model reads all tokens. With `budget=None`,
-    the model reads the fraction that the bundle recommends. The guarantees of the bundle hold only for the recommended
+    `predict_columns` takes canonical Arrow columns. `device`: "auto", "cpu" or "cuda" (see `open_session`).
+    `threads`: number of CPU threads, None for one thread per core. `threshold`: lowest probability at which the
+    positive label is predicted, or "argmax". With `threshold=None`, the decision of the bundle is used (see
+    `override_threshold`). `budget`: maximum average fraction of tokens to read, measured on the validation split,
+    for a model that may stop early. With `budget=1`, the model reads all tokens. With `budget=None`, the model
+    reads the fraction that the bundle recommends. The guarantees of the bundle hold only for the recommended
     fraction. `warnings`: list of warnings. One warning says that guarantees are lost, and another warning says why
     `device="auto"` does not use an existing GPU. Raises InputError if the bundle is damaged or has an unsupported
     format.
