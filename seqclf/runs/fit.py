@@ -21,6 +21,7 @@ from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
 from seqclf.evaluation.tokens_curve import TokensCurve
+from seqclf.runs.finished_steps import FinishedSteps, file_hash, fit_inputs
 from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
 from seqclf.runs.lost_ranks import explained_loss
@@ -33,7 +34,7 @@ from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
-from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
+from seqclf.training.callbacks import BEFORE_REFIT, TrainingProgress, take_last, write_checkpoint
 from seqclf.training.custom_network_checks import check_foreign_network, trained_padding_error
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import show_epoch
@@ -154,7 +155,25 @@ class Fitted:
     seconds: float
 
 
-def fit(training: Training) -> Fitted | None:
+def finished_fit(training: Training, steps: FinishedSteps) -> Fitted | None:
+    """Return the result of the training if an earlier command has finished it in the run folder, else None."""
+    folder = training.folder / "checkpoints"
+    found = steps.find("fit", fit_inputs(training.config, training.dataset))
+    if training.hooks.resumed is None or found is None or training.trainer.world_size > 1:
+        return None
+    # A refit replaces best.ckpt, and keeps the checkpoint that validation chose.
+    places = [folder / name for name in ("best.ckpt", BEFORE_REFIT, "last.ckpt")]
+    checkpoint = next((path for path in places if file_hash(path) == found["hash"]), None)
+    if checkpoint is None:
+        return None
+    task = training.load(checkpoint)
+    halting = None if found["halting"] is None else TokensCurve.from_manifest(found["halting"])
+    if halting is not None:
+        task.model.threshold = halting.threshold_of(None)
+    return Fitted(training, task, checkpoint, found["history"], found["weighs_heads"], halting, found["seconds"])
+
+
+def fit(training: Training, steps: FinishedSteps) -> Fitted | None:
     """Train a model. Returns None on ranks other than 0, and for `trainer.fast_dev_run`."""
     started = time.perf_counter()
     training.run()
@@ -169,7 +188,16 @@ def fit(training: Training) -> Fitted | None:
     task = training.load(checkpoint)
     weighs = fit_to_validation(task, training.dataset.splits["validation"], checkpoint)
     halting = set_halting(task, training.batches, training.dataset)
-    return Fitted(training, task, checkpoint, training.hooks.record.history, weighs, halting, seconds)
+    fitted = Fitted(training, task, checkpoint, training.hooks.record.history, weighs, halting, seconds)
+    result = {
+        "hash": file_hash(checkpoint),
+        "history": fitted.history,
+        "weighs_heads": weighs,
+        "halting": None if halting is None else halting.to_dict(),
+        "seconds": seconds,
+    }
+    steps.record("fit", fit_inputs(training.config, training.dataset), result)
+    return fitted
 
 
 def set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:
@@ -187,18 +215,20 @@ def set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Datase
 
 
 @contextmanager
-def opened_run(training: Training, warnings: list[str]) -> Iterator[RunLogger | None]:
+def opened_run(training: Training, warnings: list[str], *, finished: bool) -> Iterator[RunLogger | None]:
     """Yield the logger of a run, None on ranks other than 0, and close it at the end of the block.
 
     Checks the checkpoint that the run resumes, clears its folder and writes config.yaml. `warnings`: list to which the
-    warnings about a network of another package are added.
+    warnings about a network of another package are added. `finished`: True if the training is finished, so that results
+    in the folder may still be those of its checkpoint.
     """
-    _check_resumed(training)
+    if not finished:
+        _check_resumed(training)
     logger = None
     if training.trainer.is_global_zero:
         config, splits = training.config, training.batches.splits
         warnings += model_warnings(training.task, config.export, splits, config.runtime.on_padding)
-        logger = _open_logger(training)
+        logger = _open_logger(training, keep=finished)
     training.trainer.loggers = [logger.curves] if logger is not None else []
     failed = True
     try:
@@ -249,11 +279,11 @@ def _shortest(splits: Mapping[str, Split]) -> int:
     return min(int(split.sequences.lengths.min()) for split in splits.values() if len(split.sequences))
 
 
-def _open_logger(training: Training) -> RunLogger | None:
-    """Open the logger, clear the folder and print the size of the model. Returns the logger."""
+def _open_logger(training: Training, *, keep: bool) -> RunLogger | None:
+    """Open the logger, clear the folder and print the size of the model. Returns the logger. `keep`: keep results."""
     config, task = training.config.model_dump(), training.task
     logger = open_logger(config["logger"], training.folder, config)
-    clear_run_folder(config, training.dataset, training.folder)
+    clear_run_folder(config, training.dataset, training.folder, keep=keep)
     weights = sum(weight.numel() for weight in task.parameters())
     if task.model_text:
         console.print(f"model: {task.model_text}", soft_wrap=True)
@@ -262,10 +292,12 @@ def _open_logger(training: Training) -> RunLogger | None:
     return logger
 
 
-def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
-    """Delete stale outputs of an earlier run, and write the files that are known before training."""
-    resumed = is_resumed(run, config["checkpoint"])
-    stale = RESULTS if resumed else run_outputs(run)
+def clear_run_folder(config: Config, dataset: Dataset, run: Path, *, keep: bool = False) -> None:
+    """Delete stale outputs of an earlier run, and write the files that are known before training.
+
+    `keep`: True to keep the results of the checkpoint in the folder.
+    """
+    stale = [] if keep else RESULTS if is_resumed(run, config["checkpoint"]) else run_outputs(run)
     for name in ("quarantine.jsonl", ABLATION, *stale):
         if (run / name).is_dir():
             shutil.rmtree(run / name)

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +22,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import subset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
+from seqclf.errors import InputError
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.decisions.holdout import holdout_rows
 from seqclf.evaluation.judge import Facts, Judged, judge
@@ -28,11 +31,12 @@ from seqclf.evaluation.next_step import FinishedTraining
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, write_contenders
+from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, read_contenders, write_contenders
 from seqclf.report.page import write_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
-from seqclf.runs.fit import Fitted, Training, fit, opened_run, padding_error
+from seqclf.runs.finished_steps import FinishedSteps, file_hash, fit_inputs, hash_of
+from seqclf.runs.fit import Fitted, Training, finished_fit, fit, opened_run, padding_error
 from seqclf.runs.order_ablation import check_one_process, score_shuffled
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.refit import check_refit, refit
@@ -43,7 +47,6 @@ from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import PREDICTIONS
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
-from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
 
 FACTS = "scores/facts.json"  # what judging needs beside the scores
@@ -102,21 +105,23 @@ def train(
     `prints_verdict`: True to print the scores and their interpretation.
     """
     started = time.perf_counter()
-    training = Training.build(config, hold_out(dataset, config.decision), run)
+    training, steps = Training.build(config, hold_out(dataset, config.decision), run), FinishedSteps(run)
     if training.config.order_ablation:
         check_one_process(training)
     if training.config.refit:
         check_refit(training)
-    lines = [*data_warnings]
-    with opened_run(training, lines) as logger:
-        fitted = fit(training)
+    lines, known = [*data_warnings], finished_fit(training, steps)
+    with opened_run(training, lines, finished=known is not None) as logger:
+        if known is not None:
+            console.print("fit: finished before, with these settings and this data")
+        fitted = known or fit(training, steps)
         if fitted is None:
             return FastDevRunResult(str(run)) if training.trainer.is_global_zero else None
-        task, contenders, facts = score(fitted, run, reads_padding=len(lines) > len(data_warnings))
+        contenders, facts = score(fitted, steps, reads_padding=len(lines) > len(data_warnings))
         judged = judge_run(contenders, facts, training.config.decision, run)
         if prints_verdict:
             show_verdict(judged.result)
-        parity = export(task, judged.result, run) if training.config.export else None
+        parity = export(fitted, judged.result, steps) if training.config.export else None
         report(fitted, judged, run, logger, lines)
     result = judged.result
     return TrainResult(
@@ -151,14 +156,33 @@ def hold_out(dataset: Dataset, options: DecisionOptions) -> Dataset:
     return replace(dataset, splits={**dataset.splits, "validation": remaining}, held_out=holdout)
 
 
-def score(fitted: Fitted, run: Path, *, reads_padding: bool) -> tuple[SequenceTask, list[Scores], Facts]:
-    """Score the trained task and the models beside it, after a second training on other rows where the config asks.
+def score(fitted: Fitted, steps: FinishedSteps, *, reads_padding: bool) -> tuple[list[Scores], Facts]:
+    """Score the trained task and the models beside it, and write the scores and facts into the run folder.
 
-    Writes the scores and the facts into the run folder. `reads_padding`: True for a network that was found to read
-    padding. Returns the task that is exported, the scores and the facts.
+    A second training on other rows comes first where the config asks for it. `reads_padding`: True for a network that
+    was found to read padding.
     """
+    training, run = fitted.training, fitted.training.folder
+    config = training.config
+    models = [config.order_ablation, config.baseline, config.baseline_limit]
+    inputs = hash_of(
+        {"checkpoint": file_hash(fitted.checkpoint), "fit": fit_inputs(config, training.dataset), "models": models}
+    )
+    if steps.find("score", inputs) is not None:
+        with suppress(InputError, OSError, ValueError):  # otherwise the files are made anew
+            state = json.loads((run / FACTS).read_text(encoding="utf-8"))
+            return read_contenders(run / FOLDER), Facts.from_dict(state, config.model_dump())
+    shutil.rmtree(run / FOLDER, ignore_errors=True)
+    contenders, facts = _score(fitted, reads_padding=reads_padding)
+    write_contenders(run / FOLDER, contenders)
+    write_output(run / FACTS, json.dumps(facts.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    steps.record("score", inputs, {})
+    return contenders, facts
+
+
+def _score(fitted: Fitted, *, reads_padding: bool) -> tuple[list[Scores], Facts]:
     training, task, record = fitted.training, fitted.task, None
-    config, dataset, batches = training.config, training.dataset, training.batches
+    config, dataset, batches, run = training.config, training.dataset, training.batches, training.folder
     others: list[Scores] = []
     if config.order_ablation and (shuffled := score_shuffled(training, run)) is not None:
         others.append(shuffled)
@@ -170,10 +194,8 @@ def score(fitted: Fitted, run: Path, *, reads_padding: bool) -> tuple[SequenceTa
         task, record = refit(fitted, run)
     no_baseline = _no_baseline(config, dataset)
     contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
-    facts = _facts(fitted, task, record, no_baseline, padding_error(fitted, task) if reads_padding else None)
-    write_contenders(run / FOLDER, contenders)
-    write_output(run / FACTS, json.dumps(facts.to_dict(), indent=1, ensure_ascii=False) + "\n")
-    return task, contenders, facts
+    error = padding_error(fitted, task) if reads_padding else None
+    return contenders, _facts(fitted, task.trained_steps, record, no_baseline, error)
 
 
 def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
@@ -187,7 +209,7 @@ def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
 
 
 def _facts(
-    fitted: Fitted, task: SequenceTask, record: Refit | None, no_baseline: str | None, error: float | None
+    fitted: Fitted, trained_steps: int, record: Refit | None, no_baseline: str | None, error: float | None
 ) -> Facts:
     training, history = fitted.training, fitted.history
     config = training.config
@@ -196,7 +218,7 @@ def _facts(
         "halting threshold": fitted.halting is not None,
         "weights of the heads": fitted.weighs_heads,
     }
-    chosen_step = task.trained_steps if record is None else record.chosen_step
+    chosen_step = trained_steps if record is None else record.chosen_step
     return Facts(
         monitor=config.monitor,
         chosen=tuple(choice for choice, is_made in chosen.items() if is_made),
@@ -210,7 +232,7 @@ def _facts(
         ),
         data=training.dataset.report,
         leaks=training.dataset.leaks,
-        trained_steps=task.trained_steps,
+        trained_steps=trained_steps,
         halting=fitted.halting,
         refit=record,
         padding_error=error,
@@ -229,11 +251,19 @@ def judge_run(contenders: Sequence[Scores], facts: Facts, options: DecisionOptio
     return judged
 
 
-def export(task: SequenceTask, result: RunResult, run: Path) -> float:
+def export(fitted: Fitted, result: RunResult, steps: FinishedSteps) -> float:
     """Write the bundle. Returns the largest difference between the exported model and PyTorch."""
+    run = fitted.training.folder
+    checkpoint = fitted.checkpoint if result.refit is None else run / "checkpoints" / "best.ckpt"
+    inputs = hash_of({"checkpoint": file_hash(checkpoint), "result": result.to_dict()})
+    known = steps.find("export", inputs)
+    if known is not None and (run / "bundle" / "manifest.json").is_file():
+        return float(known["parity"])
+    task = fitted.task if result.refit is None else fitted.training.load(checkpoint)
     parity = write_bundle(task, run / "bundle", result).max_error
     bundle = shown_path(run / "bundle")
     console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
+    steps.record("export", inputs, {"parity": parity})
     return parity
 
 

@@ -18,7 +18,8 @@ MAX_HOLDER_BYTES = 512  # maximum bytes to read; a lock file holds the id and ho
 BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # files that a run writes before its first epoch
 DEBUG_RESULT = "debug.json"  # result of a debug run
 PREDICTIONS = "predictions.parquet"  # predictions for the evaluated rows
-RESULTS = ("scores", "metrics.json", PREDICTIONS, "report.html", "bundle")  # results of evaluating a checkpoint
+STEPS = "steps.json"  # record of the finished steps of a run
+RESULTS = ("scores", "metrics.json", PREDICTIONS, "report.html", "bundle", STEPS)  # results of evaluating a checkpoint
 OUTPUTS = (*RESULTS, "metrics.csv", "walkthrough.html", "tensorboard", DEBUG_RESULT)
 # Environment variables that hold the rank of a process in distributed training. The launchers torchrun, Lightning,
 # SLURM, LSF and MPI set these variables.

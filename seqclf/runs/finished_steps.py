@@ -1,0 +1,64 @@
+"""Record of the steps of a run that are finished, so that the same command does not repeat them after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from seqclf.data.storage.dataset import Dataset
+from seqclf.system.atomic_files import write_output
+from seqclf.system.json_result import JsonObject
+from seqclf.system.run_folder import STEPS
+from seqclf.system.version import __version__
+from seqclf.training.options import TrainConfig
+
+NOT_OF_FIT = ("checkpoint", "overwrite", "export", "logger", "baseline", "baseline_limit", "order_ablation")
+
+
+class FinishedSteps:
+    """The finished steps of a run folder: a dict step → hash of its inputs, and what the step returned besides files.
+
+    A step is recorded when its files are complete, and is finished for a later command only if its inputs are the same.
+    """
+
+    def __init__(self, run: Path):
+        self.path = run / STEPS
+        self.steps: dict[str, JsonObject] = {}
+        with suppress(OSError, ValueError):  # an unreadable file means that no step is finished
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            self.steps = {name: step for name, step in content.items() if isinstance(step, dict)}
+
+    def find(self, step: str, inputs: str) -> JsonObject | None:
+        """Return what a step returned if it is finished with these inputs, else None."""
+        found = self.steps.get(step, {})
+        return found.get("result") if found.get("inputs") == inputs else None
+
+    def record(self, step: str, inputs: str, result: JsonObject) -> None:
+        """Record that a step is finished. `result`: plain values that a later command needs beside the files."""
+        self.steps[step] = {"inputs": inputs, "result": result}
+        write_output(self.path, json.dumps(self.steps, indent=1) + "\n")
+
+
+def fit_inputs(config: TrainConfig, dataset: Dataset) -> str:
+    """Return the hash of what a training depends on."""
+    settings = {key: value for key, value in config.model_dump().items() if key not in NOT_OF_FIT}
+    rows = {name: len(split.labels) for name, split in dataset.all_splits.items()}
+    return hash_of({"config": settings, "data": dataset.digest, "rows": rows, "version": __version__})
+
+
+def hash_of(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 hash of plain values."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str | None:
+    """Return the SHA-256 hash of a file, None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

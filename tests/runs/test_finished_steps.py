@@ -1,0 +1,109 @@
+"""A run that ended inside of a step goes on by the same command, and repeats no step that was finished."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import seqclf
+from seqclf.runs import fit as fit_module
+from seqclf.runs import train as train_module
+
+SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
+SETTINGS += ["data.split.validation=0.3", "trainer.max_epochs=2", "data.id=id", "checkpoint=auto"]
+GUARANTEE = ["decision.min_recall=0.5", "decision.calibrate=true"]
+STEPS = ["score_contenders", "judge_run", "write_bundle", "report"]
+
+
+class KilledError(Exception):
+    pass
+
+
+def rows(count, seed):
+    generator = np.random.default_rng(seed)
+    tokens = [generator.choice(list("aabc"), generator.integers(4, 12)).tolist() for _ in range(count)]
+    labels = ["yes" if row.count("a") > len(row) / 2 else "no" for row in tokens]
+    return pa.table({"id": [f"{seed}-{row}" for row in range(count)], "code": tokens, "label": labels})
+
+
+def train(folder, *overrides, cache):
+    settings = [*SETTINGS, *overrides, f"data.cache_dir={cache}"]
+    return seqclf.fit(rows(240, 0), label="label", test=rows(100, 1), overrides=settings, folder=folder)
+
+
+def results(folder):
+    """Metrics and predictions of a run, without what time decides."""
+    metrics = json.loads((folder / "metrics.json").read_text())
+    (metrics.get("refit") or {}).pop("seconds", None)
+    metrics.pop("next")  # names the folder
+    return metrics, pq.read_table(folder / "predictions.parquet").to_pylist()
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """Results of runs that no kill broke, by their overrides."""
+    folder, made = tmp_path_factory.mktemp("unbroken"), {}
+
+    def find(*overrides):
+        if overrides not in made:
+            train(folder / str(len(made)), *overrides, cache=folder / "cache")
+            made[overrides] = results(folder / str(len(made)))
+        return made[overrides]
+
+    find.cache = folder / "cache"
+    return find
+
+
+@pytest.mark.parametrize("overrides", [(), pytest.param(("refit=true", *GUARANTEE), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", STEPS)
+def test_the_results_are_those_of_an_unbroken_run(tmp_path, monkeypatch, unbroken, step, overrides):
+    def kill(*arguments, **options):
+        raise KilledError
+
+    expected = unbroken(*overrides)
+    with monkeypatch.context() as patch:
+        patch.setattr(train_module, step, kill)
+        with pytest.raises(KilledError):
+            train(tmp_path / "run", *overrides, cache=unbroken.cache)
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module.Training, "run", kill)  # the training is finished
+        if step != "score_contenders":
+            patch.setattr(train_module, "_score", kill)
+        if step == "report":
+            patch.setattr(train_module, "write_bundle", kill)
+        train(tmp_path / "run", *overrides, cache=unbroken.cache)
+    assert results(tmp_path / "run") == expected
+    assert (tmp_path / "run/report.html").is_file() and (tmp_path / "run/bundle/manifest.json").is_file()
+
+
+def test_other_settings_and_damaged_files_are_not_taken_for_finished_steps(tmp_path, monkeypatch, unbroken):
+    run, asked = tmp_path / "run", []
+    train(run, cache=unbroken.cache)
+    original = train_module._score
+
+    def score(*arguments, **options):
+        asked.append("score")
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(train_module, "_score", score)
+    train(run, cache=unbroken.cache)
+    assert asked == []
+    train(run, "baseline=false", cache=unbroken.cache)
+    assert asked == ["score"] and results(run)[0]["no_baseline"] == "baseline=false"
+    (network,) = (run / "scores").glob("*-network.parquet")
+    network.write_bytes(network.read_bytes()[:-9])
+    train(run, "baseline=false", cache=unbroken.cache)
+    assert asked == ["score", "score"]
+    (run / "steps.json").write_text("[")
+    train(run, "baseline=false", cache=unbroken.cache)
+    assert asked == ["score", "score", "score"]
+
+
+def test_a_longer_training_goes_on_and_its_results_are_new(tmp_path, unbroken):
+    run = tmp_path / "run"
+    train(run, cache=unbroken.cache)
+    before = results(run)[0]
+    longer = train(run, "trainer.max_epochs=3", cache=unbroken.cache)
+    assert longer.metrics["step"] > before["step"] and longer.metrics["train"]["loss"] != before["train"]["loss"]
