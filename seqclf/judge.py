@@ -13,9 +13,9 @@ from seqclf.errors import InputError
 if TYPE_CHECKING:
     from seqclf.command_options import JudgeConfig
     from seqclf.evaluation.decisions.decision import Decision
-    from seqclf.evaluation.judge import Facts
     from seqclf.evaluation.options import DecisionOptions
     from seqclf.evaluation.scores import Scores
+    from seqclf.report.run_report import RunFiles
     from seqclf.system.json_result import JsonObject
 
 NO_BASELINE = "no order-blind model has scored these rows"
@@ -30,14 +30,15 @@ def main(config: JudgeConfig) -> JsonObject:
     from seqclf.evaluation.judge import judge
     from seqclf.evaluation.metrics import MAIN_METRICS
     from seqclf.report.ladder import ladder_table
+    from seqclf.report.run_report import read_run
     from seqclf.report.score_table import show_verdict
     from seqclf.system.atomic_files import write_output
 
     if config.output:
         check_output_path(Path(config.output))
-    contenders, facts, settings = _of_run(Path(config.run)) if config.run else _of_files(config)
+    contenders, facts, settings = read_run(Path(config.run)) if config.run else _of_files(config)
     contenders = [_changed(scores, config) for scores in contenders]
-    result = judge(contenders, facts, _decision(config, settings, contenders[-1])).result
+    result = judge(contenders, facts, _decision(config, settings.get("decision", {}), contenders[-1])).result
     show_verdict(result)
     if config.against:
         show_section(Section("Compared", [ladder_table(result.ladder)]))
@@ -48,33 +49,18 @@ def main(config: JudgeConfig) -> JsonObject:
     return {"split": result.split, "use": not result.not_yet, **figures, "decision": threshold}
 
 
-def _of_run(run: Path) -> tuple[list[Scores], Facts, dict[str, Any]]:
-    """Return the scores, the facts and the target of a finished run."""
-    import yaml
-
-    from seqclf.evaluation.judge import Facts
-    from seqclf.evaluation.scores import FOLDER, read_contenders
-
-    contenders = read_contenders(run / FOLDER)
-    try:
-        settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-        state = json.loads((run / FOLDER / "facts.json").read_text(encoding="utf-8"))
-        return contenders, Facts.from_dict(state, settings), dict(settings["decision"])
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError, InputError) as error:
-        raise InputError(f"run={run}", f"is not as this version writes a run ({error})", "train again") from None
-
-
-def _of_files(config: JudgeConfig) -> tuple[list[Scores], Facts, dict[str, Any]]:
+def _of_files(config: JudgeConfig) -> RunFiles:
     """Return the scores of a model, after those of the model that it is compared with."""
     from seqclf.evaluation.judge import Facts
     from seqclf.evaluation.scores import HEAD, NETWORK, read_scores
+    from seqclf.report.run_report import RunFiles
 
     if not config.scores:
         raise InputError("run", "not set", "name a run, run=RUN, or a file of scores, scores=FILE")
     against = None if config.against is None else read_scores(Path(config.against))
     scores = replace(read_scores(Path(config.scores), against), role=NETWORK, name=str(config.scores))
     compared = [] if against is None else [replace(against, role=HEAD, name=str(config.against))]
-    return [*compared, scores], Facts(no_baseline=NO_BASELINE), {}
+    return RunFiles([*compared, scores], Facts(no_baseline=NO_BASELINE), {})
 
 
 def _changed(scores: Scores, config: JudgeConfig) -> Scores:

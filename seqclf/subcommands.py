@@ -6,11 +6,11 @@ import runpy
 import sys
 
 from seqclf.config.documentation import Command, command_names
-from seqclf.config.help_text import asks_for_help, print_help
+from seqclf.config.help_text import asks_for_help, print_help, print_text
 from seqclf.config.hints import did_you_mean
 from seqclf.system.version import __version__
 
-ORDER = ("train", "export", "predict", "evaluate", "judge", "describe", "walkthrough", "search", "bench")
+ORDER = ("train", "export", "predict", "evaluate", "judge", "report", "describe", "walkthrough", "search", "bench")
 EXAMPLES = """Examples:
   seqclf train data=files data.train=train.parquet data.label=label
   seqclf predict bundle=RUN/bundle input=new.parquet output=scores.parquet
@@ -24,7 +24,7 @@ def dispatch() -> None:
     if name in command_names():
         run(name, arguments)
     elif name in ("--help", "-h", "help"):
-        print(overview())
+        print_text(overview())
     elif name == "--version":
         print(f"seqclf {__version__}")
     else:

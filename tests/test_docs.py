@@ -21,6 +21,8 @@ OPTIONS = {
     "export": "seqclf.command_options.ExportConfig",
     "predict": "seqclf.command_options.PredictConfig",
     "evaluate": "seqclf.command_options.EvaluateConfig",
+    "judge": "seqclf.command_options.JudgeConfig",
+    "report": "seqclf.report.options.ReportConfig",
     "describe": "seqclf.command_options.DescribeConfig",
     "bench": "seqclf.bench.options.BenchConfig",
     "search": "seqclf.search.space.SearchConfig",

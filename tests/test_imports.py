@@ -61,6 +61,10 @@ LIGHT = [
     "walkthrough.__main__",
     "predict",
     "evaluate",
+    "judge",
+    "evaluation.judge",
+    "report.__main__",
+    "report.run_report",
     "survey.survey",
     "describe",
 ]

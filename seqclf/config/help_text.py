@@ -33,11 +33,17 @@ def print_help(name: str, arguments: Sequence[str]) -> None:
     command = Command.typed(name, arguments)
     topics = [text for text in arguments if not text.startswith("-")]
     try:
-        print(help_text(command, topics), flush=True)
+        print_text(help_text(command, topics))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # the process that reads the output, such as `head`, has ended
+
+
+def print_text(text: str) -> None:
+    """Print a text, of which a reader such as `head` may take a part only."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

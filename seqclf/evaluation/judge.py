@@ -44,6 +44,8 @@ from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 
+FACTS = "facts.json"  # file of the facts, beside the scores
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -51,7 +53,8 @@ class Facts:
 
     `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: choices that validation rows
     made about the model, such as its epoch, beside those of the decision. `no_baseline`: why there is no order-blind
-    model. `training`: what the next step depends on; None without a training. For the other attributes see `RunResult`.
+    model. `training`: what the next step depends on; None without a training. `history`: rows of metrics.csv.
+    `warnings`: lines about the data and the network. For the other attributes see `RunResult`.
     """
 
     monitor: str | None = None
@@ -64,6 +67,8 @@ class Facts:
     halting: TokensCurve | None = None
     refit: Refit | None = None
     padding_error: float | None = None
+    history: Sequence[JsonObject] = ()
+    warnings: Sequence[str] = ()
 
     def to_dict(self) -> JsonObject:
         """Return the facts as plain values. The settings of the training are left out: config.yaml holds them."""
@@ -79,6 +84,8 @@ class Facts:
             "halting": None if self.halting is None else self.halting.to_dict(),
             "refit": None if self.refit is None else self.refit.to_dict(),
             "padding_error": self.padding_error,
+            "history": list(self.history),
+            "warnings": list(self.warnings),
         }
 
     @classmethod
@@ -97,6 +104,8 @@ class Facts:
                 halting=None if halting is None else TokensCurve.from_manifest(halting),
                 refit=None if refit is None else Refit.from_dict(refit),
                 padding_error=state["padding_error"],
+                history=tuple(state["history"]),
+                warnings=tuple(state["warnings"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(None, f"is not as this version writes it ({type(error).__name__}: {error})") from error

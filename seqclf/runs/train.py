@@ -15,24 +15,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.store import subset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
-from seqclf.evaluation.decisions.holdout import holdout_rows
-from seqclf.evaluation.judge import Facts, Judged, judge
+from seqclf.evaluation.decisions.holdout import hold_out
+from seqclf.evaluation.judge import FACTS, Facts, Judged, judge
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.next_step import FinishedTraining
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, read_contenders, write_contenders
-from seqclf.report.page import write_report
+from seqclf.report.run_report import best_epoch, write_run_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
 from seqclf.runs.finished_steps import FinishedSteps, file_hash, fit_inputs, hash_of
@@ -40,16 +36,13 @@ from seqclf.runs.fit import Fitted, Training, finished_fit, fit, opened_run, pad
 from seqclf.runs.order_ablation import check_one_process, score_shuffled
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.refit import check_refit, refit
-from seqclf.runs.report import best_epoch, run_mistakes, run_report
 from seqclf.runs.score import score_contenders, score_task
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import PREDICTIONS
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
+from seqclf.training.loggers.run_logger import FinishedRun
 from seqclf.training.options import TrainConfig
-
-FACTS = "scores/facts.json"  # what judging needs beside the scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,12 +110,14 @@ def train(
         fitted = known or fit(training, steps)
         if fitted is None:
             return FastDevRunResult(str(run)) if training.trainer.is_global_zero else None
-        contenders, facts = score(fitted, steps, reads_padding=len(lines) > len(data_warnings))
+        contenders, facts = score(fitted, steps, lines, reads_padding=len(lines) > len(data_warnings))
         judged = judge_run(contenders, facts, training.config.decision, run)
         if prints_verdict:
             show_verdict(judged.result)
         parity = export(fitted, judged.result, steps) if training.config.export else None
-        report(fitted, judged, run, logger, lines)
+        page = report(training.dataset, judged, facts, run)
+        if logger is not None:
+            logger.log_result(finished_run(training, judged, facts, page))
     result = judged.result
     return TrainResult(
         run=str(run),
@@ -139,28 +134,13 @@ def train(
     )
 
 
-def hold_out(dataset: Dataset, options: DecisionOptions) -> Dataset:
-    """Return the dataset with held-out validation rows as a split of their own, which must not choose the epoch.
-
-    The held-out rows are a stratified fraction of validation. Groups stay together, and a class with only one row keeps
-    this row in validation. No rows are held out if the rule has no guarantee or if the fraction is 0. For a
-    `provisional` decision, the same rows are left out of validation.
-    """
-    rule, _ = parse_rule(options, dataset.classes, dataset.positive)
-    if rule not in GUARANTEED_RULES or not options.holdout:
-        return dataset
-    validation = dataset.splits["validation"]
-    held_out = holdout_rows(validation.labels, options.holdout, validation.groups)
-    remaining = subset(validation, np.flatnonzero(~held_out))
-    holdout = None if options.provisional else subset(validation, np.flatnonzero(held_out))
-    return replace(dataset, splits={**dataset.splits, "validation": remaining}, held_out=holdout)
-
-
-def score(fitted: Fitted, steps: FinishedSteps, *, reads_padding: bool) -> tuple[list[Scores], Facts]:
+def score(
+    fitted: Fitted, steps: FinishedSteps, lines: Sequence[str], *, reads_padding: bool
+) -> tuple[list[Scores], Facts]:
     """Score the trained task and the models beside it, and write the scores and facts into the run folder.
 
-    A second training on other rows comes first where the config asks for it. `reads_padding`: True for a network that
-    was found to read padding.
+    A second training on other rows comes first where the config asks for it. `lines`: warnings about the data and the
+    network. `reads_padding`: True for a network that was found to read padding.
     """
     training, run = fitted.training, fitted.training.folder
     config = training.config
@@ -170,17 +150,17 @@ def score(fitted: Fitted, steps: FinishedSteps, *, reads_padding: bool) -> tuple
     )
     if steps.find("score", inputs) is not None:
         with suppress(InputError, OSError, ValueError):  # otherwise the files are made anew
-            state = json.loads((run / FACTS).read_text(encoding="utf-8"))
+            state = json.loads((run / FOLDER / FACTS).read_text(encoding="utf-8"))
             return read_contenders(run / FOLDER), Facts.from_dict(state, config.model_dump())
     shutil.rmtree(run / FOLDER, ignore_errors=True)
-    contenders, facts = _score(fitted, reads_padding=reads_padding)
+    contenders, facts = _score(fitted, lines, reads_padding=reads_padding)
     write_contenders(run / FOLDER, contenders)
-    write_output(run / FACTS, json.dumps(facts.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    write_output(run / FOLDER / FACTS, json.dumps(facts.to_dict(), indent=1, ensure_ascii=False) + "\n")
     steps.record("score", inputs, {})
     return contenders, facts
 
 
-def _score(fitted: Fitted, *, reads_padding: bool) -> tuple[list[Scores], Facts]:
+def _score(fitted: Fitted, lines: Sequence[str], *, reads_padding: bool) -> tuple[list[Scores], Facts]:
     training, task, record = fitted.training, fitted.task, None
     config, dataset, batches, run = training.config, training.dataset, training.batches, training.folder
     others: list[Scores] = []
@@ -195,7 +175,8 @@ def _score(fitted: Fitted, *, reads_padding: bool) -> tuple[list[Scores], Facts]
     no_baseline = _no_baseline(config, dataset)
     contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
     error = padding_error(fitted, task) if reads_padding else None
-    return contenders, _facts(fitted, task.trained_steps, record, no_baseline, error)
+    facts = _facts(fitted, task.trained_steps, record)
+    return contenders, replace(facts, no_baseline=no_baseline, padding_error=error, warnings=tuple(lines))
 
 
 def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
@@ -208,9 +189,7 @@ def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
     return None
 
 
-def _facts(
-    fitted: Fitted, trained_steps: int, record: Refit | None, no_baseline: str | None, error: float | None
-) -> Facts:
+def _facts(fitted: Fitted, trained_steps: int, record: Refit | None) -> Facts:
     training, history = fitted.training, fitted.history
     config = training.config
     chosen = {
@@ -222,7 +201,6 @@ def _facts(
     return Facts(
         monitor=config.monitor,
         chosen=tuple(choice for choice, is_made in chosen.items() if is_made),
-        no_baseline=no_baseline,
         training=FinishedTraining(
             settings=config.model_dump(),
             epochs=len(history),
@@ -235,7 +213,7 @@ def _facts(
         trained_steps=trained_steps,
         halting=fitted.halting,
         refit=record,
-        padding_error=error,
+        history=tuple(history),
     )
 
 
@@ -267,30 +245,25 @@ def export(fitted: Fitted, result: RunResult, steps: FinishedSteps) -> float:
     return parity
 
 
-def report(fitted: Fitted, judged: Judged, run: Path, logger: RunLogger | None, lines: Sequence[str]) -> None:
-    """Write report.html and log the finished run. `lines`: warnings about the data and the network."""
-    training, (result, evaluation, _, _) = fitted.training, judged
-    bundle = run / "bundle" if training.config.export else None
-    with progress.stage("explaining the worst errors"):
-        mistakes = run_mistakes(training.dataset, evaluation, bundle)
-    page: Path | None = run / "report.html"
+def report(dataset: Dataset, judged: Judged, facts: Facts, run: Path) -> Path | None:
+    """Write report.html. Returns its path, None if that failed: a report must not lose a trained model."""
     try:
-        with progress.stage("writing the report"):
-            content = run_report(training.config.model_dump(), evaluation, result, fitted.history, lines, mistakes)
-            write_report(content, run / "report.html")
-    except Exception as error:  # an error in the report must not lose a trained model
-        warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
-        page = None
-    if logger is not None:
-        logger.log_result(
-            FinishedRun(
-                name=training.config.data.name,
-                folder=run,
-                epochs=len(fitted.history),
-                dataset=training.dataset,
-                evaluation=evaluation,
-                result=result,
-                report=page,
-                bundle=bundle,
-            )
-        )
+        write_run_report(run / "report.html", dataset, judged, facts, run)
+    except Exception as error:
+        warnings.warn(f"report.html: {error!r}; seqclf report run={run} writes it again", stacklevel=2)
+        return None
+    return run / "report.html"
+
+
+def finished_run(training: Training, judged: Judged, facts: Facts, page: Path | None) -> FinishedRun:
+    """Return what loggers log at the end. `page`: path of the report, None without one."""
+    return FinishedRun(
+        name=training.config.data.name,
+        folder=training.folder,
+        epochs=0 if facts.training is None else facts.training.epochs,
+        dataset=training.dataset,
+        evaluation=judged.evaluation,
+        result=judged.result,
+        report=page,
+        bundle=training.folder / "bundle" if training.config.export else None,
+    )

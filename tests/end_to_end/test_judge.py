@@ -1,6 +1,7 @@
 """Judging a finished run from its files: the same figures, and others for another target, split or model."""
 
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,6 +46,16 @@ def test_a_bundle_writes_scores_that_are_judged_as_it_evaluates(shell, trained):
     result = judged(shell, "scores=new_scores.parquet").result
     for metric in ("loss", "accuracy", "recall"):
         assert result[metric] == pytest.approx(evaluated[metric], abs=1e-6)
+
+
+def test_a_report_is_written_again_from_the_files_of_a_run(shell, trained):
+    completed = shell("report", "run=logged", "output=again.html")
+    assert completed.exit_code == 0 and completed.result["report"] == "again.html"
+    pages = [
+        (folder / name).read_text() for folder, name in ((shell.folder, "again.html"), (trained.run, "report.html"))
+    ]
+    first, second = (re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "", page) for page in pages)
+    assert first == second
 
 
 @pytest.mark.parametrize(

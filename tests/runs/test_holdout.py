@@ -13,10 +13,9 @@ from support.binary_scores import decision_options
 from seqclf.data.prepare import prepare
 from seqclf.evaluation.decisions.choose_decision import choose_decision, one_of_each
 from seqclf.evaluation.decisions.decision import Decision, Guarantee
-from seqclf.evaluation.decisions.holdout import holdout_rows
+from seqclf.evaluation.decisions.holdout import hold_out, holdout_rows
 from seqclf.evaluation.decisions.target_results import target_results
 from seqclf.evaluation.uncertainty.design_effect import group_codes
-from seqclf.runs.train import hold_out
 from seqclf.survey.guarantees import survey_guarantees
 
 SETTINGS = {

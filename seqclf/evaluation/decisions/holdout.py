@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from seqclf.data.splitting.assignment import assign
+from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import subset
+from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
+from seqclf.evaluation.options import DecisionOptions
 
 # The seed is the same in all runs. A search compares runs with different seeds, and all these runs must hold out the
 # same rows.
@@ -18,6 +24,23 @@ def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = N
     """
     shares = {"validation": 1 - share, "threshold": share}
     return assign(labels, shares, "random" if groups is None else "group", groups, SEED) == 1
+
+
+def hold_out(dataset: Dataset, options: DecisionOptions) -> Dataset:
+    """Return the dataset with held-out validation rows as a split of their own, which must not choose the epoch.
+
+    The held-out rows are a stratified fraction of validation. Groups stay together, and a class with only one row keeps
+    this row in validation. No rows are held out if the rule has no guarantee or if the fraction is 0. For a
+    `provisional` decision, the same rows are left out of validation.
+    """
+    rule, _ = parse_rule(options, dataset.classes, dataset.positive)
+    if rule not in GUARANTEED_RULES or not options.holdout:
+        return dataset
+    validation = dataset.splits["validation"]
+    held_out = holdout_rows(validation.labels, options.holdout, validation.groups)
+    remaining = subset(validation, np.flatnonzero(~held_out))
+    holdout = None if options.provisional else subset(validation, np.flatnonzero(held_out))
+    return replace(dataset, splits={**dataset.splits, "validation": remaining}, held_out=holdout)
 
 
 def units_by_class(labels: np.ndarray, group: np.ndarray | None, classes: int) -> np.ndarray:

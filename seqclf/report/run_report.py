@@ -1,21 +1,28 @@
-"""Content of the report on a training run."""
+"""Report on a training run, from what lies in its folder."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import yaml
 
 from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title
+from seqclf.errors import InputError
+from seqclf.evaluation.judge import FACTS, Facts, Judged
 from seqclf.evaluation.results import Evaluation
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.scores import FOLDER, Scores, read_contenders
 from seqclf.report.mistakes import Mistake, worst_mistakes
-from seqclf.report.page import Report
+from seqclf.report.page import write_report
+from seqclf.report.report import Report
+from seqclf.system import progress
 from seqclf.system.environment import package_versions
 
 # Description of the source of each split.
@@ -80,25 +87,48 @@ def best_epoch(history: Sequence[Mapping[str, Any]], trained_steps: int | None) 
     return next((row["epoch"] for row in history if row["step"] == trained_steps), None)
 
 
-def run_report(
-    config: Mapping[str, Any],
-    evaluation: Evaluation,
-    result: RunResult,
-    history: Sequence[Mapping[str, Any]],
-    data_warnings: Sequence[str],
-    mistakes: Sequence[Mistake],
-) -> Report:
-    """Return the report on a run. `history`: rows of metrics.csv. `data_warnings`: warnings of the dataset survey."""
-    return Report(
+def write_run_report(path: Path, dataset: Dataset | None, judged: Judged, facts: Facts, run: Path) -> None:
+    """Write the report on a run. `dataset`: its data, None if the data is gone: the page then shows no rows.
+
+    The worst errors show the contributions of their tokens if the run has a bundle.
+    """
+    config, result = {} if facts.training is None else facts.training.settings, judged.result
+    bundle = run / "bundle" if (run / "bundle").is_dir() else None
+    mistakes: list[Mistake] = []
+    if dataset is not None:
+        with progress.stage("explaining the worst errors"):
+            mistakes = run_mistakes(dataset, judged.evaluation, bundle)
+    report = Report(
         title=data_title(config["data"]["name"], config["data"].get("train")),
         result=result,
-        evaluation=evaluation,
+        evaluation=judged.evaluation,
         mistakes=mistakes,
-        history=history,
-        best_epoch=best_epoch(history, result.chosen_step),
-        warnings=data_warnings,
+        history=facts.history,
+        best_epoch=best_epoch(facts.history, result.chosen_step),
+        warnings=facts.warnings,
         config=config,
         versions=package_versions(),
         created=datetime.now().astimezone(),
         sources=split_sources(config["data"]),
     )
+    with progress.stage("writing the report"):
+        write_report(report, path)
+
+
+class RunFiles(NamedTuple):
+    """What a run folder holds for judging. `settings`: the content of config.yaml."""
+
+    contenders: list[Scores]
+    facts: Facts
+    settings: dict[str, Any]
+
+
+def read_run(run: Path) -> RunFiles:
+    """Read the scores, the facts and the config of a finished run. Raises InputError for a folder without them."""
+    contenders = read_contenders(run / FOLDER)
+    try:
+        settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+        state = json.loads((run / FOLDER / FACTS).read_text(encoding="utf-8"))
+        return RunFiles(contenders, Facts.from_dict(state, settings), dict(settings))
+    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError, InputError) as error:
+        raise InputError(f"run={run}", f"is not as this version writes a run ({error})", "train again") from None

@@ -1,0 +1,53 @@
+"""Command `python -m seqclf.report`: write the report of a finished run from the files in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqclf.config.command import command
+from seqclf.errors import InputError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from seqclf.data.storage.dataset import Dataset
+    from seqclf.report.options import ReportConfig
+    from seqclf.system.json_result import JsonObject
+
+
+@command("report", "seqclf.report.options.ReportConfig", imports_own_code=False)
+def main(config: ReportConfig) -> JsonObject:
+    """Judge the scores of a run, and write its report."""
+    from seqclf.bundle.row_writers import check_output_path
+    from seqclf.config.options import parse_options
+    from seqclf.evaluation.judge import judge
+    from seqclf.evaluation.options import DecisionOptions
+    from seqclf.report.run_report import read_run, write_run_report
+
+    run = Path(config.run)
+    page = Path(config.output) if config.output else run / "report.html"
+    check_output_path(page)
+    contenders, facts, settings = read_run(run)
+    decision = parse_options(DecisionOptions, settings["decision"], "decision")
+    judged = judge(contenders, facts, decision)
+    write_run_report(page, _dataset(settings, decision), judged, facts, run)
+    return {"report": str(page), "split": judged.result.split, "use": not judged.result.not_yet}
+
+
+def _dataset(settings: dict[str, Any], decision: Any) -> Dataset | None:
+    """Return the data of a run, None with a note if its files are gone."""
+    from seqclf.data.options import DataOptions
+    from seqclf.data.prepare import prepare
+    from seqclf.documents.terminal import show_note
+    from seqclf.evaluation.decisions.holdout import hold_out
+
+    try:
+        return hold_out(prepare(DataOptions.build(**settings["data"])), decision)
+    except InputError as error:
+        show_note(f"the report shows no rows: {error}")
+        return None
+
+
+if __name__ == "__main__":
+    main()
