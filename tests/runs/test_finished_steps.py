@@ -6,10 +6,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import seqclf
+from seqclf import SequenceDataModule, load_task
+from seqclf.bundle.manifest import read_manifest
+from seqclf.config.options import parse_options
+from seqclf.data.options import DataOptions
+from seqclf.data.prepare import prepare
+from seqclf.evaluation.decisions.holdout import hold_out
+from seqclf.evaluation.judge import judge
+from seqclf.evaluation.options import DecisionOptions
+from seqclf.report.run_report import read_run
 from seqclf.runs import fit as fit_module
 from seqclf.runs import train as train_module
+from seqclf.runs.export import write_bundle
+from seqclf.runs.score import score_contenders
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
 SETTINGS += ["data.split.validation=0.3", "trainer.max_epochs=2", "data.id=id", "checkpoint=auto"]
@@ -107,3 +119,25 @@ def test_a_longer_training_goes_on_and_its_results_are_new(tmp_path, unbroken):
     before = results(run)[0]
     longer = train(run, "trainer.max_epochs=3", cache=unbroken.cache)
     assert longer.metrics["step"] > before["step"] and longer.metrics["train"]["loss"] != before["train"]["loss"]
+
+
+def test_each_step_runs_alone_from_the_files_of_the_one_before(tmp_path, unbroken):
+    run = train(tmp_path / "run", *GUARANTEE, cache=unbroken.cache).folder
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    decision = parse_options(DecisionOptions, settings["decision"], "decision")
+    dataset = hold_out(prepare(DataOptions.build(**settings["data"])), decision)
+    task = load_task(run / "checkpoints/best.ckpt")
+    batches = SequenceDataModule(dataset.all_splits, **settings["batching"], seed=settings["seed"])
+    scored = score_contenders(task, batches, dataset, [], baseline=True)
+    files = read_run(run)
+    assert [scores.name for scores in scored] == [scores.name for scores in files.contenders]
+    for one, other in zip(scored, files.contenders, strict=True):
+        for split, outputs in one.splits.items():
+            np.testing.assert_array_equal(outputs.logits, other.splits[split].logits)
+            assert outputs.ids.equals(other.splits[split].ids)
+    judged = judge(files.contenders, files.facts, decision)
+    assert judged.result.to_dict() == json.loads((run / "metrics.json").read_text())
+    parity = write_bundle(task, tmp_path / "bundle", judged.result)
+    assert parity.passed
+    first, second = (read_manifest(folder) for folder in (run / "bundle", tmp_path / "bundle"))
+    assert first == second

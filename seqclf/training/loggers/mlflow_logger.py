@@ -13,10 +13,12 @@ from lightning.pytorch.loggers import MLFlowLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from seqclf.config.targets import Config
+from seqclf.system.atomic_files import write_output
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, warn_without
 
 SERVICE = "MLflow"
 FILES = ("report.html", "metrics.json", "metrics.csv", "config.yaml")
+RUN_ID = "mlflow_run_id"  # file in the run folder
 MAX_KEY = 250  # maximum number of characters
 # By default, MLflow waits two minutes for a reply and repeats a failing request for minutes, which would block
 # training.
@@ -68,8 +70,12 @@ class MlflowRun(RunLogger):
         tags = {**(settings["tags"] or {}), "run_folder": str(run)}
         if settings["group"] is not None:
             tags["group"] = settings["group"]
-        curves = _Curves(settings["experiment_name"], settings["run_name"], address, tags)
-        curves.log_hyperparams({_encoded(key, r"[^a-zA-Z0-9_. -]")[:MAX_KEY]: value for key, value in dotted(config)})
+        earlier = _earlier_id(config.get("checkpoint"))
+        curves = _Curves(settings["experiment_name"], settings["run_name"], address, tags, run_id=earlier)
+        if earlier is None:  # MLflow refuses a second value of a parameter
+            values = {_encoded(key, r"[^a-zA-Z0-9_. -]")[:MAX_KEY]: value for key, value in dotted(config)}
+            curves.log_hyperparams(values)
+        write_output(run / RUN_ID, f"{curves.run_id}\n")
         return cls(curves, settings["log_bundle"])
 
     def _log_result(self, finished: FinishedRun) -> None:
@@ -88,6 +94,16 @@ class MlflowRun(RunLogger):
     def _close(self, failed: bool) -> None:
         if not self.curves.has_failed:
             self.curves.experiment.set_terminated(self.curves.run_id, "FAILED" if failed else "FINISHED")
+
+
+def _earlier_id(checkpoint: str | None) -> str | None:
+    """Return the id of the MLflow run of a checkpoint (RUN/checkpoints/last.ckpt), which a resumed run continues."""
+    if checkpoint is None:
+        return None
+    try:
+        return (Path(checkpoint).absolute().parent.parent / RUN_ID).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def mlflow_key(name: str) -> str:

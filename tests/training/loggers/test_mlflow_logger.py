@@ -55,6 +55,17 @@ def test_store_holds_parameters_curves_scores_and_files(logged, finished):
     assert {file.path for file in client.list_artifacts(run.info.run_id)} == {"report.html", "metrics.json", "bundle"}
 
 
+def test_a_resumed_run_continues_the_curves_of_its_run(logged, store, settings, finished):
+    config = {**CONFIG, "checkpoint": str(finished.folder / "checkpoints/last.ckpt")}
+    logger = open_logger(settings("logger=mlflow"), finished.folder, config)
+    logger.curves.log_metrics({"validation/recall": 0.875}, step=20)
+    logger.close(failed=False)
+    client, _, run = read_run(store)
+    curve = client.get_metric_history(run.info.run_id, "validation/macro_recall")
+    assert [(point.step, point.value) for point in curve] == [(0, 0.5), (10, 0.75), (20, 0.875)]
+    assert run.info.run_id == logged[2].info.run_id and run.info.status == "FINISHED"
+
+
 def test_a_run_that_fails_is_marked_as_failed(store, settings, tmp_path):
     logger = open_logger(settings("logger=mlflow", "logger.experiment_name=mine"), tmp_path, CONFIG)
     logger.close(failed=True)
