@@ -150,10 +150,15 @@ def read_scores(path: Path, against: Scores | None = None) -> Scores:
     if (labels < 0).any():
         unknown = table.column("label")[int(np.argmax(labels < 0))].as_py()
         raise InputError(path, f"label '{unknown}' is no class", f"the classes are {', '.join(facts['classes'])}")
-    names = np.array(table.column("split").to_pylist(), dtype=object)
+    if table.column("split").null_count:
+        raise InputError(path, "has rows without a split")
+    names = table.column("split").cast(pa.string()).combine_chunks().dictionary_encode()
+    numbers, order = np.array(names.indices), names.dictionary.to_pylist()
     splits = {
-        split: _outputs(table, np.flatnonzero(names == split), labels, values, name)
-        for split in facts.pop("splits", None) or dict.fromkeys(names.tolist())
+        split: _outputs(
+            table, np.flatnonzero(numbers == (order.index(split) if split in order else -1)), labels, values, name
+        )
+        for split in facts.pop("splits", None) or order
     }
     if not splits:
         raise InputError(path, "has no rows")
