@@ -195,7 +195,7 @@ def fit(
     setup = training_setup({"data": data, "validation": validation, "test": test}, label, overrides)
     run = setup.run_folder if folder is None else Path(folder).expanduser().absolute()
     config = _one_device(setup.config)
-    from seqclf.runs.ranks import shared_run_folder
+    from seqclf.runs.processes.ranks import shared_run_folder
     from seqclf.runs.steps import run_training
 
     with _TRAINING, setup.named_arguments(), signals.handled():

@@ -18,7 +18,7 @@ from seqclf.config.targets import Config, arguments_of, locate
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.models.encoder import reads_trees
 from seqclf.models.ensemble import build_classifier
-from seqclf.training.check_targets import resolve_for_data
+from seqclf.training.checks.check_targets import resolve_for_data
 
 # Modes: ways to compute the same batches. The modes differ in padding, in layout and in compilation.
 

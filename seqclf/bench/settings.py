@@ -14,8 +14,8 @@ from seqclf.documents.terminal import show_line
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.heads.network import HeadsClassifier
-from seqclf.runs.process_settings import set_threads
-from seqclf.training.check_targets import resolve_model
+from seqclf.runs.processes.process_settings import set_threads
+from seqclf.training.checks.check_targets import resolve_model
 
 BUILT_IN = "set model=lstm or another model of this package"
 NOISE_OPTIONS = ("dropout", "token_dropout", "number_noise")

@@ -31,7 +31,7 @@ from seqclf.system.atomic_files import exchange, explain_disk_errors, scratch_fo
 from seqclf.system.environment import package_versions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
-from seqclf.training.custom_network_checks import trained_padding_error
+from seqclf.training.checks.custom_network_checks import trained_padding_error
 from seqclf.training.module import SequenceTask
 
 PARITY_SEED = 0

@@ -24,9 +24,9 @@ from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.runs.finished_steps import FinishedSteps, file_hash, fit_inputs
 from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
-from seqclf.runs.lost_ranks import explained_loss
-from seqclf.runs.process_settings import training_threads, using_threads
-from seqclf.runs.ranks import launching_ranks
+from seqclf.runs.processes.lost_ranks import explained_loss
+from seqclf.runs.processes.process_settings import training_threads, using_threads
+from seqclf.runs.processes.ranks import launching_ranks
 from seqclf.runs.score import tokens_curve
 from seqclf.runs.trainer import is_launched_rank, make_task, make_trainer, trainer_error
 from seqclf.system import progress
@@ -35,7 +35,7 @@ from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import BEFORE_REFIT, TrainingProgress, take_last, write_checkpoint
-from seqclf.training.custom_network_checks import check_foreign_network, trained_padding_error
+from seqclf.training.checks.custom_network_checks import check_foreign_network, trained_padding_error
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import show_epoch
 from seqclf.training.length import resolve_length

@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from seqclf.data.storage.store import Split
 from seqclf.system.json_result import JsonObject
 from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
-from seqclf.training.check_targets import build_callbacks
+from seqclf.training.checks.check_targets import build_callbacks
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import EpochRecord, show_epoch
 from seqclf.training.length import epochs_between_checkpoints

@@ -26,7 +26,7 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.refit import Refit
 from seqclf.runs.fit import Fitted, Training, run_trainer
-from seqclf.runs.process_settings import training_threads
+from seqclf.runs.processes.process_settings import training_threads
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.system import progress
 from seqclf.training.callbacks import BEFORE_REFIT, StopOnSignal, TrainingProgress, write_checkpoint

@@ -15,7 +15,7 @@ from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_note, show_warnings
 from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
-from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
+from seqclf.runs.processes.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
 from seqclf.survey.survey import ignored_advice, quantity_advice, survey_dataset
 from seqclf.system import progress, signals
 from seqclf.system.run_folder import RESULTS, claim_run_folder, is_first_rank
@@ -112,7 +112,7 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         )
     with progress.stage("loading PyTorch"):
         from seqclf.runs.tree_fields import Encoders, check_order_of_fields, check_tree_fields
-        from seqclf.training.check_targets import resolve_targets
+        from seqclf.training.checks.check_targets import resolve_targets
 
         config = resolve_targets(config)
 
@@ -131,7 +131,7 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         show_warnings(data_warnings)
     with progress.stage("loading Lightning"):  # Lightning is imported only after the data has passed all checks
         from seqclf.runs.debug import debug_run
-        from seqclf.runs.process_settings import process_settings
+        from seqclf.runs.processes.process_settings import process_settings
         from seqclf.runs.train import train
 
     result: TrainingResult

@@ -13,7 +13,7 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line
-from seqclf.runs.ranks import torchrun_ranks
+from seqclf.runs.processes.ranks import torchrun_ranks
 from seqclf.training.callbacks import AtomicCheckpointIO
 from seqclf.training.module import SequenceTask
 

@@ -37,7 +37,7 @@ def _search(config: SearchConfig) -> SearchResult:
         trials_table,
         write_best,
     )
-    from seqclf.training.check_targets import resolve_targets
+    from seqclf.training.checks.check_targets import resolve_targets
 
     # Check the settings before the first trial, because a trial reports errors later.
     resolved = resolve_targets(config)

@@ -30,7 +30,6 @@ from seqclf.models.ensemble import Ensemble, build_classifier
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.structure.change_network import freeze_weights
 from seqclf.system.state_validation import error_context
-from seqclf.training.check_targets import resolve_for_data, resolve_loss, resolve_model
 from seqclf.training.checkpoint import (
     DAMAGED,
     GRADIENTS,
@@ -45,6 +44,7 @@ from seqclf.training.checkpoint import (
     save_gradients,
     take_trained,
 )
+from seqclf.training.checks.check_targets import resolve_for_data, resolve_loss, resolve_model
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics, epoch_scores
 from seqclf.training.losses import build_loss, class_weights_of
 from seqclf.training.schedule import elapsed_share, schedule_factor

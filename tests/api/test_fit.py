@@ -106,7 +106,7 @@ def training(monkeypatch):
 
     def replace(act):
         def run_training(config, folder):
-            from seqclf.runs.process_settings import process_settings
+            from seqclf.runs.processes.process_settings import process_settings
 
             folder.mkdir(parents=True)
             with process_settings(config.runtime, config.seed):

@@ -14,7 +14,7 @@ from seqclf.config.documentation import CONF
 from seqclf.config.options import parse_options
 from seqclf.config.targets import build, locate
 from seqclf.models.ensemble import build_classifier
-from seqclf.training.check_targets import resolve_for_data
+from seqclf.training.checks.check_targets import resolve_for_data
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
 

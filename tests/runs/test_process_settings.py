@@ -9,8 +9,8 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
-from seqclf.runs import process_settings
-from seqclf.runs.process_settings import (
+from seqclf.runs.processes import process_settings
+from seqclf.runs.processes.process_settings import (
     blas_threads,
     set_threads,
     training_threads,

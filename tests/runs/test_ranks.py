@@ -11,8 +11,8 @@ from seqclf.config.composition import compose_config
 from seqclf.config.hydra_command import check_config
 from seqclf.config.override_checks import TypedArguments
 from seqclf.errors import InputError
-from seqclf.runs.lost_ranks import explained_loss
-from seqclf.runs.ranks import join_ranks
+from seqclf.runs.processes.lost_ranks import explained_loss
+from seqclf.runs.processes.ranks import join_ranks
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_an_error_of_the_program_stays_as_it_is():
 ORPHAN = """
 import os, sys, time
 os.environ |= {"LOCAL_RANK": "1"}
-import seqclf.runs.ranks as ranks
+import seqclf.runs.processes.ranks as ranks
 if os.fork():
     time.sleep(0.3)
     os._exit(0)  # the launcher ends

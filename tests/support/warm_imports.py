@@ -18,7 +18,7 @@ import seqclf.runs.export
 import seqclf.runs.fit
 import seqclf.runs.train
 import seqclf.survey.survey
-import seqclf.training.check_targets
+import seqclf.training.checks.check_targets
 import seqclf.training.losses  # noqa: F401
 from seqclf.config.documentation import CONF, Command, command_names
 

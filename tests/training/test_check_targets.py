@@ -14,7 +14,7 @@ from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.options import changeable_keys
 from seqclf.search.space import known_keys
-from seqclf.training.check_targets import (
+from seqclf.training.checks.check_targets import (
     build_callbacks,
     check_callbacks,
     resolve_loss,

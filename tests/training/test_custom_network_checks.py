@@ -10,7 +10,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.extend import MaskedLSTM, SequenceEncoder, SequenceNetwork
 from seqclf.runs.fit import model_warnings
-from seqclf.training.custom_network_checks import check_foreign_network, trained_padding_error
+from seqclf.training.checks.custom_network_checks import check_foreign_network, trained_padding_error
 
 HERE = __name__
 
@@ -294,5 +294,5 @@ def test_a_network_is_tried_on_sequences_as_long_as_those_of_the_data(with_encod
 
 
 def test_networks_of_this_package_are_not_tried(task, monkeypatch):
-    monkeypatch.setattr("seqclf.training.custom_network_checks.padding_error", None)
+    monkeypatch.setattr("seqclf.training.checks.custom_network_checks.padding_error", None)
     assert check_foreign_network(task(), export=True) == []

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
-from seqclf.training.check_targets import resolve_loss
+from seqclf.training.checks.check_targets import resolve_loss
 from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss, class_weights_of
 from seqclf.training.module import SequenceTask
 

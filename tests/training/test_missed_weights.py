@@ -7,7 +7,7 @@ from torch import nn
 from seqclf.errors import InputError
 from seqclf.extend import SequenceEncoder, SequenceNetwork
 from seqclf.runs.score import predict_logits
-from seqclf.training.custom_network_checks import check_foreign_network
+from seqclf.training.checks.custom_network_checks import check_foreign_network
 
 HERE = __name__
 

@@ -12,7 +12,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
 from seqclf.runs.score import predict_logits
-from seqclf.training.check_targets import resolve_for_data
+from seqclf.training.checks.check_targets import resolve_for_data
 from seqclf.training.module import SequenceTask, load_task
 
 from .conftest import DATASET, QUIET, SILENT

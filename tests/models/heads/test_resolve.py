@@ -11,7 +11,7 @@ from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.heads.resolve import resolve_settings
-from seqclf.training.check_targets import resolve_for_data, resolve_model
+from seqclf.training.checks.check_targets import resolve_for_data, resolve_model
 
 AUTO = default_settings("model")
 WORDS = {**CATEGORY, "size": 20_000}

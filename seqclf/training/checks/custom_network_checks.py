@@ -27,9 +27,7 @@ from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
-from seqclf.training.module import SequenceTask
-from seqclf.training.options import OnPadding
-from seqclf.training.padding_probe import (
+from seqclf.training.checks.padding_probe import (
     MAX_LOGIT_ERROR,
     explain_padding_error,
     finite_logits,
@@ -37,6 +35,8 @@ from seqclf.training.padding_probe import (
     padding_error,
     run_network,
 )
+from seqclf.training.module import SequenceTask
+from seqclf.training.options import OnPadding
 
 REMEDY = "give the module that differs an onnx_form (see docs/extending.md), or set export=false"
 SEED = 0

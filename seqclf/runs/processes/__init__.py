@@ -1,0 +1,1 @@
+"""Processes of a training: ranks, and the settings of PyTorch that a run changes and restores."""
