@@ -73,7 +73,7 @@ def test_any_container_of_values_is_sorted(by_time, container):
 def test_times_are_compared_to_the_nanosecond(by_time):
     close = np.datetime64("2024-01-01T10:00:00", "ns") + np.array([2, 1], "timedelta64[ns]")
     for times in (close, pd.Series(close), [pd.Timestamp(value) for value in close]):
-        keys = by_time.order.keys({"ts": times})
+        keys = by_time.python_rows.order.keys({"ts": times})
         assert keys[1] < keys[0]
 
 

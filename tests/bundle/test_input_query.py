@@ -49,7 +49,7 @@ def test_raw_files_without_labels_are_predicted_like_their_rows(raw, tmp_path):
     ids, probabilities = predictions(classifier, tmp_path / "new.parquet")
     kept = [row for row in table.to_pylist() if row["items"]]
     assert ids == [row["customer"] for row in kept] and len(kept) < 60
-    by_hand, errors = classifier.to_columns([[item.lower() for item in row["items"]] for row in kept])
+    by_hand, errors = classifier.python_rows.to_columns([[item.lower() for item in row["items"]] for row in kept])
     np.testing.assert_allclose(probabilities, classifier.predict_columns(by_hand).probabilities, atol=1e-6)
     assert errors == [None] * len(kept)
 
@@ -108,7 +108,7 @@ def test_rows_in_python_are_taken_where_the_query_leaves_the_fields_alone(raw):
     folder, _ = raw
     classifier = Classifier(folder / "bundle", device="cpu")
     sequence = [["milk", "tea"]]
-    expected = Classifier(folder / "bundle", device="cpu").to_columns(sequence)[0]
+    expected = Classifier(folder / "bundle", device="cpu").python_rows.to_columns(sequence)[0]
     for query in (
         "SELECT basket AS items, label FROM input WHERE len(basket) > 0",
         "SELECT *, lower(label) AS l FROM input",

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from seqclf.bundle.explanations import occlusion
 from seqclf.bundle.explanations.occlusion import log_odds
-from seqclf.bundle.rows.python_rows import to_columns
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.ragged import Ragged, take
 
@@ -24,7 +23,7 @@ def odds(result, label):
 def test_contributions_equal_those_of_masking_one_token_after_the_other(exported, classifier, kind):
     loaded, spec = classifier(kind), {spec["name"]: spec for spec in classifier(kind).specs}
     sequences = exported(kind).sequences[:15]
-    columns, _ = to_columns(sequences, loaded.encoders)
+    columns, _ = loaded.python_rows.to_columns(sequences)
     encoded = encode(loaded.encoders, columns, loaded.schema.truncation).sequences
     complete, explained = loaded.predict(sequences), loaded.explain(sequences)
     for row, (explanation, prediction) in enumerate(zip(explained, complete, strict=True)):

@@ -12,7 +12,7 @@ LABELS = pa.array(CLASSES)
 
 def predictions(probabilities, predicted, errors):
     lengths = np.where(np.array(predicted) < 0, 0, 5)
-    return Predictions(np.log(probabilities), np.array(probabilities), np.array(predicted), lengths, errors)
+    return Predictions(np.log(probabilities), np.array(probabilities), np.array(predicted), lengths, lengths, errors)
 
 
 # The second row is refused, and the third is predicted by a threshold below 0.5.

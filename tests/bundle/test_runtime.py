@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from seqclf.bundle import model
 from seqclf.bundle.rows import sequence_reader
-from seqclf.bundle.rows.python_rows import to_columns
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
@@ -201,7 +200,7 @@ def test_long_inputs_are_encoded_in_parts(exported, classifier, kind, monkeypatc
     sequences = exported(kind).sequences
     together = probabilities(classifier(kind).predict(sequences))
     monkeypatch.setattr(model, "MAX_ENCODED_TOKENS", 7)
-    columns, _ = to_columns(sequences, classifier(kind).encoders)
+    columns, _ = classifier(kind).python_rows.to_columns(sequences)
     parts = classifier(kind)._parts(columns, np.arange(len(sequences)))
     assert np.concatenate(parts).tolist() == list(range(len(sequences)))
     assert len(parts) > 5 if kind == "visits" else len(parts) == 1
