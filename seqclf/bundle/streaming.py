@@ -88,18 +88,16 @@ class Stream:
         if not isinstance(tokens, Mapping):
             raise InputError("stream", f"got {type(tokens).__name__}", "give the next tokens by the key of a sequence")
         running = [key for key in tokens if key not in self.sequences or not self.sequences[key].prediction["halted"]]
-        columns, value_errors = self.classifier.python_rows.to_columns([tokens[key] for key in running])
+        columns, errors = self.classifier.python_rows.to_columns([tokens[key] for key in running])
         last = {}
         for row, key in enumerate(running):
             try:
-                last[key] = self._last(key, tokens[key])
+                last[key] = None if errors[row] else self._last(key, tokens[key])
             except ValueError as error:
-                value_errors[row] = value_errors[row] or str(error)
+                errors[row] = str(error)
         problems = check_rows(columns, self.classifier.schema, self.classifier.encoders, labelled=False)
-        errors = [
-            value_errors[row] or (f"{problem.column} {problem.reason}" if problem else None)
-            for row, problem in ((row, problems.first_problems.get(row)) for row in range(len(running)))
-        ]
+        for row, problem in problems.first_problems.items():
+            errors[row] = errors[row] or f"{problem.column} {problem.reason}"
         usable = np.array([row for row, error in enumerate(errors) if error is None], np.int64)
         results = {key: self._refused(key, error) for key, error in zip(running, errors, strict=True) if error}
         if len(usable):

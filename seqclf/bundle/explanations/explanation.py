@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WINDOW_ROWS = 1024  # number of rows that are read from a source at once
 WINDOW_TOKENS = 100_000  # approximate number of tokens that are explained and written at once
-UNIT = "sequences"  # unit of the progress bar; `BundleModel.logits` reports shortened copies as "rows"
+UNIT = "sequences"  # unit of the progress bar; `BundleModel.logits` reports masked copies as "rows"
 
 
 class Explanation(SequencePrediction):
@@ -106,13 +106,12 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
             _score(classifier, some.predicted[usable]),
             by_field=by_field,
             tokens_read=None if some.tokens_read is None else some.tokens_read[usable],
-            advance=lambda count: progress.advance(UNIT, count),
         )
         kept = some.kept
         skipped = some.lengths - kept if truncation.side == "keep_last" else np.zeros_like(kept)
         positions = np.arange(1, int(kept.sum()) + 1) - np.repeat(np.cumsum(kept) - kept - skipped, kept)
         texts = token_texts(classifier.encoders, sequences.fields)
-        progress.advance(UNIT, len(rows) - len(usable))
+        progress.advance(UNIT, len(rows))
         yield ExplainedRows(some, positions, texts, contributions, sequences.fields.get(PARENTS))
 
 
