@@ -38,9 +38,7 @@ def described(row):
     """A text of many tokens, or a short sequence, in turn."""
     tokens = f"{EVIL} " * 200
     columns = {EVIL: ["a", "b"], "at": ["0 s", "9 h 32 min"]}
-    return DescribedRow(
-        str(row), tokens, {"text": f"{tokens}the end"} if row % 2 else {}, TokenTable([0, 9], columns, 10, [])
-    )
+    return DescribedRow(str(row), {"text": f"{tokens}the end"} if row % 2 else {}, TokenTable([0, 9], columns, 10))
 
 
 def simulated_report(rows=2000, separation=3.0, labels=("no", "yes"), positive="yes", seed=0, decision=None):
@@ -164,7 +162,7 @@ def report_with(text, has_positive):
     return replace(
         report,
         title=text,
-        mistakes=[mistake._replace(id=text, tokens=text) for mistake in report.mistakes],
+        mistakes=[mistake._replace(row=mistake.row._replace(id=text)) for mistake in report.mistakes],
         warnings=[text],
         config={**report.config, "note": text},
         versions={text: text},
