@@ -68,13 +68,6 @@ def test_a_manifest_with_another_layout_is_accepted(bundle):
     read_manifest(bundle)
 
 
-def test_a_missing_folder_and_a_folder_without_a_manifest_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"bundle=.*nowhere: no such folder"):
-        read_manifest(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"manifest\.json is missing"):
-        read_manifest(tmp_path)
-
-
 def test_a_manifest_of_a_later_format_is_refused(bundle, monkeypatch):
     monkeypatch.setattr("seqclf.bundle.manifest.FORMAT", 99)
     manifest = json.loads((bundle / "manifest.json").read_text())

@@ -145,11 +145,6 @@ def test_a_refused_row_has_an_error_and_leaves_the_other_rows_unchanged(exported
     np.testing.assert_allclose(probabilities([results[row] for row in (0, 2, 4)]), expected, atol=1e-6)
 
 
-def test_input_may_have_only_refused_rows_or_none(classifier):
-    assert [result["prediction"] for result in classifier("events").predict([[], None])] == [None, None]
-    assert classifier("events").predict([]) == []
-
-
 @pytest.mark.parametrize("kind", ["events", "position", "visits", "card"])
 @pytest.mark.parametrize("container", [np.array, tuple])
 def test_arrays_and_tuples_are_predicted_like_lists(exported, classifier, kind, container):
