@@ -88,11 +88,6 @@ def write_manifest(folder: Path, content: JsonObject) -> None:
     (folder / NAME).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_manifest(folder: Path) -> JsonObject:
-    """Return the manifest of a bundle. Raises InputError if a file of the bundle is missing or was changed."""
-    return read_bundle(folder)[0]
-
-
 def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
     """Return the manifest of a bundle, and the content of the files that prediction needs.
 

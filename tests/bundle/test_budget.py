@@ -14,7 +14,7 @@ from bundle.conftest import row_of, sequences_of
 from bundle.test_malformed import is_refused, mutations, write_signed
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.manifest import read_bundle
 from seqclf.bundle.rows import sequence_reader
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import CONF
@@ -141,7 +141,7 @@ def test_a_checkpoint_without_its_metrics_reads_everything(adaptive, tmp_path):
 def test_a_mutated_curve_predicts_or_is_refused(adaptive, tmp_path):
     _, folder, sequences = adaptive
     folder = shutil.copytree(folder, tmp_path / "bundle")
-    manifest = read_manifest(folder)
+    manifest = read_bundle(folder)[0]
     refused = 0
     for mutation, changed in itertools.islice(mutations({"halting": manifest["halting"]}), 0, None, 7):
         write_signed(folder, {**manifest, **changed})

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle.manifest import check_content, read_manifest, write_manifest
+from seqclf.bundle.manifest import check_content, read_bundle, write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import predict_labelled
 from seqclf.data.prepare import prepare
@@ -53,7 +53,7 @@ def bundle_of(tmp_path_factory):
             bundle = folder / kind
             if kind != "integer":
                 shutil.copytree(folder / "integer", bundle)
-                manifest = read_manifest(bundle)
+                manifest = read_bundle(bundle)[0]
                 work = tmp_path_factory.mktemp("kind")
                 dataset = labelled(kind, work)
                 manifest |= {"classes": dataset.classes, "positive": None, "schema": dataset.schema.to_dict()}

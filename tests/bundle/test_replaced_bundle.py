@@ -42,14 +42,14 @@ def test_a_bundle_replaced_after_its_check_is_loaded_as_it_was_checked(replaceab
     expected = Classifier(folder, device="cpu").predict(sequences)
     monkeypatch.setattr(model, moment, calling_first(getattr(model, moment), replace))
     assert Classifier(folder, device="cpu").predict(sequences) == expected
-    assert manifest.read_manifest(folder) == manifest.read_manifest(exported("alerts").folder)
+    assert manifest.read_bundle(folder)[0] == manifest.read_bundle(exported("alerts").folder)[0]
 
 
 def test_a_bundle_replaced_while_it_is_checked_is_loaded_anew(replaceable, exported, monkeypatch):
     folder, replace = replaceable
     monkeypatch.setattr(manifest, "_read_files", calling_first(manifest._read_files, replace))
     loaded = Classifier(folder, device="cpu")
-    assert loaded.manifest == manifest.read_manifest(exported("alerts").folder)
+    assert loaded.manifest == manifest.read_bundle(exported("alerts").folder)[0]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="exchanges names on Linux only")

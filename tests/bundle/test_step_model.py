@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from support.untrained_task import export_table
 
 from seqclf.bundle import parity
-from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.manifest import read_bundle
 from seqclf.bundle.rows import sequence_reader
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import open_session
@@ -40,7 +40,7 @@ def step_of(folder, path=None):
 
 
 def test_the_manifest_lists_and_describes_the_step(forward):
-    manifest = read_manifest(forward[0])
+    manifest = read_bundle(forward[0])[0]
     assert "step.onnx" in manifest["files"]
     states = {state["name"]: (state["shape"], state["initial"]) for state in manifest["step"]["states"]}
     assert states["hidden_0"] == ([8], 0.0) and states["attention_weight"] == ([1], 0.0)
