@@ -29,17 +29,17 @@ SAME_VERSION = f"install seqclf {__version__} and its packages on every node"
 
 
 class Task(NamedTuple):
-    """A window that an actor predicts or explains. `reference`: Ray's reference to the results."""
+    """A window that an actor predicts or explains. `rows`: the rows of the window, for error texts."""
 
-    reference: Any
-    window: str  # rows of the window, for error texts
+    actor: Any
+    rows: str
 
 
 class ActorPool:
     """A pool of actors that predict or explain windows. Each actor has at most `WINDOWS_PER_ACTOR` windows at a time.
 
     Ray starts a dead actor again, and repeats its windows. Ray's object store holds at most `WINDOWS_PER_ACTOR` windows
-    and results per actor.
+    per actor.
 
     Attributes:
         ray: the module `ray`, connected to a cluster.
@@ -55,7 +55,8 @@ class ActorPool:
         self.starting = {actor.started.remote(): actor for actor in actors}
         self.ready, self.provider = 0, ""
         self.free: deque[Any] = deque()  # actors that may take a window, once for each window that they may take
-        self.running: dict[Any, Any] = {}  # reference to results that have not arrived → actor
+        self.running: dict[Any, Task] = {}  # Ray's reference to results → task
+        self.done: dict[Any, list[Result]] = {}  # reference → results that have arrived, and are not yielded yet
 
     def results(self, windows: Iterable[Window], title: str, unit: str) -> Iterator[Result]:
         """Send windows to the actors. Yield the results in the order of the windows.
@@ -64,36 +65,38 @@ class ActorPool:
             InputError: an actor raised an exception or died more than `MAX_RESTARTS` times, or no actor was ready for
                 `PATIENCE_S` seconds.
         """
-        order, rows = deque[Task](), 0
+        order, rows = deque[Any](), 0  # `order`: references to results, in the order of the windows
         with progress.stage(title, unit=unit) as current:
             for window in windows:
                 while not self.free or len(order) == self.limit:
                     yield from self._arrived(order, current)
                 actor, count = self.free.popleft(), window.columns.num_rows
                 reference = actor.run.remote(self.ray.put(window.columns), window.first_row)
-                order.append(Task(reference, f"rows {window.first_row:,} to {window.first_row + count - 1:,}"))
-                self.running[reference] = actor
+                order.append(reference)
+                text = f"rows {window.first_row:,} to {window.first_row + count - 1:,}"
+                self.running[reference] = Task(actor, text)
                 rows += count
             current.total = rows
             while order:
                 yield from self._arrived(order, current)
 
-    def _arrived(self, order: deque[Task], current: progress.Stage) -> Iterator[Result]:
-        """Wait for an answer of an actor. Remove the first tasks of `order` that are done, and yield their results."""
+    def _arrived(self, order: deque[Any], current: progress.Stage) -> Iterator[Result]:
+        """Wait for an answer of an actor. Yield the results at the head of `order` that have arrived."""
         signals.raise_lost()  # a signal handler's exception is lost if a callback of Ray was running
         arrived, _ = self.ray.wait([*self.running, *self.starting], timeout=POLL_S)
+        remedy = "try fewer ray.actors, which leaves each more memory; engine=local shows an error of the code"
         for reference in arrived:
-            if reference in self.running:
-                self.free.append(self.running.pop(reference))
-            else:
+            if reference in self.starting:
                 self._greet(reference)
+                continue
+            actor, text = self.running.pop(reference)
+            self.done[reference] = self._answer(reference, f"{text} failed", remedy)
+            self.free.append(actor)
         if not self.ready and time.monotonic() - self.begun > PATIENCE_S:
             problem = f"no actor could start for {PATIENCE_S:.0f} s"
             raise InputError(self.where, problem, "free CPUs of the cluster, add nodes, or set fewer threads")
-        remedy = "try fewer ray.actors, which leaves each more memory; engine=local shows an error of the code"
-        while order and order[0].reference not in self.running:
-            task = order.popleft()
-            for result in self._answer(task.reference, f"{task.window} failed", remedy):
+        while order and order[0] in self.done:
+            for result in self.done.pop(order.popleft()):
                 current.advance(result.counts.rows)
                 yield result
 
