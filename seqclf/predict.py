@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from seqclf.config.command import command
 from seqclf.errors import InputError
@@ -17,12 +17,15 @@ from seqclf.system.json_result import JsonResult
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from seqclf.bundle.cluster.ray_pool import RayEngine
-    from seqclf.bundle.predictions import Counts, Result, SequencePrediction
+    from seqclf.bundle.cluster.ray_pool import ActorPool
+    from seqclf.bundle.predictions import Counts, Result
     from seqclf.bundle.runtime import Classifier
     from seqclf.command_options import PredictConfig
     from seqclf.data.reading.sources import Source
     from seqclf.data.schema.schema import Label
+
+
+MAX_STRANGE_SHARE = 0.25  # the command prints a warning above this fraction of unknown or far tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +33,13 @@ class PredictedSequence(JsonResult):
     """The JSON line of `predict sequence=…`.
 
     `tokens_read`: number of tokens that the model read, only for a model that may stop early. `provider`, `no_cuda`:
-    see `ModelSession`.
+    see `ModelSession`. The keys from `tokens` on exist only with `explain`, and `parents` only for trees (see
+    `Explanation`).
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"tokens_read", "no_cuda"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
+        {"tokens_read", "no_cuda", "tokens", "parents", "contributions", "contributions_by_field"}
+    )
 
     prediction: Label
     probability: float
@@ -41,9 +47,10 @@ class PredictedSequence(JsonResult):
     tokens_read: int | None = None
     provider: str
     no_cuda: str | None = None
-
-
-MAX_STRANGE_SHARE = 0.25  # the command prints a warning above this fraction of unknown or far tokens
+    tokens: list[str] | None = None
+    parents: list[int] | None = None
+    contributions: list[float | None] | None = None
+    contributions_by_field: dict[str, list[float | None]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +62,12 @@ class PredictedFile(JsonResult):
     standard deviations from the mean of the training data. A high `far_share` suggests a different unit or population.
     `tokens_read`: number of tokens that the model read, only for a model that may stop early. `share_read`:
     `tokens_read` as a fraction of all tokens. `provider`, `no_cuda`: see `ModelSession`. `actors`: largest number of
-    Ray actors that were ready at the same time; only for `engine=ray`.
+    Ray actors that were ready at the same time; only for `engine=ray`. With `explain`, `tokens` is the number of
+    explained tokens, and there are no fractions of tokens.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
-        {"unknown_share", "far_share", "tokens_read", "share_read", "no_cuda", "actors"}
+        {"unknown_share", "far_share", "tokens_read", "share_read", "no_cuda", "actors", "tokens"}
     )
 
     output: str
@@ -74,31 +82,7 @@ class PredictedFile(JsonResult):
     provider: str
     no_cuda: str | None = None
     actors: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainedSequence(PredictedSequence):
-    """The JSON line of `predict sequence=… explain=true`.
-
-    See `Explanation` for the keys. The key `parents` exists only for trees.
-    """
-
-    OMIT_NONE: ClassVar[frozenset[str]] = PredictedSequence.OMIT_NONE | {"parents"}
-
-    tokens: list[str]
-    parents: list[int] | None = None
-    contributions: list[float | None]
-    contributions_by_field: dict[str, list[float | None]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainedFile(PredictedFile):
-    """The JSON line of `predict input=… explain=true`.
-
-    `tokens`: number of explained tokens. Each token has one output row.
-    """
-
-    tokens: int
+    tokens: int | None = None
 
 
 @command("predict", "seqclf.command_options.PredictConfig", imports_own_code=False)
@@ -127,6 +111,7 @@ def _check_engine(config: PredictConfig) -> None:
 def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
     from seqclf.bundle.outputs import check_output
     from seqclf.bundle.runtime import Classifier
+    from seqclf.documents.terminal import show_note
 
     # Check the output path first, because the prediction may take hours.
     if config.output is not None:
@@ -139,131 +124,93 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
         threshold=config.threshold,
         budget=config.budget,
     )
-    if classifier.warnings:
-        from seqclf.documents.terminal import console
-
-        for line in classifier.warnings:
-            console.print(line, style="yellow", soft_wrap=True)
-    if config.explain:
-        by_field = config.explain != "tokens"
-        if config.sequence is not None:
-            return explain_text(classifier, config.sequence, by_field)
-        return explain_file(classifier, config, by_field)
+    for line in classifier.warnings:
+        show_note(line)
+    by_field = None if not config.explain else config.explain != "tokens"
     if config.sequence is not None:
-        return predict_text(classifier, config.sequence)
-    return predict_file(classifier, config)
+        return predict_text(classifier, config.sequence, by_field)
+    return predict_file(classifier, config, by_field)
 
 
-def predict_text(classifier: Classifier, text: str) -> PredictedSequence:
-    """Predict one sequence.
+def predict_text(classifier: Classifier, text: str, by_field: bool | None = None) -> PredictedSequence:
+    """Predict one sequence, and print the probability of each label, in descending order.
 
-    `text`: free text, a JSON list of tokens, or a JSON object with a list for each field name.
+    Raises InputError if the sequence is rejected. `text`: free text, a JSON list of tokens, or a JSON object with a
+    list for each field name. `by_field`: None to predict; True or False to explain too, and print the contribution of
+    each token (see `Classifier.explain`).
     """
-    return _shown(classifier, classifier.predict([classifier.parse(text)])[0], text)
-
-
-def explain_text(classifier: Classifier, text: str, by_field: bool) -> ExplainedSequence:
-    """Predict one sequence (see `predict_text`), and print the contribution of each token."""
-    from seqclf.bundle.explanations.explanation_lines import show_token_bars
-
-    result = classifier.explain([classifier.parse(text)], by_field=by_field)[0]
-    shown = _shown(classifier, result, text)
-    tokens, contributions, by_name = result["tokens"], result["contributions"], result["contributions_by_field"]
-    show_token_bars(shown.prediction, tokens, contributions, by_name)
-    return ExplainedSequence(
-        **vars(shown),
-        tokens=tokens,
-        parents=result.get("parents"),
-        contributions=contributions,
-        contributions_by_field=by_name,
-    )
-
-
-def _shown(classifier: Classifier, result: SequencePrediction, text: str) -> PredictedSequence:
-    """Print the probability of each label, in descending order. Raises InputError if the sequence was rejected."""
     from rich.console import Console
 
-    label, probability, probabilities = result["prediction"], result["probability"], result["probabilities"]
-    if label is None or probability is None or probabilities is None:
+    from seqclf.bundle.explanations.explanation_lines import show_token_bars
+
+    sequences = [classifier.parse(text)]
+    result = (classifier.predict(sequences) if by_field is None else classifier.explain(sequences, by_field=by_field))[
+        0
+    ]
+    if result["error"] is not None:
         raise InputError(f"sequence={text}", result["error"])
     console = Console(stderr=True, highlight=False)
-    for name, share in sorted(probabilities.items(), key=lambda item: -item[1]):
+    for name, share in sorted(result["probabilities"].items(), key=lambda item: -item[1]):
         console.print(f"{share:8.4f}  {name}")
-    return PredictedSequence(
-        prediction=label,
-        probability=probability,
-        probabilities=probabilities,
-        tokens_read=result.get("tokens_read"),
-        provider=classifier.provider,
-        no_cuda=classifier.no_cuda,
-    )
+    if by_field is not None:
+        show_token_bars(*(result[key] for key in ("prediction", "tokens", "contributions", "contributions_by_field")))
+    given = {key: value for key, value in result.items() if key != "error"}
+    return PredictedSequence(**given, provider=classifier.provider, no_cuda=classifier.no_cuda)
 
 
-def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile:
-    """Predict every row of `input`. Write one output row per input row, in the same order."""
-    from seqclf.documents.terminal import console
+def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool | None = None) -> PredictedFile:
+    """Predict every row of `input`, and write one output row per input row, in the same order.
+
+    `by_field`: None to predict; True or False to explain. An explanation has one output row per token.
+    """
+    from seqclf.bundle.explanations.explanation import explain_source
+    from seqclf.documents.terminal import show_note
 
     source, output = _files(classifier, config)
-    with _engine(classifier, config) as engine:
-        results = engine.results(source) if engine else classifier.predict_windows(source)
+    with _actor_pool(classifier, config, by_field) as pool:
+        if pool is not None:
+            from seqclf.bundle.cluster.ray_pool import pool_results
+
+            results = pool_results(pool, classifier, source, by_field)
+        elif by_field is None:
+            results = classifier.predict_windows(source)
+        else:
+            results = explain_source(classifier, source, by_field=by_field)
         counts, seconds = write_results(results, source, output)
-    unknown_share, far_share = (round(count / max(1, counts.encoded), 4) for count in (counts.unknown, counts.far))
-    if max(unknown_share, far_share) > MAX_STRANGE_SHARE:
-        console.print(
-            f"warning: {unknown_share:.0%} of the tokens hold a value that training did not have, {far_share:.0%} a "
-            "number far from those of training; compare the columns, their types and units with those of training",
-            style="yellow",
-            soft_wrap=True,
-        )
+    shares: dict[str, Any] = {"tokens": counts.tokens}
+    if by_field is None:
+        unknown, far = (round(count / max(1, counts.encoded), 4) for count in (counts.unknown, counts.far))
+        shares = {"unknown_share": unknown, "far_share": far}
+        if classifier.may_halt:
+            share = round(counts.tokens_read / max(1, counts.tokens), 4)
+            shares |= {"tokens_read": counts.tokens_read, "share_read": share}
+        if max(unknown, far) > MAX_STRANGE_SHARE:
+            show_note(
+                f"warning: {unknown:.0%} of the tokens hold a value that training did not have, {far:.0%} a number far "
+                "from those of training; compare the columns, their types and units with those of training"
+            )
     return PredictedFile(
         output=output,
         rows=counts.rows,
         refused=counts.refused,
         seconds=round(seconds, 3),
         rows_per_s=round(counts.rows / seconds, 1),
-        unknown_share=unknown_share,
-        far_share=far_share,
-        tokens_read=counts.tokens_read if classifier.may_halt else None,
-        share_read=round(counts.tokens_read / max(1, counts.tokens), 4) if classifier.may_halt else None,
-        provider=engine.pool.provider if engine else classifier.provider,
+        provider=classifier.provider if pool is None else pool.provider,
         no_cuda=classifier.no_cuda,
-        actors=engine.pool.ready if engine else None,
-    )
-
-
-def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) -> ExplainedFile:
-    """Explain every row of `input`. Write one output row per token, in the order of the input."""
-    from seqclf.bundle.explanations.explanation import explain_source
-
-    source, output = _files(classifier, config)
-    with _engine(classifier, config, by_field) as engine:
-        results = engine.results(source) if engine else explain_source(classifier, source, by_field=by_field)
-        counts, seconds = write_results(results, source, output)
-    return ExplainedFile(
-        output=output,
-        rows=counts.rows,
-        refused=counts.refused,
-        tokens=counts.tokens,
-        seconds=round(seconds, 3),
-        rows_per_s=round(counts.rows / seconds, 1),
-        provider=engine.pool.provider if engine else classifier.provider,
-        no_cuda=classifier.no_cuda,
-        actors=engine.pool.ready if engine else None,
+        actors=None if pool is None else pool.ready,
+        **shares,
     )
 
 
 @contextmanager
-def _engine(classifier: Classifier, config: PredictConfig, by_field: bool | None = None) -> Iterator[RayEngine | None]:
-    """Start the Ray actors if `engine=ray`. Yield the actors, or None if `engine=local`.
-
-    `by_field`: None to predict; True or False to explain (see `explain_batch`).
-    """
+def _actor_pool(classifier: Classifier, config: PredictConfig, by_field: bool | None) -> Iterator[ActorPool | None]:
+    """Start the Ray actors if `engine=ray`. Yield their pool, or None if `engine=local`."""
     if config.engine == "local":
         yield None
         return
-    from seqclf.bundle.cluster.ray_pool import ray_engine
+    from seqclf.bundle.cluster.ray_pool import actor_pool
 
-    with ray_engine(
+    with actor_pool(
         classifier,
         address=config.ray.address,
         actors=config.ray.actors,
@@ -272,8 +219,8 @@ def _engine(classifier: Classifier, config: PredictConfig, by_field: bool | None
         cuda=config.device == "cuda",
         settings={"threshold": config.threshold, "budget": config.budget},
         by_field=by_field,
-    ) as engine:
-        yield engine
+    ) as pool:
+        yield pool
 
 
 def write_results(results: Iterator[Result], source: Source, output: str) -> tuple[Counts, float]:

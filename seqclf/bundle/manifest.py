@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,11 +28,10 @@ FORMAT = 3  # format 1 had other key names for tokens in the schema; format 2 ha
 NAME = "manifest.json"
 MODEL = "model.onnx"
 MAX_BYTES = 200_000_000  # a larger manifest is not parsed, because it would exhaust memory
-MAX_REPLACEMENTS = 100  # number of attempts to read a bundle that another process replaces repeatedly
 COPY_AGAIN = "copy the bundle again, or export it anew"
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
-HALTING_SCORE = Where(float, lambda value: value >= 0, "a number from 0")
+NOT_NEGATIVE = Where(float, lambda value: value >= 0, "a number from 0")
 TARGET = {
     "rule": one_of(*RULES),
     "label": str,
@@ -61,17 +60,14 @@ SHAPE = {
     "data": {"digest": str, "rows": Each(int)},
     "metrics": Each(dict),
     "versions": Each(str),
-    "files": Each(str),
 }
-LOG_LOSS = Where(float, lambda loss: loss >= 0, "at least 0")
-POINT = {"threshold": (HALTING_SCORE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE, "loss": LOG_LOSS}
-LOGIT_CHANGE = Where(float, lambda change: change >= 0, "a number from 0")
+POINT = {"threshold": (NOT_NEGATIVE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE, "loss": NOT_NEGATIVE}
 # Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `halting`: the model may stop early.
 # `padding_error`: the logits of a sequence depend on its padding, and so on the rows that are predicted with it.
 OPTIONAL = {
-    "padding_error": LOGIT_CHANGE,
+    "padding_error": NOT_NEGATIVE,
     "step": {"states": [STATE]},
-    "halting": {"threshold": (HALTING_SCORE, None), "splits": Each([POINT])},
+    "halting": {"threshold": (NOT_NEGATIVE, None), "splits": Each([POINT])},
 }
 
 
@@ -92,11 +88,6 @@ def write_manifest(folder: Path, content: JsonObject) -> None:
     (folder / NAME).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_manifest(folder: Path) -> JsonObject:
-    """Return the manifest of a bundle. Raises InputError if a file of the bundle is missing or was changed."""
-    return read_bundle(folder)[0]
-
-
 def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
     """Return the manifest of a bundle, and the content of the files that prediction needs.
 
@@ -106,15 +97,13 @@ def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
     if a file is missing or was changed.
     """
     manifest = _read_description(folder)
-    for _ in range(MAX_REPLACEMENTS):
-        try:
-            return manifest, _read_files(folder, manifest)
-        except InputError:
-            latest = _read_description(folder)
-            if latest["digest"] == manifest["digest"]:
-                raise
-            manifest = latest  # the digest differs, so another process has replaced the bundle
-    return manifest, _read_files(folder, manifest)
+    try:
+        return manifest, _read_files(folder, manifest)
+    except InputError:
+        latest = _read_description(folder)
+        if latest["digest"] == manifest["digest"]:
+            raise
+    return latest, _read_files(folder, latest)  # another process has replaced the bundle
 
 
 def _read_description(folder: Path) -> JsonObject:
@@ -125,21 +114,16 @@ def _read_description(folder: Path) -> JsonObject:
     path = folder / NAME
     if not path.is_file():
         raise InputError(f"bundle={folder}", f"{NAME} is missing", "give the folder that holds it, such as RUN/bundle")
-    if path.stat().st_size > MAX_BYTES:
-        problem = f"{NAME} has {path.stat().st_size:,} bytes, which no manifest has"
-        raise InputError(f"bundle={folder}", problem, COPY_AGAIN)
     try:
-        manifest: JsonObject = json.loads(path.read_text(encoding="utf-8"))
         # The digest is checked before the values, so that an edited manifest is reported as changed.
+        manifest: JsonObject = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= MAX_BYTES else {}
         intact = manifest.get("digest") == _digest(manifest)
     except (OSError, ValueError, AttributeError, RecursionError):  # JSON that is too deeply nested, or not an object
         intact = False
     if not intact:
         raise InputError(f"bundle={folder}", f"{NAME} has changed since the export", COPY_AGAIN)
-    if manifest.get("format") != FORMAT:
-        raise InputError(
-            f"bundle={folder}", f"of format {manifest.get('format')}, this seqclf reads {FORMAT}", "export it anew"
-        )
+    if (format := manifest.get("format")) != FORMAT:
+        raise InputError(f"bundle={folder}", f"of format {format}, this seqclf reads {FORMAT}", "export it anew")
     with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
         # The digest shows only that nobody changed the manifest. The manifest may still be from an untrusted source.
         check_content(manifest)
@@ -174,38 +158,35 @@ def _read_files(folder: Path, manifest: JsonObject) -> dict[str, bytes]:
 
 def check_content(manifest: Mapping[str, Any]) -> None:
     """Raise InputError if the manifest lacks a key that prediction needs, or if two keys contradict each other."""
-    require(manifest, {key: shape for key, shape in SHAPE.items() if key != "files"})
-    require(manifest, {key: shape for key, shape in OPTIONAL.items() if key in manifest})
+    require(manifest, SHAPE | {key: shape for key, shape in OPTIONAL.items() if key in manifest})
     classes, decision = manifest["classes"], manifest["decision"]
-    for key, holds, text in _rules(manifest, classes, decision):
-        if not holds:
-            raise InputError(key, text)
-    typed_labels(classes, stored_schema(manifest["schema"]).label_type)
-
-
-def _rules(
-    manifest: Mapping[str, Any], classes: list[str], decision: Mapping[str, Any]
-) -> Iterator[tuple[str, bool, str]]:
-    """Yield each rule about several keys, whose types are checked: the key, True if the rule holds, the rule."""
-    yield "classes", bool(classes) and len(set(classes)) == len(classes), "must be different texts"
     labels = [None, *classes] if len(classes) == 2 else [None]
-    yield "positive", manifest["positive"] in labels, "must be one of two classes"
-    positive, threshold, index = decision["positive"], decision["threshold"], decision.get("positive_index")
-    yield "decision", set(decision) <= {entry.name for entry in fields(Decision)}, "has an unknown key"
-    yield "decision.positive", positive in labels, "must be one of two classes"
-    offsets = decision["offsets"]
-    yield "decision.offsets", offsets is None or len(offsets) == len(classes), "must be a number for each class"
-    is_index = type(index) is int and positive is not None and index == classes.index(positive)
-    yield "decision.positive_index", index is None or is_index, "must be the number of the class decision.positive"
-    yield "decision.threshold", threshold is None or positive is not None, "needs decision.positive"
+    positive, threshold, offsets = decision["positive"], decision["threshold"], decision["offsets"]
+    index = decision.get("positive_index")
+    is_index = type(index) is int and index in range(len(classes)) and classes[index] == positive
     is_set = threshold is not None and index is not None
-    yield "decision.rule=threshold", decision["rule"] != "threshold" or is_set, "needs a threshold and a positive_index"
-    labelled = all(target["label"] in classes for target in decision["targets"])
-    yield "decision.targets", labelled, "must have a label of the classes each"
+    rules = {
+        "classes": (bool(classes) and len(set(classes)) == len(classes), "must be different texts"),
+        "positive": (manifest["positive"] in labels, "must be one of two classes"),
+        "decision": (set(decision) <= {entry.name for entry in fields(Decision)}, "has an unknown key"),
+        "decision.positive": (positive in labels, "must be one of two classes"),
+        "decision.offsets": (offsets is None or len(offsets) == len(classes), "must be a number for each class"),
+        "decision.positive_index": (index is None or is_index, "must be the number of the class decision.positive"),
+        "decision.threshold": (threshold is None or positive is not None, "needs decision.positive"),
+        "decision.rule": (decision["rule"] != "threshold" or is_set, "needs a threshold and a positive_index"),
+        "decision.targets": (
+            all(target["label"] in classes for target in decision["targets"]),
+            "must have a label of the classes each",
+        ),
+    }
     halting = manifest.get("halting", {"threshold": None, "splits": {}})
     for split, points in halting["splits"].items():
         has_point = halting["threshold"] in [point["threshold"] for point in points]
-        yield f"halting.splits.{split}", has_point, "must hold the point of halting.threshold"
+        rules[f"halting.splits.{split}"] = (has_point, "must hold the point of halting.threshold")
+    for key, (holds, text) in rules.items():
+        if not holds:
+            raise InputError(key, text)
+    typed_labels(classes, stored_schema(manifest["schema"]).label_type)
 
 
 def _check_files(manifest: Mapping[str, Any]) -> None:

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import (
-    Counts,
     Predictions,
     Result,
     SequencePrediction,
@@ -20,8 +19,7 @@ from seqclf.bundle.predictions import (
     predictions_table,
     row_ids,
 )
-from seqclf.bundle.rows.event_order import EventOrder
-from seqclf.bundle.rows.python_rows import require_unchanged_fields, to_columns
+from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
 from seqclf.bundle.rows.sequence_reader import (
     CHUNK,
     BatchLimits,
@@ -30,12 +28,12 @@ from seqclf.bundle.rows.sequence_reader import (
     WholeSequences,
     read_sequences,
 )
-from seqclf.bundle.rows.windows import Window, row_windows, source_windows, table_source
+from seqclf.bundle.rows.windows import Window, source_windows, table_source
 from seqclf.bundle.session import check_model, open_session, thread_count
 from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
-from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
+from seqclf.data.encoding.row_checks import check_encoded_lengths, check_rows
 from seqclf.data.ragged import Ragged, lengths_or_zero, take
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
@@ -79,9 +77,7 @@ class BundleModel:
 
         with error_context(f"bundle={folder}", "export the bundle anew"):
             self.encoders = load_encoders(self.schema.fields, lambda name: parse_json(self._files[encoder_file(name)]))
-        self.field_of_column = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
-        self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
-        self.order = EventOrder(self.schema, self.encoders) if self.schema.order_by else None
+        self.python_rows = PythonRows(self.schema, self.encoders)
         self.specs = input_specs(self.encoders, self.classes)
         self.reader = self._open_reader(budget)
         # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
@@ -89,8 +85,12 @@ class BundleModel:
         self.provider: str = self.reader.session.provider
         self.no_cuda: str | None = self.reader.session.no_cuda
         on_cpu = None if self.no_cuda is None else f"device={device}: takes {self.provider}: {self.no_cuda}"
-        lines = (self._drop_guarantees(budget), on_cpu, self._padding_warning())
-        self.warnings = [line for line in lines if line is not None]
+        self.warnings = [line for line in (self._drop_guarantees(budget), on_cpu) if line is not None]
+        if (error := self.manifest.get("padding_error")) is not None:
+            self.warnings.append(
+                f"bundle={folder}: its network reads padding: the logits of a sequence change by up to {error:.2g} "
+                "with the sequences that are predicted with it"
+            )
 
     def _open_reader(self, budget: float | None) -> BatchReader:
         """Open the ONNX model. Raises InputError if `budget` is set and the model cannot stop early."""
@@ -124,17 +124,8 @@ class BundleModel:
             "default; they hold without budget only"
         )
 
-    def _padding_warning(self) -> str | None:
-        """Return a warning if the logits of a sequence depend on its padding, else None."""
-        error = self.manifest.get("padding_error")
-        if error is None:
-            return None
-        return (
-            f"bundle={self.folder}: its network reads padding: the logits of a sequence change by up to {error:.2g} "
-            "with the sequences that are predicted with it"
-        )
-
     def open_step(self, threshold: float | None) -> StepModel:
+        """Open the model that reads chunks of tokens. `threshold`: see `StepModel`."""
         if "step" not in self.manifest:
             raise InputError(
                 f"bundle={self.folder}",
@@ -142,44 +133,31 @@ class BundleModel:
                 "recurrent ones do not, if trained with model.bidirectional=false and model.members=1",
             )
         return open_step(
-            self.folder,
-            self.manifest,
-            self.specs,
-            device=self.device,
-            threshold=threshold,
-            content=self._files[STEP],
+            self.folder, self.manifest, self.specs, device=self.device, threshold=threshold, content=self._files[STEP]
         )
-
-    def to_columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
-        """Convert Python rows to canonical columns.
-
-        Return also the error of each row (see `python_rows.to_columns`).
-        """
-        return to_columns(sequences, self.encoders, self.field_of_column, self._ignored, self.order)
 
     def sequence_predictions(
         self, predictions: Predictions, value_errors: Sequence[str | None]
     ) -> list[SequencePrediction]:
         """Return a dict for each row: the prediction, or the error.
 
-        `value_errors`: error of each row from `to_columns`, or None. An error in `value_errors` takes precedence over
-        an error in `predictions`.
+        `value_errors`: error of each row from `PythonRows.to_columns`, or None. It takes precedence over an error in
+        `predictions`.
         """
         results: list[SequencePrediction] = []
         labels: list[Label] = self.labels.to_pylist()
         for row, value_error in enumerate(value_errors):
             error = value_error or predictions.errors[row]
-            label = probability = by_label = None
-            if error is None:
-                index, probabilities = int(predictions.predicted[row]), predictions.probabilities[row].tolist()
-                label, probability = labels[index], probabilities[index]
-                by_label = dict(zip(labels, probabilities, strict=True))
             result: SequencePrediction = {
-                "prediction": label,
-                "probability": probability,
-                "probabilities": by_label,
+                "prediction": None,
+                "probability": None,
+                "probabilities": None,
                 "error": error,
             }
+            if error is None:
+                index, probabilities = int(predictions.predicted[row]), predictions.probabilities[row].tolist()
+                result["prediction"], result["probability"] = labels[index], probabilities[index]
+                result["probabilities"] = dict(zip(labels, probabilities, strict=True))
             if predictions.tokens_read is not None:
                 result["tokens_read"] = int(predictions.tokens_read[row])
             results.append(result)
@@ -191,8 +169,10 @@ class BundleModel:
         errors = [None if usable else f"{MODEL} {NOT_FINITE}" for usable in finite]
         logits = np.where(finite[:, None], logits, np.nan)
         probabilities, predicted = self.decision.probabilities(logits), self.decision.choose(np.nan_to_num(logits))
-        rows = Predictions(logits, probabilities, predicted, finite.astype(np.int64), errors)
-        return self.sequence_predictions(rows, [None] * len(logits))
+        one = finite.astype(np.int64)  # a length above 0, as of any predicted row
+        return self.sequence_predictions(
+            Predictions(logits, probabilities, predicted, one, one, errors), [None] * len(logits)
+        )
 
     def parse(self, text: str) -> Any:
         """Parse a sequence that the user typed on the command line.
@@ -218,10 +198,17 @@ class BundleModel:
         """Return a source that reads the rows of a table (see `windows.table_source`)."""
         return table_source(self.schema, self.manifest["reader"]["query"], data)
 
-    def row_windows(self, sequences: list[Any], window_rows: int | None = None) -> Iterator[Window]:
-        """Split Python rows into windows. `window_rows`: number of rows of a window, by default `WINDOW_ROWS`."""
+    def row_columns(
+        self, sequences: Sequence[Any], window_rows: int | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, list[str | None]]]:
+        """Convert Python rows to canonical columns, `window_rows` rows at a time, by default `WINDOW_ROWS`.
+
+        Yield the columns, and the error of each row (see `PythonRows.to_columns`).
+        """
         self.require_unchanged_fields()
-        return row_windows(sequences, self.to_columns, window_rows or WINDOW_ROWS)
+        step = window_rows or WINDOW_ROWS
+        for start in range(0, len(sequences), step):
+            yield self.python_rows.to_columns(sequences[start : start + step])
 
     def require_unchanged_fields(self) -> None:
         """Raise InputError if `data.query` of the bundle changes the fields.
@@ -260,7 +247,7 @@ class BundleModel:
         """
         predictions = self.predict_columns(columns)
         table = predictions_table(predictions, self.classes, self.labels, row_ids(columns, first_row))
-        return Result(table, self.counts(predictions))
+        return Result(table, predictions.counts)
 
     def predict_windows(self, source: Source) -> Iterator[Result]:
         """Predict the rows of a source. Yield one result per window, in the order of the rows."""
@@ -270,32 +257,28 @@ class BundleModel:
         """Predict each row of canonical columns (see `SourceReader.read`)."""
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
-        lengths, tokens_read = np.zeros((2, columns.num_rows), np.int64)
+        lengths, kept, tokens_read = np.zeros((3, columns.num_rows), np.int64)
         usable = np.flatnonzero(problems.usable)
         tokens = np.zeros(3, np.int64)  # all tokens, tokens with unknown values, tokens with far numbers
         for rows in self._parts(columns, usable):
             sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
-            limit, column = self.schema.max_length, self.schema.fields[0].column
-            problems.mark(rows[original_lengths == 0], column, EMPTY_REASON)
-            if limit is not None and self.schema.truncate == "error":
-                problems.mark(rows[original_lengths > limit], column, too_long_reason(original_lengths, self.schema))
+            check_encoded_lengths(rows, original_lengths, self.schema, problems)
             tokens += len(next(iter(sequences.fields.values()))), *count_strange(self.specs, sequences.fields)
             encoded = np.flatnonzero(problems.usable[rows])
-            result = self.read(take(sequences, encoded))
+            sequences = take(sequences, encoded)
+            result = self.read(sequences)
             finite = np.isfinite(result.logits).all(axis=1)
             problems.mark(rows[encoded[~finite]], MODEL, NOT_FINITE)
-            done = encoded[finite]
-            logits[rows[done]], tokens_read[rows[done]] = result.logits[finite], result.tokens[finite]
-            lengths[rows[done]] = original_lengths[done]
+            done = rows[encoded[finite]]
+            logits[done], tokens_read[done] = result.logits[finite], result.tokens[finite]
+            lengths[done], kept[done] = original_lengths[encoded[finite]], sequences.lengths[finite]
         reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.first_problems.items()}
         errors = [reasons.get(row) for row in range(columns.num_rows)]
         probabilities = self.decision.probabilities(logits)
-        # The logits of a rejected row are NaN. They are set to 0 for `choose`, and then the class of the row is set to
-        # -1.
-        predicted = self.decision.choose(np.nan_to_num(logits))
-        predicted = np.where(lengths > 0, predicted, -1)
+        # The logits of a rejected row are NaN, which `choose` does not take.
+        predicted = np.where(lengths > 0, self.decision.choose(np.nan_to_num(logits)), -1)
         read = tokens_read if self.may_halt else None
-        return Predictions(logits, probabilities, predicted, lengths, errors, read, *tokens.tolist())
+        return Predictions(logits, probabilities, predicted, lengths, kept, errors, read, *tokens.tolist())
 
     def _parts(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[np.ndarray]:
         """Split `rows` into contiguous parts of about `MAX_ENCODED_TOKENS` tokens each.
@@ -316,24 +299,6 @@ class BundleModel:
         """Return the logits (N, C) of encoded sequences, and the number of tokens (N,) that the model read."""
         limits = BatchLimits.of(self.reader.session, self.threads, by_chunks=self.may_halt)
         return read_sequences(self.reader, sequences, len(self.classes), limits)
-
-    def kept_lengths(self, predictions: Predictions) -> np.ndarray:
-        """Return the number of tokens (N,) of each row after truncation. A rejected row has 0 tokens."""
-        limit = self.schema.truncation.max_length if self.schema.truncation.cuts else None
-        return predictions.lengths if limit is None else np.minimum(predictions.lengths, limit)
-
-    def counts(self, predictions: Predictions) -> Counts:
-        """Count the rows, the rejected rows and the tokens of predictions."""
-        rows, read = len(predictions.errors), predictions.tokens_read
-        return Counts(
-            rows=rows,
-            refused=rows - predictions.errors.count(None),
-            tokens=int(self.kept_lengths(predictions).sum()),
-            tokens_read=0 if read is None else int(read.sum()),
-            encoded=predictions.tokens,
-            unknown=predictions.unknown,
-            far=predictions.far,
-        )
 
     @property
     def reads_trees(self) -> bool:

@@ -25,17 +25,15 @@ def check_output(output: str) -> None:
 
     A path that ends with a slash names a folder. Commands call this function before they read the input.
     """
-    if is_object_url(output):
-        if not output.endswith("/"):
-            row_writers.check_kind(output)
-        elif has_objects(output, KEY):
-            raise InputError(f"{KEY}={output}", "holds objects, which would mix with the parts", "name another")
-        return
+    is_remote = is_object_url(output)
     if not output.endswith("/"):
-        row_writers.check_output(Path(output))
-        return
-    folder = Path(output)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        row_writers.check_kind(output)
+        if not is_remote:
+            row_writers.check_output_path(Path(output))
+    elif is_remote:
+        if has_objects(output, KEY):
+            raise InputError(f"{KEY}={output}", "holds objects, which would mix with the parts", "name another")
+    elif (folder := Path(output)).exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{KEY}={output}", "is not an empty folder", "name a new one")
 
 
@@ -48,7 +46,6 @@ def open_output(output: str, schema: pa.Schema) -> Iterator[Any]:
     A folder gets the files `part-00000.parquet`, `part-00001.parquet`, …. Each file but the last has one million rows
     or slightly more.
     """
-    check_output(output)
     if output.endswith("/"):
         with _open_remote_parts(output, schema) if is_object_url(output) else _open_parts(output, schema) as parts:
             yield parts

@@ -138,26 +138,41 @@ class Predictions(NamedTuple):
     """Predictions of N consecutive rows.
 
     `logits`, `probabilities`: (N, C), NaN in rejected rows. `predicted`: (N,) index of each row's predicted class, -1
-    for a rejected row. `lengths`: (N,) number of tokens of each row before truncation, 0 for a rejected row. `errors`:
-    reason for the rejection of each row, None for a predicted row. `tokens_read`: (N,) number of tokens that the model
-    read of each row, 0 for a rejected row. `tokens_read` is None if the model always reads whole sequences. `tokens`:
-    number of encoded tokens. `unknown`: number of encoded tokens with an unknown value. `far`: number of encoded tokens
-    with a far number (see `count_strange`).
+    for a rejected row. `lengths`, `kept`: (N,) number of tokens of each row before and after truncation, 0 for a
+    rejected row. `errors`: reason for the rejection of each row, None for a predicted row. `tokens_read`: (N,) number
+    of tokens that the model read of each row, 0 for a rejected row. `tokens_read` is None if the model always reads
+    whole sequences. `encoded`, `unknown`, `far`: see `Counts`.
     """
 
     logits: np.ndarray
     probabilities: np.ndarray
     predicted: np.ndarray
     lengths: np.ndarray
+    kept: np.ndarray
     errors: list[str | None]
     tokens_read: np.ndarray | None = None
-    tokens: int = 0
+    encoded: int = 0
     unknown: int = 0
     far: int = 0
 
+    @property
+    def counts(self) -> Counts:
+        """Numbers of rows and tokens."""
+        return Counts(
+            rows=len(self.errors),
+            refused=len(self.errors) - self.errors.count(None),
+            tokens=int(self.kept.sum()),
+            tokens_read=0 if self.tokens_read is None else int(self.tokens_read.sum()),
+            encoded=self.encoded,
+            unknown=self.unknown,
+            far=self.far,
+        )
+
     def part(self, start: int, stop: int) -> Predictions:
-        """Return the predictions of the rows from `start` to `stop - 1`."""
+        """Return the predictions of the rows from `start` to `stop - 1`, without the counts of encoded tokens."""
         rows = slice(start, stop)
-        logits, probabilities, predicted, lengths, errors, read, *_ = self
+        logits, probabilities, predicted, lengths, kept, errors, read, *_ = self
         read = None if read is None else read[rows]
-        return Predictions(logits[rows], probabilities[rows], predicted[rows], lengths[rows], errors[rows], read)
+        return Predictions(
+            logits[rows], probabilities[rows], predicted[rows], lengths[rows], kept[rows], errors[rows], read
+        )

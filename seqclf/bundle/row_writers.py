@@ -45,12 +45,6 @@ WRITERS: dict[str, Callable[[Path, pa.Schema], Any]] = {
 }
 
 
-def check_output(path: Path) -> None:
-    """Raise InputError unless a file can be created at `path` and its suffix names a known format."""
-    check_kind(str(path))
-    check_output_path(path)
-
-
 def check_kind(output: str) -> None:
     """Raise InputError unless the suffix of a file name names a known format."""
     if Path(output).suffix.lower() not in WRITERS:
@@ -74,7 +68,6 @@ def open_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
 
     The file is replaced at the end of the block, unless there was an error.
     """
-    check_output(path)
     open_file = WRITERS[path.suffix.lower()]
     try:
         with atomic_replace(path) as unfinished, closing(open_file(unfinished, schema)) as writer:

@@ -84,33 +84,38 @@ class Classifier(BundleModel):
 
         Raises InputError if `data` is a single string, or a table that lacks a column.
         """
-        row = self._single_row(data)
-        if row is None and not isinstance(data, list) and is_table(data):
+        rows, is_single = self._rows_of(data)
+        if rows is None:
             return predict_table(self, data)
         predictions: list[SequencePrediction] = []
-        for window in self.row_windows(_rows(data) if row is None else [row]):
-            predictions += self.sequence_predictions(self.predict_columns(window.columns), window.value_errors)
-        return predictions if row is None else predictions[0]
+        for columns, value_errors in self.row_columns(rows):
+            predictions += self.sequence_predictions(self.predict_columns(columns), value_errors)
+        return predictions[0] if is_single else predictions
 
     def predict_proba(self, data: Any) -> np.ndarray:
         """Return the probability (N, C) of each class in `classes_`, NaN for rejected rows. `data`: see `predict`."""
-        row = self._single_row(data)
-        if row is None and not isinstance(data, list) and is_table(data):
-            windows = self.windows(self.table_source(data))
+        rows, _ = self._rows_of(data)
+        if rows is None:
+            parts = (window.columns for window in self.windows(self.table_source(data)))
         else:
-            windows = self.row_windows(_rows(data) if row is None else [row])
-        parts = [self.predict_columns(window.columns).probabilities for window in windows]
-        return np.concatenate(parts) if parts else np.empty((0, len(self.classes)))
+            parts = (columns for columns, _ in self.row_columns(rows))
+        probabilities = [self.predict_columns(columns).probabilities for columns in parts]
+        return np.concatenate(probabilities) if probabilities else np.empty((0, len(self.classes)))
 
-    def _single_row(self, data: Any) -> Mapping[str, Any] | None:
-        """If `data` is a dict or a row of a pandas frame (`frame.iloc[0]`), return a dict. Otherwise, return None."""
+    def _rows_of(self, data: Any) -> tuple[list[Any] | None, bool]:
+        """Return the sequences in `data` as a list, or None for a table, and True if `data` is a single sequence.
+
+        A single sequence is a dict, or a row of a pandas frame (`frame.iloc[0]`).
+        """
         if isinstance(data, Mapping):
-            return data
-        if isinstance(data, list) or not is_pandas(data) or is_table(data):
-            return None
-        known = {*self.encoders, *self.field_of_column}
-        cells = {name: cell for name, cell in data.items() if name in known}
-        return cells or None
+            return [data], True
+        if not isinstance(data, list):
+            if is_table(data):
+                return None, False
+            known = {*self.encoders, *self.python_rows.field_of_column}
+            if is_pandas(data) and (cells := {name: cell for name, cell in data.items() if name in known}):
+                return [cells], True
+        return _listed(data), False
 
     def stream(self) -> Stream:
         """Return a `Stream`.
@@ -135,16 +140,16 @@ class Classifier(BundleModel):
 
         Raises InputError for data that `predict` rejects.
         """
-        row = self._single_row(data)
-        if row is None and not isinstance(data, list) and is_table(data):
+        rows, is_single = self._rows_of(data)
+        if rows is None:
             return explanation.explain_table(self, data, by_field=by_field)
         explanations: list[Explanation] = []
-        for window in self.row_windows(_rows(data) if row is None else [row], explanation.WINDOW_ROWS):
-            explanations += explanation.explain_rows(self, window, by_field=by_field)
-        return explanations if row is None else explanations[0]
+        for columns, value_errors in self.row_columns(rows, explanation.WINDOW_ROWS):
+            explanations += explanation.explain_rows(self, columns, value_errors, by_field=by_field)
+        return explanations[0] if is_single else explanations
 
 
-def _rows(data: Any) -> list[Any]:
+def _listed(data: Any) -> list[Any]:
     """Return the sequences in a list, an array or a data frame column as a list.
 
     Raises InputError for a single string.

@@ -39,7 +39,7 @@ class _Mistake(NamedTuple):
     """A misclassified row.
 
     `probability`: predicted probability of the true label. `position`: index of the row, counted without rejected rows.
-    `predicted`: index of the predicted class.
+    `predicted`: index of the predicted class. `columns`: canonical columns of the row.
     """
 
     probability: float
@@ -64,56 +64,51 @@ def predict_labelled(
     column. `group`: name of the group column. `explain`: True to explain the misclassified rows (contribution of each
     token). Raises InputError if all rows are rejected.
     """
-    labels: list[int] = []
-    row_ids: list[str] = []
-    logits, lengths, refused = [], [], []
+    logits, labels, lengths = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+    ids, group_names, refused = list[str](), list[str | None](), list[str]()
     mistakes: list[_Mistake] = []
-    group_names: list[str | None] = []
     counts = Counts()
-    for batch, predictions in classifier.predict_source(source, label if table is None else None, table, group):
-        wrong: list[tuple[float, int, int]] = []  # (probability of the true label, `position`, row of window)
-        names = None if group is None else batch.columns.column(GROUP_NAME)
-        ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.row_numbers
-        row_labels = batch.columns.column("label").to_pylist()
-        codes = label_codes(batch.columns.column("label"), classifier.classes).tolist()
-        for row, (row_label, code, error) in enumerate(zip(row_labels, codes, predictions.errors, strict=True)):
-            if error is None and code < 0:
-                error = (
-                    f"{label} is '{row_label}', which the bundle does not know" if row_label else f"{label} is empty"
+    for rows, predictions in classifier.predict_source(source, label if table is None else None, table, group):
+        columns, probabilities = rows.columns, predictions.probabilities
+        codes = label_codes(columns.column("label"), classifier.classes)
+        is_used = (predictions.lengths > 0) & (codes >= 0)
+        for row in np.flatnonzero(~is_used).tolist():
+            given = columns.column("label")[row].as_py()
+            unknown = f"{label} is '{given}', which the bundle does not know" if given else f"{label} is empty"
+            where = f"{rows.file_of(row)}: row {rows.row_numbers[row]}"
+            refused.append(f"{where}: {predictions.errors[row] or unknown}")
+        used = np.flatnonzero(is_used)
+        id_column = columns.column("id") if "id" in columns.schema.names else rows.row_numbers
+        predicted, of_label = predictions.predicted[used], probabilities[used, codes[used]]
+        # Only the worst rows are kept, so the memory use does not depend on the size of the file.
+        wrong = np.flatnonzero(predicted != codes[used])
+        for index in wrong[np.argsort(of_label[wrong], kind="stable")[:MAX_MISTAKES]].tolist():
+            row = int(used[index])
+            mistakes.append(
+                _Mistake(
+                    probability=float(of_label[index]),
+                    position=len(ids) + index,
+                    id=str(id_column[row]),
+                    predicted=int(predicted[index]),
+                    columns=columns.take(pa.array([row])),
                 )
-            if error is not None:
-                refused.append(f"{batch.file_of(row)}: row {batch.row_numbers[row]}: {error}")
-                continue
-            if predictions.predicted[row] != code:
-                wrong.append((float(predictions.probabilities[row, code]), len(labels), row))
-            labels.append(code)
-            row_ids.append(str(ids[row]))
-            logits.append(predictions.logits[row])
-            lengths.append(predictions.lengths[row])
-            if names is not None:
-                group_names.append(names[row].as_py())
-        counts = counts.plus(classifier.counts(predictions))
-        # Only the worst rows of each window are kept, so the memory use does not depend on the size of the file.
-        for probability, index, row in sorted(wrong)[:MAX_MISTAKES]:
-            columns = batch.columns.take(pa.array([row]))
-            mistakes.append(_Mistake(probability, index, str(ids[row]), int(predictions.predicted[row]), columns))
-        # Rows are sorted by probability and position, because record batches cannot be compared.
-        mistakes = sorted(mistakes, key=lambda mistake: mistake[:2])[:MAX_MISTAKES]
-    if not labels:
+            )
+        mistakes = sorted(mistakes, key=lambda mistake: mistake.probability)[:MAX_MISTAKES]
+        ids += [str(id_column[row]) for row in used.tolist()]
+        group_names += [] if group is None else columns.column(GROUP_NAME).take(pa.array(used)).to_pylist()
+        logits.append(predictions.logits[used])
+        labels.append(codes[used])
+        lengths.append(predictions.lengths[used])
+        counts = counts.plus(predictions.counts)
+    if not ids:
         if refused:
             raise InputError(None, refused[0])
         raise no_rows(source)
-    original_lengths, limit = np.array(lengths), classifier.schema.max_length
-    truncated = np.zeros(len(original_lengths), bool) if limit is None else original_lengths > limit
+    original_lengths, limit = np.concatenate(lengths), classifier.schema.max_length
+    truncated = np.zeros(len(ids), bool) if limit is None else original_lengths > limit
     groups, named = (None, None) if group is None else _groups(group_names)
     outputs = SplitOutputs(
-        np.stack(logits),
-        np.array(labels),
-        original_lengths,
-        truncated,
-        groups,
-        named,
-        pa.array(row_ids),
+        np.concatenate(logits), np.concatenate(labels), original_lengths, truncated, groups, named, pa.array(ids)
     )
     described = {mistake.position: _described(classifier, mistake, explain) for mistake in mistakes}
     share_read = counts.tokens_read / counts.tokens if classifier.may_halt else None

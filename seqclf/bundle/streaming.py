@@ -12,7 +12,6 @@ import numpy as np
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.rows.python_rows import as_row
 from seqclf.bundle.rows.sequence_reader import BatchLimits, batches_by_length
 from seqclf.bundle.session import explain_run_errors, require_shape
 from seqclf.bundle.step_model import STEP, StepModel
@@ -89,18 +88,16 @@ class Stream:
         if not isinstance(tokens, Mapping):
             raise InputError("stream", f"got {type(tokens).__name__}", "give the next tokens by the key of a sequence")
         running = [key for key in tokens if key not in self.sequences or not self.sequences[key].prediction["halted"]]
-        columns, value_errors = self.classifier.to_columns([tokens[key] for key in running])
+        columns, errors = self.classifier.python_rows.to_columns([tokens[key] for key in running])
         last = {}
         for row, key in enumerate(running):
             try:
-                last[key] = self._last(key, tokens[key])
+                last[key] = None if errors[row] else self._last(key, tokens[key])
             except ValueError as error:
-                value_errors[row] = value_errors[row] or str(error)
+                errors[row] = str(error)
         problems = check_rows(columns, self.classifier.schema, self.classifier.encoders, labelled=False)
-        errors = [
-            value_errors[row] or (f"{problem.column} {problem.reason}" if problem else None)
-            for row, problem in ((row, problems.first_problems.get(row)) for row in range(len(running)))
-        ]
+        for row, problem in problems.first_problems.items():
+            errors[row] = errors[row] or f"{problem.column} {problem.reason}"
         usable = np.array([row for row, error in enumerate(errors) if error is None], np.int64)
         results = {key: self._refused(key, error) for key, error in zip(running, errors, strict=True) if error}
         if len(usable):
@@ -120,9 +117,9 @@ class Stream:
 
         Raises ValueError if one of the tokens comes before a token that was read.
         """
-        order = self.classifier.order
+        rows = self.classifier.python_rows
         before = self.sequences[key].last if key in self.sequences else None
-        keys = None if order is None else order.keys(as_row(tokens, self.classifier.encoders))
+        keys = None if rows.order is None else rows.order.keys(rows.as_dict(tokens))
         if keys and before is not None and min(keys) < before:
             raise ValueError(f"{self.classifier.schema.order_by[0]} goes back: an earlier read had later tokens")
         return max(keys) if keys else before

@@ -1,8 +1,8 @@
 """Typed blocks (text, tables, figures) that an HTML page and the terminal both render.
 
 A result is described once, as a `Section` of blocks, for the page and for the terminal. A `Document` has a title, a
-summary and sections. The modules `html`, `terminal` and `markdown` render documents. A block with `page_only=True`,
-such as a figure, appears only on HTML pages. The terminal shows fewer rows of a table than a page does.
+summary and sections. The modules `html`, `terminal` and `markdown` render documents. Figures, templates and texts with
+`page_only` appear only on HTML pages. The terminal shows fewer rows of a table than a page does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class Heading:
     """A heading inside a section."""
 
     text: str
-    page_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,6 @@ class Alerts:
 
     lines: Sequence[str]
     style: str = "yellow"
-    page_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,6 @@ class Table:
     strong: int | None = None
     folded: str | None = None
     caption: str | None = None
-    page_only: bool = False
 
     @property
     def label(self) -> str:
@@ -97,7 +94,6 @@ class Code:
 
     text: str
     language: str = ""
-    page_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +102,6 @@ class Picture:
 
     drawing: Markup
     description: str
-    page_only: bool = True
 
 
 class HeatCell(NamedTuple):
@@ -147,7 +142,6 @@ class HeatMaps:
 
     maps: Sequence[HeatMap]
     left_out: int = 0
-    page_only: bool = False
 
     @property
     def kinds(self) -> set[str]:
@@ -161,7 +155,6 @@ class Folded:
 
     title: str
     blocks: Sequence[Block]
-    page_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,7 +168,6 @@ class Template:
     name: str
     context: Mapping[str, Any] = field(default_factory=dict)
     script: str | None = None
-    page_only: bool = True
 
 
 Block: TypeAlias = Text | Heading | Alerts | Table | Code | Picture | HeatMaps | Folded | Template
@@ -190,12 +182,17 @@ class Section:
 
     heading: str
     blocks: Sequence[Block | None] = ()
-    page_only: bool = False
     aside: str = ""
 
     @property
     def content(self) -> list[Block]:
         return [block for block in self.blocks if block is not None]
+
+    @property
+    def printed(self) -> list[Block]:
+        """The blocks that the terminal and Markdown show."""
+        texts = [block for block in self.content if not isinstance(block, Picture | Template)]
+        return [block for block in texts if not (isinstance(block, Text) and block.page_only)]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ MAX_CHARACTERS = 2000  # characters of a paragraph or a cell
 
 
 def render_markdown(document: Document) -> str:
-    """Return a document as Markdown: title, summary and sections. Blocks with `page_only=True` are omitted.
+    """Return a document as Markdown: title, summary and the printed blocks of its sections.
 
     >>> from seqclf.documents.blocks import Section
     >>> render_markdown(Document("A", "b*c", [Section("D", [Text("e")])]))
@@ -22,7 +22,7 @@ def render_markdown(document: Document) -> str:
     parts = [f"# {plain(document.title)}", plain(document.summary)]
     for section in document.sections:
         parts.append(f"## {plain(section.heading)}")
-        parts += [part for block in section.content if not block.page_only for part in _parts(block)]
+        parts += [part for block in section.printed for part in _parts(block)]
     return "\n\n".join(parts) + "\n"
 
 

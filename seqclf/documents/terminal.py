@@ -65,18 +65,16 @@ def show_document(document: Document) -> None:
     The alerts come last, because readers see the end of the output first.
     """
     for section in document.sections:
-        if not section.page_only:
-            show_section(section)
+        show_section(section)
     for line in warning_lines(document.alerts):
         show_line(line, "yellow")
 
 
 def show_section(section: Section) -> None:
-    """Print the heading of a section and all its blocks except blocks with `page_only=True`."""
-    blocks = [block for block in section.content if not block.page_only]
-    if blocks:
+    """Print the heading of a section and its blocks. A section without printed blocks has no heading."""
+    if section.printed:
         show_line(f"\n{section.heading}  {section.aside}".rstrip(), "bold")
-    for block in blocks:
+    for block in section.printed:
         show_block(block)
 
 

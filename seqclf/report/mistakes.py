@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.token_table import DescribedRow, TokenTable
+from seqclf.data.encoding.token_table import DescribedRow
 from seqclf.evaluation.results import MAX_MISTAKES, Evaluation
-
-
-class MistakeSample(NamedTuple):
-    """A misclassified row as plain values, which experiment loggers show in a table.
-
-    `tokens`: the original text of the row, or its decoded tokens if the row has no text.
-    """
-
-    id: str
-    label: str
-    predicted: str
-    probability: float
-    length: int
-    tokens: str
 
 
 class Mistake(NamedTuple):
     """A misclassified row.
 
-    `probability`: predicted probability of the true label. `length`: number of tokens before truncation. `tokens`: the
-    first and last tokens of the row, as the model reads them. `texts`: dict text field → original text. `table`: the
-    first and last tokens of the row, with one column for each field. `contributions`: list with the contribution of
-    each token in `table` to the prediction, in log-odds. An entry is `None` if the model did not read the token. The
-    list itself is `None` if no contributions were computed.
+    `probability`: predicted probability of the true label. `length`: number of tokens before truncation. `row`: the
+    texts and tokens of the row.
     """
 
-    id: str
     label: str
     predicted: str
     probability: float
     length: int
-    tokens: str
-    texts: Mapping[str, str]
-    table: TokenTable
-    contributions: Sequence[float | None] | None = None
-
-    @property
-    def sample(self) -> MistakeSample:
-        tokens = "\n".join(self.texts.values()) or self.tokens
-        return MistakeSample(self.id, self.label, self.predicted, self.probability, self.length, tokens)
+    row: DescribedRow
 
 
 def worst_mistakes(
@@ -69,7 +43,7 @@ def worst_mistakes(
             predicted=classes[predicted[row]],
             probability=probability,
             length=int(evaluation.last.lengths[row]),
-            **describe_row(row)._asdict(),
+            row=describe_row(row),
         )
         for row, probability in zip(wrong[order].tolist(), of_label[order].tolist(), strict=True)
     ]

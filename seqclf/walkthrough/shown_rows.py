@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.rows.event_order import EventOrder
-from seqclf.bundle.rows.python_rows import require_unchanged_fields, to_columns
+from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
 from seqclf.bundle.rows.windows import required_columns
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode
-from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
+from seqclf.data.encoding.row_checks import check_encoded_lengths, check_rows
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
@@ -121,10 +120,7 @@ class RowReader:
         `name`: setting that has the sequences. Error messages mention this setting.
         """
         require_unchanged_fields(self.reader["query"], self.schema, name, "give a file: input=FILE")
-        columns_of = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
-        ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
-        order = EventOrder(self.schema, self.encoders) if self.schema.order_by else None
-        columns, errors = to_columns(list(sequences), self.encoders, columns_of, ignored, order)
+        columns, errors = PythonRows(self.schema, self.encoders).to_columns(sequences)
         rows = self._encoded(columns, [str(row + 1) for row in range(len(sequences))], "row")
         for error in [*filter(None, errors), *rows.refused]:
             # An error about a single sequence has no row number.
@@ -191,11 +187,8 @@ class RowReader:
         """
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         usable = np.flatnonzero(problems.usable)
-        limit, column = self.schema.max_length, self.schema.fields[0].column
         sequences, lengths = encode(self.encoders, columns.take(pa.array(usable)), self.schema.truncation)
-        problems.mark(usable[lengths == 0], column, EMPTY_REASON)
-        if limit is not None and self.schema.truncate == "error":
-            problems.mark(usable[lengths > limit], column, too_long_reason(lengths, self.schema))
+        check_encoded_lengths(usable, lengths, self.schema, problems)
         kept = np.flatnonzero(problems.usable[usable])
         rows = usable[kept]
         used = columns.take(pa.array(rows))

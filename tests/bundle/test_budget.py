@@ -14,14 +14,14 @@ from bundle.conftest import row_of, sequences_of
 from bundle.test_malformed import is_refused, mutations, write_signed
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.manifest import read_bundle
 from seqclf.bundle.rows import sequence_reader
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import Guarantee
-from seqclf.predict import explain_text
+from seqclf.predict import predict_text
 from seqclf.runs.export import write_bundle
 
 SHARES = {0.0: 0.2, 0.3: 0.5, 0.9: 0.8, None: 1.0}  # by threshold; the scores of the test's network are that large
@@ -52,7 +52,9 @@ def load(folder, **options):
 
 def expected(task, sequence, threshold, classifier):
     """PyTorch's probabilities of one sequence at a threshold, and the tokens that it reads."""
-    ids = torch.from_numpy(classifier.encoders["events"].encode(classifier.to_columns([sequence])[0]).arrays["events"])
+    ids = torch.from_numpy(
+        classifier.encoders["events"].encode(classifier.python_rows.to_columns([sequence])[0]).arrays["events"]
+    )
     inputs = {"events": ids[None].long()}, torch.tensor([len(ids)]), np.array([len(ids)])
     with torch.no_grad():
         logits, read = task.model.at_thresholds(*inputs, torch.tensor([threshold]))
@@ -139,7 +141,7 @@ def test_a_checkpoint_without_its_metrics_reads_everything(adaptive, tmp_path):
 def test_a_mutated_curve_predicts_or_is_refused(adaptive, tmp_path):
     _, folder, sequences = adaptive
     folder = shutil.copytree(folder, tmp_path / "bundle")
-    manifest = read_manifest(folder)
+    manifest = read_bundle(folder)[0]
     refused = 0
     for mutation, changed in itertools.islice(mutations({"halting": manifest["halting"]}), 0, None, 7):
         write_signed(folder, {**manifest, **changed})
@@ -176,7 +178,7 @@ def test_tokens_that_were_not_read_have_no_contribution(adaptive):
 def test_predict_says_how_many_tokens_were_not_read(adaptive, capsys):
     _, folder, sequences = adaptive
     sequence = max(sequences, key=len)
-    result = explain_text(load(folder, budget=0.5), str(sequence), by_field=True)
+    result = predict_text(load(folder, budget=0.5), str(sequence), by_field=True)
     unread = len(sequence) - result.tokens_read
     output = capsys.readouterr().err
     assert unread and f"{unread} tokens that the model did not read" in " ".join(output.split())

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from support.untrained_task import data_options, export_table, make_task
 
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.prepare import prepare
 from seqclf.runs.export import write_bundle
-from tests.bundle.conftest import data_options, make_task
 
 DAYS = [f"2024-01-{day:02} 10:00:00" for day in (3, 1, 4, 2)]
 ROW = {"ts": DAYS, "amount": [3.0, 1.0, 40.0, 2.0]}
 
 
-def exported(folder, order_by, fields, **model):
+def exported(folder, order_by, fields, model=None):
     """A bundle of events with the columns card, seq, ts, amount and kind, one of them in no order."""
     random = np.random.default_rng(0)
     table = {
@@ -30,11 +30,7 @@ def exported(folder, order_by, fields, **model):
         "kind": [f"k{kind}" for kind in random.integers(0, 5, 120)],
         "label": ["ab"[card % 2] for card in range(30) for _ in range(4)],
     }
-    pq.write_table(pa.table(table), folder / "train.parquet")
-    options = {"group_by": "card", "order_by": order_by, "fields": fields}
-    dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet"), **options))
-    write_bundle(make_task(dataset.description(), **model), folder / "bundle", {})
-    return Classifier(folder / "bundle", device="cpu", threads=1)
+    return export_table(folder, table, model, group_by="card", order_by=order_by, fields=fields)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +69,7 @@ def test_any_container_of_values_is_sorted(by_time, container):
 def test_times_are_compared_to_the_nanosecond(by_time):
     close = np.datetime64("2024-01-01T10:00:00", "ns") + np.array([2, 1], "timedelta64[ns]")
     for times in (close, pd.Series(close), [pd.Timestamp(value) for value in close]):
-        keys = by_time.order.keys({"ts": times})
+        keys = by_time.python_rows.order.keys({"ts": times})
         assert keys[1] < keys[0]
 
 
@@ -110,7 +106,7 @@ def test_large_whole_numbers_are_compared_exactly(by_number):
 
 
 def test_a_stream_sorts_what_comes_together_and_refuses_what_comes_late(tmp_path):
-    classifier = exported(tmp_path, "seq", {"kind": "category"}, bidirectional=False)
+    classifier = exported(tmp_path, "seq", {"kind": "category"}, {"bidirectional": False})
     stream = classifier.stream()
     first = stream.read({"a": {"kind": ["k1", "k2"], "seq": [2, 1]}})["a"]
     assert first["probability"] == pytest.approx(

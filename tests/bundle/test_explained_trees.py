@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from support.tree_texts import node_at, postorder, written
 from support.tree_texts import trees as tree_strategy
 
+from seqclf.bundle.rows.python_rows import PythonRows
 from seqclf.data.encoding.encoders import load_encoders
 from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
@@ -91,6 +92,7 @@ def reading(classifier, columns, **options):
     field, result = Field("tree", "tree", columns, options=options), copy.copy(classifier)
     result.encoders = load_encoders([field], lambda name: classifier.encoders[name].state())
     result.schema = replace(classifier.schema, fields=(field,))
+    result.python_rows = PythonRows(result.schema, result.encoders)
     return result
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqclf.bundle import parity
-from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.manifest import read_bundle
 from seqclf.bundle.session import open_session
 from seqclf.errors import InputError
 from seqclf.extend import SequenceNetwork
@@ -22,7 +22,7 @@ KINDS = ["events", "text", "position", "visits", "card"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_manifest_holds_classes_schema_metrics_digest_versions_and_inputs(exported, kind):
     bundle = exported(kind)
-    manifest, dataset = read_manifest(bundle.folder), bundle.task.hparams["dataset"]
+    manifest, dataset = read_bundle(bundle.folder)[0], bundle.task.hparams["dataset"]
     assert manifest["classes"] == ["k0", "k1", "k2"]
     assert manifest["schema"] == dataset["schema"]
     assert manifest["metrics"] == {"test": {"recall": 0.5}}
@@ -39,7 +39,7 @@ def test_parity_can_be_checked_again_without_torch(exported, kind):
     stored = json.loads((folder / "parity.json").read_text())
     assert repeated.passed and stored["passed"]
     assert set(repeated.cells) == set(stored["cells"])
-    assert read_manifest(folder)["parity"]["max_error"] == stored["max_error"] <= parity.TOLERANCE
+    assert read_bundle(folder)[0]["parity"]["max_error"] == stored["max_error"] <= parity.TOLERANCE
 
 
 def test_the_parity_grid_has_full_short_and_different_lengths_of_every_size():
@@ -131,9 +131,9 @@ def test_a_bundle_path_that_is_or_passes_through_a_file_is_refused(exported, tmp
 def test_an_earlier_bundle_is_replaced(exported, tmp_path):
     folder = tmp_path / "deep" / "bundle"
     write_bundle(exported("events").task, folder, {"test": {"recall": 0.1}})
-    first = read_manifest(folder)
+    first = read_bundle(folder)[0]
     write_bundle(exported("events").task, folder, {"test": {"recall": 0.2}})
-    second = read_manifest(folder)
+    second = read_bundle(folder)[0]
     assert (first["metrics"]["test"]["recall"], second["metrics"]["test"]["recall"]) == (0.1, 0.2)
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]
 

@@ -3,12 +3,9 @@
 import copy
 
 import numpy as np
-import onnx
 import pytest
 import torch
-from onnx import numpy_helper
 
-from seqclf.bundle import manifest
 from seqclf.bundle.rows.sequence_reader import BatchLimits, read_sequences
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.step_model import Read
@@ -44,19 +41,6 @@ def test_a_row_without_finite_logits_is_refused_and_the_others_are_not(exported,
     assert np.isnan(proba).all(axis=1).tolist() == [len(sequence) >= LONG for sequence in bundle.sequences]
     explained = classifier.explain(bundle.sequences)
     assert [row["tokens"] is None for row in explained] == [len(sequence) >= LONG for sequence in bundle.sequences]
-
-
-def test_a_bundle_whose_model_gives_nan_predicts_nothing(copy_bundle):
-    folder = copy_bundle("alerts")
-    model = onnx.load(folder / "model.onnx")
-    (bias,) = [entry for entry in model.graph.initializer if entry.name.endswith("output.bias")]
-    bias.CopyFrom(numpy_helper.from_array(np.full_like(numpy_helper.to_array(bias), np.nan), bias.name))
-    onnx.save(model, folder / "model.onnx")
-    content = manifest.json.loads((folder / manifest.NAME).read_text())
-    manifest.write_manifest(folder, {key: value for key, value in content.items() if key not in ("files", "digest")})
-    classifier = Classifier(folder, device="cpu", threads=1)
-    rows = classifier.predict([[1, 2], [3]])
-    assert [row["prediction"] for row in rows] == [None, None] and all("finite" in row["error"] for row in rows)
 
 
 def test_a_stream_refuses_logits_that_are_not_finite(classifier):

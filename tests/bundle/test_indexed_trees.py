@@ -2,14 +2,8 @@
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from support.untrained_task import data_options, make_task
-
-from seqclf.bundle.runtime import Classifier
-from seqclf.data.prepare import prepare
-from seqclf.runs.export import write_bundle
+from support.untrained_task import export_table
 
 WORDS = ["good", "bad"]
 
@@ -18,11 +12,7 @@ WORDS = ["good", "bad"]
 def classifier(tmp_path_factory):
     folder = tmp_path_factory.mktemp("indexed")
     table = {"words": [WORDS, ["bad"]] * 10, "heads": [[-1, 0], [-1]] * 10, "label": ["a", "b"] * 10}
-    pq.write_table(pa.table(table), folder / "train.parquet")
-    fields = {"tree": {"kind": "tree", "columns": ["words", "heads"]}}
-    dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet"), fields=fields))
-    write_bundle(make_task(dataset.description()), folder / "bundle", {})
-    return Classifier(folder / "bundle", device="cpu", threads=1)
+    return export_table(folder, table, fields={"tree": {"kind": "tree", "columns": ["words", "heads"]}})
 
 
 @pytest.mark.parametrize(

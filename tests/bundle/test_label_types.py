@@ -7,13 +7,12 @@ from datetime import date
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle.manifest import check_content, read_manifest, write_manifest
+from seqclf.bundle.manifest import check_content, read_bundle, write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import predict_labelled
 from seqclf.data.prepare import prepare
@@ -54,7 +53,7 @@ def bundle_of(tmp_path_factory):
             bundle = folder / kind
             if kind != "integer":
                 shutil.copytree(folder / "integer", bundle)
-                manifest = read_manifest(bundle)
+                manifest = read_bundle(bundle)[0]
                 work = tmp_path_factory.mktemp("kind")
                 dataset = labelled(kind, work)
                 manifest |= {"classes": dataset.classes, "positive": None, "schema": dataset.schema.to_dict()}
@@ -89,21 +88,6 @@ def test_tables_and_rows_are_predicted_in_the_type_of_the_labels(bundle_of, kind
     assert classifier.predict(pa.table({"events": pa.array([], pa.list_(pa.int64()))})).schema == table.schema
 
 
-def test_predictions_of_a_frame_compare_with_its_labels(bundle_of):
-    frame = pd.DataFrame({"events": [[1, 2], [3, 0]], "label": [2, 10]})
-    predicted = bundle_of("integer").predict(frame)["prediction"]
-    assert predicted.dtype == np.int64 and set(predicted) <= {2, 10}
-    as_polars = bundle_of("boolean").predict(pl.DataFrame({"events": [[1, 2], [3, 0]]}))
-    assert as_polars.schema["prediction"] == pl.Boolean
-
-
-def test_a_label_table_gives_the_type_too(tmp_path):
-    pq.write_table(pa.table({"id": [*range(20)], "events": [[1, 2]] * 20}), tmp_path / "train.parquet")
-    pq.write_table(pa.table({"id": [*range(20)], "label": [True, False] * 10}), tmp_path / "labels.parquet")
-    paths = {"train": str(tmp_path / "train.parquet"), "labels": str(tmp_path / "labels.parquet"), "id": "id"}
-    assert prepare(data_options(tmp_path / "cache", **paths)).schema.label_type == "boolean"
-
-
 @pytest.mark.parametrize("label_type", ["integer", "number", "boolean", "date", "colour"])
 def test_a_label_type_that_the_classes_do_not_have_is_refused(bundle_of, label_type):
     manifest = copy.deepcopy(bundle_of("category").manifest)
@@ -129,14 +113,6 @@ def write_labels(path, labels):
 
 
 SPELLINGS = {"typed.parquet": [True, False], "title.csv": ["True", "False"], "upper.csv": ["TRUE", "FALSE"]}
-
-
-@pytest.mark.parametrize("test", SPELLINGS)
-@pytest.mark.parametrize("train", SPELLINGS)
-def test_booleans_are_one_class_in_all_formats(tmp_path, train, test):
-    paths = {name: write_labels(tmp_path / name, labels * 10) for name, labels in SPELLINGS.items()}
-    dataset = prepare(data_options(tmp_path / "cache", train=paths[train], test=paths[test]))
-    assert dataset.report["test"].used == 20
 
 
 @pytest.mark.parametrize("name", SPELLINGS)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seqclf.bundle import model
-from seqclf.bundle.manifest import _digest, read_manifest
+from seqclf.bundle.manifest import _digest, read_bundle
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import open_session
 from seqclf.data.reading.sources import Source
@@ -117,8 +117,8 @@ WRONG_DECISIONS = [
     ({"positive_index": "x"}, "decision.positive_index: must be the number"),
     ({"positive_index": 0}, "decision.positive_index: must be the number"),
     ({"positive_index": True}, "decision.positive_index: must be the number"),
-    ({"positive_index": None}, "decision.rule=threshold: needs a threshold and a positive_index"),
-    ({"threshold": None}, "decision.rule=threshold: needs a threshold"),
+    ({"positive_index": None}, "decision.rule: needs a threshold and a positive_index"),
+    ({"threshold": None}, "decision.rule: needs a threshold"),
     ({"rule": "min_recall", "positive": None, "positive_index": None}, "decision.threshold: needs decision.positive"),
     ({"rule": "all"}, "decision.rule: must be one of argmax, threshold, min_recall"),
     ({"targets": [{"x": 1}]}, r"decision.targets\[0\].rule: missing"),
@@ -190,7 +190,7 @@ def test_a_manifest_that_is_no_json_object_is_refused(copy_bundle, text):
     folder = copy_bundle("events")
     (folder / "manifest.json").write_text(text)
     with pytest.raises(InputError, match=r"manifest\.json has changed since the export"):
-        read_manifest(folder)
+        read_bundle(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", DEEPLY_NESTED.encode()])
@@ -210,7 +210,7 @@ def test_a_file_name_in_the_manifest_cannot_lead_out_of_the_bundle(copy_bundle, 
     manifest["files"][name] = hashlib.sha256(b"x").hexdigest()
     write_signed(folder, manifest)
     with pytest.raises(InputError, match="not a path in the bundle; export the bundle anew"):
-        read_manifest(folder)
+        read_bundle(folder)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "encoders/events.json"])

@@ -12,7 +12,7 @@ LABELS = pa.array(CLASSES)
 
 def predictions(probabilities, predicted, errors):
     lengths = np.where(np.array(predicted) < 0, 0, 5)
-    return Predictions(np.log(probabilities), np.array(probabilities), np.array(predicted), lengths, errors)
+    return Predictions(np.log(probabilities), np.array(probabilities), np.array(predicted), lengths, lengths, errors)
 
 
 # The second row is refused, and the third is predicted by a threshold below 0.5.
@@ -56,9 +56,3 @@ def test_ids_of_the_input_are_kept(ids):
     table = predictions_table(PREDICTIONS, CLASSES, LABELS, ids)
     assert table.schema == predictions_schema(CLASSES, pa.string(), ids.type)
     assert table.column("id").equals(ids)
-
-
-def test_a_table_may_have_only_refused_rows():
-    refused = predictions([[np.nan] * 2] * 2, [-1, -1], ["bad", "worse"])
-    table = predictions_table(refused, CLASSES, LABELS, pa.array([1, 2]))
-    assert table.column("prediction").null_count == table.column("probability").null_count == 2

@@ -8,7 +8,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from seqclf.bundle.row_writers import check_output, check_output_path, open_writer
+from seqclf.bundle.outputs import check_output
+from seqclf.bundle.row_writers import check_output_path, open_writer
 from seqclf.errors import InputError
 
 TABLE = pa.table({"id": [1, None, 3], "prediction": ["é", 'say "hi", you', None], "probability": [0.1, 1 / 3, None]})
@@ -68,10 +69,10 @@ def test_a_type_that_the_format_does_not_support_is_refused(tmp_path):
 
 def test_an_output_that_cannot_be_written_is_refused_beforehand(tmp_path):
     with pytest.raises(InputError, match=r"output=o.xlsx: unknown kind of file; end it in .parquet, .csv, .jsonl or"):
-        check_output(tmp_path.relative_to(tmp_path) / "o.xlsx")
+        check_output("o.xlsx")
     (tmp_path / "o.csv").mkdir()
     with pytest.raises(InputError, match=r"o.csv: is not a regular file; name another"):
-        check_output(tmp_path / "o.csv")
+        check_output(f"{tmp_path}/o.csv")
     os.mkfifo(tmp_path / "fifo.csv")
     for special in (tmp_path / "fifo.csv", Path("/dev/null")):
         with pytest.raises(InputError) as caught:
@@ -79,4 +80,4 @@ def test_an_output_that_cannot_be_written_is_refused_beforehand(tmp_path):
         assert caught.value.where == f"output={special}"
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"output=.*file/o.csv: .*file is not a folder; name another"):
-        check_output(tmp_path / "file" / "o.csv")
+        check_output(f"{tmp_path}/file/o.csv")

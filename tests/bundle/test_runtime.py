@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from seqclf.bundle import model
 from seqclf.bundle.rows import sequence_reader
-from seqclf.bundle.rows.python_rows import to_columns
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
@@ -146,11 +145,6 @@ def test_a_refused_row_has_an_error_and_leaves_the_other_rows_unchanged(exported
     np.testing.assert_allclose(probabilities([results[row] for row in (0, 2, 4)]), expected, atol=1e-6)
 
 
-def test_input_may_have_only_refused_rows_or_none(classifier):
-    assert [result["prediction"] for result in classifier("events").predict([[], None])] == [None, None]
-    assert classifier("events").predict([]) == []
-
-
 @pytest.mark.parametrize("kind", ["events", "position", "visits", "card"])
 @pytest.mark.parametrize("container", [np.array, tuple])
 def test_arrays_and_tuples_are_predicted_like_lists(exported, classifier, kind, container):
@@ -201,7 +195,7 @@ def test_long_inputs_are_encoded_in_parts(exported, classifier, kind, monkeypatc
     sequences = exported(kind).sequences
     together = probabilities(classifier(kind).predict(sequences))
     monkeypatch.setattr(model, "MAX_ENCODED_TOKENS", 7)
-    columns, _ = to_columns(sequences, classifier(kind).encoders)
+    columns, _ = classifier(kind).python_rows.to_columns(sequences)
     parts = classifier(kind)._parts(columns, np.arange(len(sequences)))
     assert np.concatenate(parts).tolist() == list(range(len(sequences)))
     assert len(parts) > 5 if kind == "visits" else len(parts) == 1

@@ -5,7 +5,6 @@ import pytest
 
 from seqclf.bundle.explanations import explanation
 from seqclf.bundle.explanations.explanation import explain_shown
-from seqclf.bundle.rows.python_rows import to_columns
 from seqclf.data.encoding.encoders import encode
 
 
@@ -14,7 +13,7 @@ def encoded(exported, classifier):
     """A sequence of cards, its class and its encoded tokens."""
     loaded = classifier("card")
     sequence = max(exported("card").sequences, key=lambda entry: len(entry["shop"]))
-    columns, _ = to_columns([sequence], loaded.encoders)
+    columns, _ = loaded.python_rows.to_columns([sequence])
     predicted = loaded.classes.index(loaded.predict(sequence)["prediction"])
     return sequence, predicted, encode(loaded.encoders, columns, loaded.schema.truncation).sequences.fields
 

@@ -6,21 +6,20 @@ import shutil
 
 import numpy as np
 import onnx
+import pyarrow as pa
 import pytest
-from bundle.conftest import row_of, sequences_of
+from bundle.conftest import sequences_of
 from bundle.test_malformed import WRONG_VALUES, is_refused, mutations, write_signed
 from onnx import numpy_helper
-from support.untrained_task import data_options, make_task
+from support.untrained_task import export_table
 
 from seqclf.bundle import parity
-from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.manifest import read_bundle
 from seqclf.bundle.rows import sequence_reader
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import open_session
 from seqclf.bundle.step_model import open_step
-from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
-from seqclf.runs.export import write_bundle
 
 FORWARD = {"cell": "gru", "bidirectional": False, "pooling": "mean+attention"}
 
@@ -30,11 +29,8 @@ def forward(tmp_path_factory):
     """Folder of a bundle, and the sequences that its encoders were fit on."""
     work = tmp_path_factory.mktemp("forward")
     sequences = sequences_of("card")
-    rows = [{**row_of("card", entry), "label": f"k{row % 3}"} for row, entry in enumerate(sequences)]
-    (work / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    dataset = prepare(data_options(work / "cache", train=str(work / "train.jsonl")))
-    write_bundle(make_task(dataset.description(), **FORWARD), work / "bundle", {})
-    return work / "bundle", sequences
+    rows = [{**entry, "label": f"k{row % 3}"} for row, entry in enumerate(sequences)]
+    return export_table(work, pa.Table.from_pylist(rows), FORWARD).folder, sequences
 
 
 def step_of(folder, path=None):
@@ -44,7 +40,7 @@ def step_of(folder, path=None):
 
 
 def test_the_manifest_lists_and_describes_the_step(forward):
-    manifest = read_manifest(forward[0])
+    manifest = read_bundle(forward[0])[0]
     assert "step.onnx" in manifest["files"]
     states = {state["name"]: (state["shape"], state["initial"]) for state in manifest["step"]["states"]}
     assert states["hidden_0"] == ([8], 0.0) and states["attention_weight"] == ([1], 0.0)

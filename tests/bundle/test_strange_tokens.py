@@ -5,13 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.table_files import write
-from support.untrained_task import data_options, make_task
+from support.untrained_task import export_table
 
 from seqclf.bundle.predictions import count_strange
-from seqclf.bundle.runtime import Classifier
-from seqclf.data.prepare import prepare
 from seqclf.predict import predict_file
-from seqclf.runs.export import write_bundle
 
 FIELDS = {"shop": "category", "amount": "number"}
 
@@ -24,22 +21,19 @@ def columns(shops, factor=1.0):
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
+def classifier(tmp_path_factory):
     folder = tmp_path_factory.mktemp("strange")
-    path = write(folder / "train.parquet", columns(["s", "t", "u"]))
-    dataset = prepare(data_options(folder / "cache", train=str(path), label="y", fields=FIELDS))
-    write_bundle(make_task(dataset.description()), folder / "bundle", {})
-    return folder / "bundle"
+    return export_table(folder, columns(["s", "t", "u"]), label="y", fields=FIELDS)
 
 
 @pytest.mark.parametrize(
     ("shops", "factor", "unknown", "far"),
     [(["s", "t"], 1.0, 0.0, 0.0), (["S", "T"], 1.0, 1.0, 0.0), (["s", "t"], 100.0, 0.0, 1.0)],
 )
-def test_the_result_of_a_file_has_the_shares(bundle, tmp_path, capsys, shops, factor, unknown, far):
+def test_the_result_of_a_file_has_the_shares(classifier, tmp_path, capsys, shops, factor, unknown, far):
     path = write(tmp_path / "new.parquet", columns(shops, factor))
     keys = {"input": path, "output": tmp_path / "out.parquet", "engine": "local"}
-    result = predict_file(Classifier(bundle, device="cpu"), SimpleNamespace(**keys))
+    result = predict_file(classifier, SimpleNamespace(**keys))
     assert (result.unknown_share, result.far_share) == (unknown, pytest.approx(far, abs=0.02))
     assert ("warning" in capsys.readouterr().err) is bool(unknown or far)
 

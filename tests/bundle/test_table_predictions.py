@@ -6,15 +6,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from support.untrained_task import data_options, make_task
+from support.untrained_task import export_table
 
 from seqclf.bundle import model
-from seqclf.bundle.runtime import Classifier
-from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
-from seqclf.runs.export import write_bundle
 
 KINDS = ["events", "text", "position", "visits", "card"]
 
@@ -112,14 +108,11 @@ def grouped(tmp_path_factory):
             "card": cards,
             "at": generator.permutation(120),
             "the amount": generator.lognormal(size=120),
-            "label": [(f"k{card[-1]}"[:2] in ("k1", "k3", "k5", "k7", "k9") and "odd") or "even" for card in cards],
+            "label": ["odd" if int(card[-1]) % 2 else "even" for card in cards],
         }
     )
-    pq.write_table(events, folder / "train.parquet")
-    options = {"group_by": "card", "order_by": "at", "fields": {"amount": {"kind": "number", "column": "the amount"}}}
-    dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet"), **options))
-    write_bundle(make_task(dataset.description()), folder / "bundle", {})
-    return Classifier(folder / "bundle", device="cpu", threads=1), events
+    fields = {"amount": {"kind": "number", "column": "the amount"}}
+    return export_table(folder, events, group_by="card", order_by="at", fields=fields), events
 
 
 def test_a_table_of_events_gives_a_row_per_group(grouped):
@@ -151,16 +144,6 @@ def test_a_classifier_says_what_it_takes_and_predicts(grouped, classifier):
     assert "amount (number, column 'the amount')" in text and "classes even, odd" in text and "bundle" in text
     assert repr(classifier("alerts")).endswith("predicts k1 from a probability of 0.4)")
     assert classifier("events").classes_.tolist() == ["k0", "k1", "k2"]
-
-
-def test_times_of_numpy_are_times():
-    """Nanoseconds would otherwise be read as seconds."""
-    from seqclf.data.encoding.kinds.time import TimeEncoder
-    from seqclf.data.schema.schema import Field
-
-    encoder = TimeEncoder(Field("at", "time", ("at",)))
-    times = np.array(["2020-01-01T00:00:01.5", "2020-01-01"], dtype="datetime64[ns]")
-    assert encoder.from_python(times) == [1577836801.5, 1577836800.0]
 
 
 def test_a_row_of_a_pandas_frame_is_one_row(classifier):

@@ -1,21 +1,6 @@
 """Bars of tokens in the terminal."""
 
-import pytest
-
-from seqclf.bundle.explanations.explanation_lines import HALF_WIDTH, bar, show_token_bars
-
-
-@pytest.mark.parametrize("value", [-1.0, -0.3, -0.001, 0.0, 0.001, 0.3, 1.0])
-def test_a_bar_grows_from_the_axis_to_its_side(value):
-    left, right = bar(value, 1.0).split("│")
-    assert len(left) == len(right) == HALF_WIDTH
-    drawn = (right if value > 0 else left).strip()
-    assert len(drawn) == pytest.approx(HALF_WIDTH * abs(value), abs=1)
-    assert not (left if value > 0 else right).strip()
-
-
-def test_equal_contributions_of_zero_draw_no_bar():
-    assert not bar(0.0, 0.0).replace("│", "").strip()
+from seqclf.bundle.explanations.explanation_lines import show_token_bars
 
 
 def test_a_long_sequence_shows_its_strongest_tokens_in_order(capsys):

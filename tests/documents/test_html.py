@@ -111,6 +111,7 @@ def test_a_template_sees_its_own_variables_alone(template):
     name = template("<b>{{ owner }}</b>")
     section = Section("Data", [Text("a < b"), Alerts(["c < d"]), Template(name, {"owner": "<i>"})])
     content = render_document(Document("title", "summary", [section]))
+    assert section.printed == section.content[:2], "the terminal and Markdown show no templates"
     assert content.count("<section ") == 1 and "<li>c &lt; d</li>" in content and "<b>&lt;i&gt;</b>" in content
     assert "<nav" not in content, "one section needs no contents list"
     with pytest.raises(UndefinedError, match="'owner' is undefined"):

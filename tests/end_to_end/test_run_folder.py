@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.manifest import read_bundle
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.verdict import capitalized
 from seqclf.training.module import load_task
@@ -35,7 +35,7 @@ def test_run_folder_holds_exactly_the_documented_files(trained):
         "checkpoints/best.ckpt",
         "checkpoints/last.ckpt",
     }
-    read_manifest(trained.run / "bundle")
+    read_bundle(trained.run / "bundle")
 
 
 def test_the_result_of_a_run_is_read_and_written_unchanged(runs):

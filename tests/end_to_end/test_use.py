@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.manifest import read_bundle
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.encoders import encode
 from seqclf.models.onnx.export import example_inputs
@@ -186,16 +186,16 @@ def test_guarantee_is_carried_by_bundle_export_and_resumed_run(shell, files):
     assert metrics["holdout"]["rows"] + metrics["validation"]["rows"] == metrics["data"]["validation"]["used"]
     assert abs(target["rows"] - positives) <= 1, "half of the positive rows are held out, and not scored"
     assert metrics["validation"]["used_for"] == ["weights of the heads"] and completed.result["independent"]
-    assert read_manifest(shell.folder / "guaranteed/bundle")["decision"] == decision
+    assert read_bundle(shell.folder / "guaranteed/bundle")[0]["decision"] == decision
     result = shell("evaluate", "bundle=guaranteed/bundle", "data.test=test.parquet", "data.label=fraud").result
     assert result["positive"]["recall"] == metrics["test"]["positive"]["recall"]
     shell("export", "checkpoint=guaranteed/checkpoints/best.ckpt", "bundle=guaranteed/again")
-    assert read_manifest(shell.folder / "guaranteed/again")["decision"] == decision
+    assert read_bundle(shell.folder / "guaranteed/again")[0]["decision"] == decision
     # Simulate a run that was killed between its last epoch and its evaluation.
     (shell.folder / "guaranteed/metrics.json").unlink()
     shutil.rmtree(shell.folder / "guaranteed/bundle")
     completed = shell("export", "checkpoint=guaranteed/checkpoints/best.ckpt", "bundle=unscored")
-    assert completed.result["decision"] == read_manifest(shell.folder / "unscored")["decision"]["rule"] == "argmax"
+    assert completed.result["decision"] == read_bundle(shell.folder / "unscored")[0]["decision"]["rule"] == "argmax"
     assert (
         "the bundle has no decision and chooses the most probable label, not decision.min_recall=0.6"
         in completed.stderr
@@ -203,7 +203,7 @@ def test_guarantee_is_carried_by_bundle_export_and_resumed_run(shell, files):
     resumed = ["checkpoint=guaranteed/checkpoints/last.ckpt", "hydra.run.dir=guaranteed"]
     assert shell("train", *arguments, *resumed).result["epochs"] == 2
     assert json.loads((shell.folder / "guaranteed/metrics.json").read_text()) == metrics
-    assert read_manifest(shell.folder / "guaranteed/bundle")["decision"] == decision
+    assert read_bundle(shell.folder / "guaranteed/bundle")[0]["decision"] == decision
     refused = shell("train", *arguments, *resumed, "trainer.max_epochs=1")
     assert refused.exit_code == 2 and "has started epoch 2 already; raise trainer.max_epochs (now 1)" in refused.stderr
 
@@ -236,7 +236,7 @@ def test_exported_checkpoint_equals_the_bundle_of_its_run(shell, trained):
     result = shell.start("-m", "seqclf.export", "checkpoint=logged/checkpoints/best.ckpt", "bundle=exported")().result
     assert result["parity"] <= 1e-5 and result["cells"] > 30
     first, second = trained.run / "bundle", shell.folder / "exported"
-    manifests = [read_manifest(folder) for folder in (first, second)]
+    manifests = [read_bundle(folder)[0] for folder in (first, second)]
     for manifest in manifests:
         manifest["metrics"].pop("data", None)
     assert manifests[0] == manifests[1]

@@ -4,15 +4,15 @@ import re
 from html import unescape
 from types import SimpleNamespace
 
-from seqclf.data.encoding.token_table import TokenTable
+from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.documents.html import render_body
 from seqclf.report.mistakes import Mistake
 from seqclf.report.sections.mistakes import MAX_LINE, MAX_TEXT, mistakes_section
 
 
 def page_of(**changes):
-    table = TokenTable([0, 1], {"shop": ["fuel", "cafe"]}, 2, [])
-    mistake = Mistake("7", "yes", "no", 0.01, 2, "fuel | cafe", {}, table)._replace(**changes)
+    row = DescribedRow("7", {}, TokenTable([0, 1], {"shop": ["fuel", "cafe"]}, 2))._replace(**changes)
+    mistake = Mistake("yes", "no", 0.01, 2, row)
     return render_body(mistakes_section(SimpleNamespace(split="test", mistakes=[mistake], bundle=None)))
 
 
@@ -40,7 +40,7 @@ def test_a_long_text_shows_both_ends():
 
 def test_a_long_line_of_tokens_keeps_the_first_and_the_last_ones():
     names = [f"event number {number}" for number in range(40)]
-    table = TokenTable([*range(20), *range(480, 500)], {"event": names}, 500, [])
+    table = TokenTable([*range(20), *range(480, 500)], {"event": names}, 500)
     (line,) = paragraphs(page_of(table=table), "line")
     assert line.startswith("event number 0 | ") and line.endswith(" | event number 39") and len(line) < MAX_LINE + 40
     hidden = int(re.search(r"… ([\d,]+) more …", line)[1])
@@ -54,7 +54,7 @@ def test_tokens_of_many_fields_are_a_table_with_numbers_to_the_right():
         "eur": ["", "-3.5"],
         "x": ["", "?"],
     }
-    page = page_of(table=TokenTable([0, 41], columns, 42, []), contributions=[1.0, None])
+    page = page_of(table=TokenTable([0, 41], columns, 42), contributions=[1.0, None])
     headings = re.findall(r'<th class="(\w+)" scope="col">(.*?)</th>', page)
     assert headings == [
         ("number", "token"),
@@ -76,7 +76,7 @@ def shaded(page):
 
 
 def test_tokens_are_shaded_by_their_share_of_the_largest_contribution():
-    table = TokenTable([0, 1, 2], {"shop": ["fuel", "<b>", "cafe"]}, 3, [])
+    table = TokenTable([0, 1, 2], {"shop": ["fuel", "<b>", "cafe"]}, 3)
     page = page_of(table=table, contributions=[0.5, -2.0, 0.0])
     assert shaded(page) == [
         ("supports", 25, "+0.50", "fuel"),
@@ -88,7 +88,7 @@ def test_tokens_are_shaded_by_their_share_of_the_largest_contribution():
 
 
 def test_an_explained_text_shows_its_tokens_below():
-    table = TokenTable([0, 1], {"text": ["free", ""]}, 2, [])
+    table = TokenTable([0, 1], {"text": ["free", ""]}, 2)
     page = page_of(texts={"text": "Free "}, table=table, contributions=[1.0, 0.5])
     assert [text for *_, text in shaded(page)] == ["free", "␣"]
     assert paragraphs(page, "original") == ["Free "]

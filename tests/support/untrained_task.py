@@ -1,13 +1,18 @@
-"""Data options with the defaults of conf/, and a task with random weights, without composing a config."""
+"""Data options with the defaults of conf/, a task with random weights, and its bundle, without composing a config."""
 
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import yaml
 
+from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import CONF
 from seqclf.data.options import DataOptions
+from seqclf.data.prepare import prepare
+from seqclf.runs.export import write_bundle
 from seqclf.training.module import SequenceTask
 
 
@@ -23,3 +28,14 @@ def make_task(description: dict[str, Any], **changes: Any) -> SequenceTask:
     optimizer = yaml.safe_load((CONF / "optimizer" / "adamw.yaml").read_text(encoding="utf-8"))
     sizes = {"hidden_size": 8, "embedding_size": 6}
     return SequenceTask(description, {**model, **sizes, **changes}, loss, optimizer, "recall", 0).eval()
+
+
+def export_table(folder: Path, table: Any, model: dict[str, Any] | None = None, **options: Any) -> Classifier:
+    """The classifier of a bundle FOLDER/bundle that was prepared on a table, with random weights.
+
+    `model`: changes of the network. `options`: data options.
+    """
+    pq.write_table(table if isinstance(table, pa.Table) else pa.table(table), folder / "train.parquet")
+    dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet"), **options))
+    write_bundle(make_task(dataset.description(), **(model or {})), folder / "bundle", {})
+    return Classifier(folder / "bundle", device="cpu", threads=1)

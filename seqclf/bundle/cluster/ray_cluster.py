@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import socket
 import tempfile
@@ -18,7 +17,7 @@ from seqclf.errors import InputError, first_line
 from seqclf.system import signals
 
 CONNECT_S = 5.0
-MAX_FOLDER = 40  # maximum length of a folder path, because Ray appends names of Unix sockets (limit: 107)
+FOLDER = "/tmp"  # parent of the temporary files of a local Ray; the paths of its Unix sockets must be short
 
 
 @contextlib.contextmanager
@@ -44,27 +43,23 @@ def connected(address: str | None, *, cpus: int, object_store_mb: int) -> Iterat
     except ModuleNotFoundError:
         raise InputError("engine=ray", "not installed", 'pip install "seqclf[ray]"') from None
     where = "engine=ray" if address is None else f"ray.address={address}"
-    settings: dict[str, Any] = {"address": address}
-    folder = None
-    if address is None:
-        folder = _short_folder()
-        settings = {
-            "address": "local",  # "local" overrides the environment variable RAY_ADDRESS
-            "num_cpus": cpus,
-            "object_store_memory": object_store_mb * 10**6,
-            "include_dashboard": False,
-            "_temp_dir": folder,
-        }
-    else:
-        _require_cluster(address, where)
-    try:
-        with _quiet():
-            _connect(ray, settings, where)
-            yield ray, where
-    finally:
-        ray.shutdown()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        settings: dict[str, Any] = {"address": address}
+        if address is None:
+            folder = tempfile.TemporaryDirectory(prefix="ray-", dir=FOLDER, ignore_cleanup_errors=True)
+            settings = {
+                "address": "local",  # "local" overrides the environment variable RAY_ADDRESS
+                "num_cpus": cpus,
+                "object_store_memory": object_store_mb * 10**6,
+                "include_dashboard": False,
+                "_temp_dir": stack.enter_context(folder),
+            }
+        elif address != "auto":
+            _require_cluster(address, where)
+        stack.callback(ray.shutdown)
+        stack.enter_context(_quiet())
+        _connect(ray, settings, where)
+        yield ray, where
 
 
 def _connect(ray: Any, settings: dict[str, Any], where: str) -> None:
@@ -99,29 +94,14 @@ def _quiet() -> Iterator[None]:
 
 
 def _require_cluster(address: str, where: str) -> None:
-    """Raise InputError unless a process listens at `address`, the address of a Ray cluster.
+    """Raise InputError unless a process listens at `address`, which is HOST:PORT.
 
     Without this check, Ray would wait much longer for a cluster that does not answer.
     """
-    if address == "auto":
-        return
     host, _, port = address.rpartition(":")
-    if "://" in address or not host or not port.isdecimal():
-        raise InputError(where, "is not HOST:PORT or auto", "run the command on a node of the cluster with auto")
-    if not answers((host, int(port))):
-        raise InputError(where, "no cluster answers there", "see `ray status`")
-
-
-def _short_folder() -> str:
-    """Create a folder with a short path for the temporary files of Ray."""
-    parent = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= MAX_FOLDER else "/tmp")
-
-
-def answers(address: tuple[str, int]) -> bool:
-    """Return True if a process listens at an address."""
     try:
-        socket.create_connection(address, timeout=CONNECT_S).close()
-    except (OSError, OverflowError):
-        return False
-    return True
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+    except (OSError, OverflowError, ValueError):
+        raise InputError(
+            where, "no cluster answers there", "give HOST:PORT, or auto on a node of the cluster"
+        ) from None

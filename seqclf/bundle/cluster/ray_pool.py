@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,137 +25,118 @@ WINDOWS_PER_ACTOR = 2  # one window to predict now, and one window to predict ne
 MAX_RESTARTS = 3  # number of times that Ray starts a dead actor again, and repeats the window that it had
 PATIENCE_S = 90.0  # seconds to wait until at least one actor is ready
 POLL_S = 1.0  # maximum seconds to wait for a result at a time, so that a signal can end the command
+SAME_VERSION = f"install seqclf {__version__} and its packages on every node"
 
 
 class Task(NamedTuple):
-    """A window that an actor predicts or explains. `first_row`: its first row. `rows`: number of its rows."""
+    """A window that an actor predicts or explains. `rows`: the rows of the window, for error texts."""
 
     actor: Any
-    first_row: int
-    rows: int
+    rows: str
 
 
 class ActorPool:
-    """A pool of actors that predict windows. Each actor has at most `WINDOWS_PER_ACTOR` windows at a time.
+    """A pool of actors that predict or explain windows. Each actor has at most `WINDOWS_PER_ACTOR` windows at a time.
 
     Ray starts a dead actor again, and repeats its windows. Ray's object store holds at most `WINDOWS_PER_ACTOR` windows
-    per actor. `ray`: the module `ray`, connected to a cluster. `where`: config key that error texts begin with.
-    `ready`: number of actors that have started. `provider`: execution provider that ONNX Runtime uses in the actors.
+    per actor.
+
+    Attributes:
+        ray: the module `ray`, connected to a cluster.
+        where: config key that error texts begin with.
+        ready: number of actors that have started.
+        provider: execution provider that ONNX Runtime uses in the actors.
     """
 
     def __init__(self, ray: Any, actors: Sequence[Any], where: str):
         self.ray, self.where = ray, where
         self.limit = WINDOWS_PER_ACTOR * len(actors)
-        self.starting = {actor.started.remote(): actor for actor in actors}
         self.begun = time.monotonic()
+        self.starting = {actor.started.remote(): actor for actor in actors}
         self.ready, self.provider = 0, ""
         self.free: deque[Any] = deque()  # actors that may take a window, once for each window that they may take
-        self.running: dict[Any, Task] = {}  # Ray reference to a result → task
+        self.running: dict[Any, Task] = {}  # Ray's reference to results → task
+        self.done: dict[Any, list[Result]] = {}  # reference → results that have arrived, and are not yielded yet
 
     def results(self, windows: Iterable[Window], title: str, unit: str) -> Iterator[Result]:
-        """Predict windows with the actors. Yield the results in the order of the windows.
+        """Send windows to the actors. Yield the results in the order of the windows.
 
         Raises:
             InputError: an actor raised an exception or died more than `MAX_RESTARTS` times, or no actor was ready for
                 `PATIENCE_S` seconds.
         """
-        source, order = iter(windows), deque[Any]()  # `order`: references to results, in the order of the windows
-        results: dict[Any, list[Result]] = {}  # the results that have arrived, and are not yielded yet
-        is_read, read = False, 0
+        order, rows = deque[Any](), 0  # `order`: references to results, in the order of the windows
         with progress.stage(title, unit=unit) as current:
-            while order or not is_read:
-                signals.raise_lost()  # a signal handler's exception is lost if a callback of Ray was running
-                while self.free and len(order) < self.limit and not is_read:
-                    window = next(source, None)
-                    if window is None:
-                        is_read, current.total = True, read
-                        break
-                    read += window.columns.num_rows
-                    order.append(self._send(window))
-                if self.starting or self.running:
-                    results |= self._receive()
-                while order and order[0] in results:
-                    arrived = results.pop(order.popleft())
-                    current.advance(sum(result.counts.rows for result in arrived))
-                    yield from arrived
+            for window in windows:
+                while not self.free or len(order) == self.limit:
+                    yield from self._arrived(order, current)
+                actor, count = self.free.popleft(), window.columns.num_rows
+                reference = actor.run.remote(self.ray.put(window.columns), window.first_row)
+                order.append(reference)
+                text = f"rows {window.first_row:,} to {window.first_row + count - 1:,}"
+                self.running[reference] = Task(actor, text)
+                rows += count
+            current.total = rows
+            while order:
+                yield from self._arrived(order, current)
 
-    def _send(self, window: Window) -> Any:
-        actor = self.free.popleft()
-        reference = actor.run.remote(self.ray.put(window.columns), window.first_row)
-        self.running[reference] = Task(actor, window.first_row, window.columns.num_rows)
-        return reference
-
-    def _receive(self) -> dict[Any, list[Result]]:
-        """Wait for an answer of an actor. Return the results that have arrived, as a dict reference → results."""
+    def _arrived(self, order: deque[Any], current: progress.Stage) -> Iterator[Result]:
+        """Wait for an answer of an actor. Yield the results at the head of `order` that have arrived."""
+        signals.raise_lost()  # a signal handler's exception is lost if a callback of Ray was running
         arrived, _ = self.ray.wait([*self.running, *self.starting], timeout=POLL_S)
-        results = {}
+        remedy = "try fewer ray.actors, which leaves each more memory; engine=local shows an error of the code"
         for reference in arrived:
             if reference in self.starting:
-                self._greet(self.starting.pop(reference), reference)
-            else:
-                task = self.running.pop(reference)
-                rows = f"rows {task.first_row:,} to {task.first_row + task.rows - 1:,} failed"
-                remedy = "try fewer ray.actors, which leaves each more memory; engine=local shows an error of the code"
-                results[reference] = self._answer(reference, rows, remedy)
-                self.free.append(task.actor)
+                self._greet(reference)
+                continue
+            actor, text = self.running.pop(reference)
+            self.done[reference] = self._answer(reference, f"{text} failed", remedy)
+            self.free.append(actor)
         if not self.ready and time.monotonic() - self.begun > PATIENCE_S:
             problem = f"no actor could start for {PATIENCE_S:.0f} s"
             raise InputError(self.where, problem, "free CPUs of the cluster, add nodes, or set fewer threads")
-        return results
+        while order and order[0] in self.done:
+            for result in self.done.pop(order.popleft()):
+                current.advance(result.counts.rows)
+                yield result
 
-    def _greet(self, actor: Any, reference: Any) -> None:
+    def _greet(self, reference: Any) -> None:
         """Take a started actor into use. Raises InputError if it has another version of seqclf."""
-        remedy = f"install seqclf {__version__} and its packages on every node"
-        version, self.provider = self._answer(reference, "an actor cannot start", remedy)
+        version, self.provider = self._answer(reference, "an actor cannot start", SAME_VERSION)
         if version != __version__:
-            raise InputError(self.where, f"a node has seqclf {version}, this one {__version__}", remedy)
+            raise InputError(self.where, f"a node has seqclf {version}, this one {__version__}", SAME_VERSION)
         self.ready += 1
-        self.free.extend([actor] * WINDOWS_PER_ACTOR)
+        self.free.extend([self.starting.pop(reference)] * WINDOWS_PER_ACTOR)
 
     def _answer(self, reference: Any, problem: str, remedy: str) -> Any:
         """Return the answer of an actor. Raises its InputError, or an InputError for any other exception."""
         try:
             return self.ray.get(reference)
         except self.ray.exceptions.RayError as error:
-            cause = getattr(error, "cause", None)  # the exception that was raised in the actor, if any
+            cause = getattr(error, "cause", None) or error  # the exception that was raised in the actor, if any
             if isinstance(cause, InputError):
                 raise cause from None
-            raise InputError(self.where, f"{problem} ({last_line(cause or error)})", remedy) from None
+            lines = [line.strip() for line in str(cause).splitlines() if line.strip()]  # the last one is the cause
+            raise InputError(self.where, f"{problem} ({[type(cause).__name__, *lines][-1]})", remedy) from None
 
 
-def last_line(error: BaseException) -> str:
-    """Return the last line of an error text. If the text is a traceback, its last line is the cause.
+def pool_results(
+    pool: ActorPool, classifier: model.BundleModel, source: Source, by_field: bool | None
+) -> Iterator[Result]:
+    """Predict or explain the rows of a source with a pool of actors. Yield the results in the order of the rows.
 
-    >>> last_line(RuntimeError("the actor died\\nTraceback:\\n  File x\\nNameError: y\\n"))
-    'NameError: y'
+    `by_field`: as for `actor_pool`.
     """
-    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
-
-
-@dataclass(frozen=True)
-class RayEngine:
-    """A pool of actors that predict or explain the rows of a source with a bundle.
-
-    Attributes:
-        classifier: the bundle. The schema of the bundle defines how a source is read.
-        pool: the pool of actors.
-        by_field: None to predict; True or False to explain (see `explain_batch`).
-    """
-
-    classifier: model.BundleModel
-    pool: ActorPool
-    by_field: bool | None = None
-
-    def results(self, source: Source) -> Iterator[Result]:
-        """Predict or explain the rows of a source. Yield the results in the order of the rows."""
-        name, predicts = source.short_name, self.by_field is None
-        rows, unit = (model.WINDOW_ROWS, "rows") if predicts else (explanation.WINDOW_ROWS, explanation.UNIT)
-        windows = source_windows(self.classifier.schema, source, title=f"reading {name}", unit=unit, window_rows=rows)
-        return self.pool.results(windows, f"{'predicting' if predicts else 'explaining'} {name}", unit)
+    verb, rows, unit = "predicting", model.WINDOW_ROWS, "rows"
+    if by_field is not None:
+        verb, rows, unit = "explaining", explanation.WINDOW_ROWS, explanation.UNIT
+    name = source.short_name
+    windows = source_windows(classifier.schema, source, title=f"reading {name}", unit=unit, window_rows=rows)
+    return pool.results(windows, f"{verb} {name}", unit)
 
 
 @contextmanager
-def ray_engine(
+def actor_pool(
     classifier: model.BundleModel,
     *,
     address: str | None = None,
@@ -167,7 +147,7 @@ def ray_engine(
     settings: Mapping[str, Any] = MappingProxyType({}),
     by_field: bool | None = None,
     worker: type[WindowWorker] = WindowWorker,
-) -> Iterator[RayEngine]:
+) -> Iterator[ActorPool]:
     """Start actors that predict or explain with a bundle, and stop the actors at the end of the block.
 
     Args:
@@ -193,7 +173,7 @@ def ray_engine(
         actor = ray.remote(worker).options(**options, max_restarts=MAX_RESTARTS, max_task_retries=MAX_RESTARTS)
         arguments = ray.put(files), str(classifier.folder), {**settings, "threads": threads, "device": device}, by_field
         count = actors or _fitting(ray.cluster_resources(), threads, cuda)
-        yield RayEngine(classifier, ActorPool(ray, [actor.remote(*arguments) for _ in range(count)], where), by_field)
+        yield ActorPool(ray, [actor.remote(*arguments) for _ in range(count)], where)
 
 
 def _fitting(resources: Mapping[str, float], threads: int, cuda: bool) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
 
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from seqclf.bundle.explanations.occlusion import Contributions, Score, apart_fields, log_odds, occlude, with_none
 from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
-from seqclf.bundle.rows.windows import Window, source_windows
+from seqclf.bundle.rows.windows import source_windows
 from seqclf.bundle.table_predictions import to_library
 from seqclf.data.encoding.encoders import encode, token_texts
 from seqclf.data.field_spec import PARENTS
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 WINDOW_ROWS = 1024  # number of rows that are read from a source at once
 WINDOW_TOKENS = 100_000  # approximate number of tokens that are explained and written at once
-UNIT = "sequences"  # unit of the progress bar; `BundleModel.logits` reports shortened copies as "rows"
+UNIT = "sequences"  # unit of the progress bar; `BundleModel.logits` reports masked copies as "rows"
 
 
 class Explanation(SequencePrediction):
@@ -48,27 +47,28 @@ class Explanation(SequencePrediction):
 class ExplainedRows(NamedTuple):
     """Explanations of N consecutive rows. The accepted rows have S tokens in total.
 
-    `lengths`: (N,) number of tokens of each row after truncation, 0 for a rejected row. `positions`: (S,) position of
-    each token in its untruncated row, counted from 1. `texts`: (S,) text of each token. `parents`: (S,) index of each
-    node's parent in the row of the node, -1 for a root; None if the rows are not trees.
+    `positions`: (S,) position of each token in its untruncated row, counted from 1. `texts`: (S,) text of each token.
+    `parents`: (S,) index of each node's parent in the row of the node, -1 for a root; None if the rows are not trees.
     """
 
     predictions: Predictions
-    lengths: np.ndarray
     positions: np.ndarray
     texts: list[str]
     contributions: Contributions
     parents: np.ndarray | None = None
 
 
-def explain_rows(classifier: BundleModel, window: Window, *, by_field: bool) -> Iterator[Explanation]:
-    """Yield the explanation of each row in a window of Python rows."""
-    value_errors = iter(window.value_errors)
-    for rows in explain_columns(classifier, window.columns, by_field=by_field):
-        errors = list(islice(value_errors, len(rows.lengths)))
+def explain_rows(
+    classifier: BundleModel, columns: pa.RecordBatch, value_errors: Sequence[str | None], *, by_field: bool
+) -> Iterator[Explanation]:
+    """Yield the explanation of each Python row. `columns`, `value_errors`: see `PythonRows.to_columns`."""
+    first = 0  # index of the first row of a block
+    for rows in explain_columns(classifier, columns, by_field=by_field):
+        lengths, start = rows.predictions.kept.tolist(), 0
+        errors = value_errors[first : first + len(lengths)]
+        first += len(lengths)
         predictions = classifier.sequence_predictions(rows.predictions, errors)
-        start = 0
-        for prediction, length in zip(predictions, rows.lengths.tolist(), strict=True):
+        for prediction, length in zip(predictions, lengths, strict=True):
             stop = start + length
             tokens = contributions = by_name = None
             if prediction["error"] is None:
@@ -93,7 +93,7 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
     """
     predictions = classifier.predict_columns(columns)
     truncation = classifier.schema.truncation
-    part = np.cumsum(classifier.kept_lengths(predictions)) // WINDOW_TOKENS
+    part = np.cumsum(predictions.kept) // WINDOW_TOKENS
     for rows in np.split(np.arange(len(part)), np.flatnonzero(np.diff(part)) + 1):
         if not len(rows):
             continue
@@ -106,15 +106,13 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
             _score(classifier, some.predicted[usable]),
             by_field=by_field,
             tokens_read=None if some.tokens_read is None else some.tokens_read[usable],
-            advance=lambda count: progress.advance(UNIT, count),
         )
-        lengths = np.zeros(len(rows), np.int64)
-        lengths[usable] = sequences.lengths
-        skipped = some.lengths - lengths if truncation.side == "keep_last" else np.zeros_like(lengths)
-        positions = np.arange(1, int(lengths.sum()) + 1) - np.repeat(np.cumsum(lengths) - lengths - skipped, lengths)
+        kept = some.kept
+        skipped = some.lengths - kept if truncation.side == "keep_last" else np.zeros_like(kept)
+        positions = np.arange(1, int(kept.sum()) + 1) - np.repeat(np.cumsum(kept) - kept - skipped, kept)
         texts = token_texts(classifier.encoders, sequences.fields)
-        progress.advance(UNIT, len(rows) - len(usable))
-        yield ExplainedRows(some, lengths, positions, texts, contributions, sequences.fields.get(PARENTS))
+        progress.advance(UNIT, len(rows))
+        yield ExplainedRows(some, positions, texts, contributions, sequences.fields.get(PARENTS))
 
 
 def _score(classifier: BundleModel, predicted: np.ndarray) -> Score:
@@ -128,10 +126,9 @@ def explain_batch(
     """Explain the rows of one window. Yield one result for each contiguous block of rows."""
     ids = row_ids(columns, first_row)
     for rows in explain_columns(classifier, columns, by_field=by_field):
-        count = len(rows.lengths)
-        table = explanations_table(rows, classifier, ids.slice(0, count), by_field=by_field)
-        yield Result(table, classifier.counts(rows.predictions))
-        ids = ids.slice(count)
+        table = explanations_table(rows, classifier, ids, by_field=by_field)
+        yield Result(table, rows.predictions.counts)
+        ids = ids.slice(len(rows.predictions.kept))
 
 
 def explain_source(classifier: BundleModel, source: Source, *, by_field: bool) -> Iterator[Result]:
@@ -169,46 +166,38 @@ def explanations_table(
 ) -> pa.RecordBatch:
     """Return an explanation table with a row for each token and a row for each rejected row.
 
-    A rejected row has only an id and an error. `ids`: (N,) ids of the rows.
+    A rejected row has only an id and an error. `ids`: ids of the rows, or of these rows and more.
     """
-    predictions = rows.predictions
-    refused = rows.lengths == 0
-    row_of_line = np.repeat(np.arange(len(refused)), np.where(refused, 1, rows.lengths))
+    predictions, by_name = rows.predictions, rows.contributions.by_field
+    refused = predictions.kept == 0
+    row_of_line = np.repeat(np.arange(len(refused)), np.where(refused, 1, predictions.kept))
     no_token = refused[row_of_line]
     best = np.where(refused, 0, predictions.predicted)
     probability = predictions.probabilities[np.arange(len(best)), best]
 
     def column(values: Any, kind: pa.DataType) -> pa.Array:
         # Masked entries are set to zero: Arrow also stores masked values, and equal rows must give equal bytes.
-        spread = np.zeros(len(no_token), np.asarray(values).dtype if kind != pa.string() else object)
+        spread = np.zeros(len(no_token), object if kind == pa.string() else kind.to_pandas_dtype())
         spread[~no_token] = values
         missing = no_token | np.isnan(spread) if kind == pa.float64() else no_token
         return pa.array(spread, kind, mask=missing)
 
-    by_name: Mapping[str, np.ndarray] = rows.contributions.by_field
+    parents = []
+    if rows.parents is not None:
+        positions = np.zeros(len(no_token), np.int64)
+        positions[~no_token] = rows.parents + 1
+        parents = [pa.array(positions, mask=positions == 0)]  # a root has no parent
     arrays = [
         ids.take(pa.array(row_of_line)),
         classifier.labels.take(pa.array(best[row_of_line], mask=no_token)),
         pa.array(probability[row_of_line], mask=no_token),
         column(rows.positions, pa.int64()),
-        *([] if rows.parents is None else [_parent_column(rows.parents, no_token)]),
+        *parents,
         column(rows.texts, pa.string()),
         *(column(values, pa.float64()) for values in (rows.contributions.tokens, *by_name.values())),
         pa.array(predictions.errors, pa.string()).take(pa.array(row_of_line)),
     ]
     return pa.record_batch(arrays, schema=explanations_schema(classifier, ids.type, by_field=by_field))
-
-
-def _parent_column(parents: np.ndarray, no_token: np.ndarray) -> pa.Array:
-    """Return the column `parent`: the position of each node's parent, counted from 1.
-
-    The parent is null in a table row without a token, and for the root of a tree.
-
-    `no_token`: mask of the table rows that have no token.
-    """
-    positions = np.zeros(len(no_token), np.int64)
-    positions[~no_token] = parents + 1
-    return pa.array(positions, mask=positions == 0)
 
 
 MAX_TOKENS = 20_000  # tokens that the model reads to explain one row of a report page: about 0.1 seconds on two cores

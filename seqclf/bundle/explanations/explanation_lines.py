@@ -13,7 +13,6 @@ MAX_TOKENS = 60
 HALF_WIDTH = 12  # length of the longest bar, in terminal cells
 MAX_TOKEN_CHARACTERS = 60  # a token with more characters is shortened
 SPACE = "␣"  # shown in place of a space that is a token of its own
-EIGHTHS = " ▏▎▍▌▋▊▉█"
 SUPPORTS, OPPOSES = "blue", "dark_orange"  # colors that color-blind readers can tell apart
 
 
@@ -33,22 +32,21 @@ def show_token_bars(
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     console.print(f"\nWhat each token adds to {shortened(label, 40)}, in log-odds:")
     largest = max(map(abs, read), default=0.0)
+    strongest = sorted(range(len(read)), key=lambda position: -abs(read[position]))[:MAX_TOKENS]
     before = -1
-    for position in strongest(read, MAX_TOKENS):
+    for position in [*sorted(strongest), len(read)]:
         if position > before + 1:
             console.print(f"{'…':>5}  {position - before - 1:,} more tokens")
-        text = shortened(tokens[position], MAX_TOKEN_CHARACTERS)
-        console.print(bar_line(position, text, read, by_field, largest), soft_wrap=True)
+        if position < len(read):
+            console.print(token_line(position, tokens[position], read, by_field, largest), soft_wrap=True)
         before = position
-    if before < len(read) - 1:
-        console.print(f"{'…':>5}  {len(read) - 1 - before:,} more tokens")
     if len(read) < len(tokens):
         console.print(f"{'…':>5}  {len(tokens) - len(read):,} tokens that the model did not read")
 
 
-def bar_line(
+def token_line(
     position: int,
-    text: str,
+    token: str,
     contributions: Sequence[float],
     by_field: Mapping[str, Sequence[float | None]],
     largest: float,
@@ -60,23 +58,11 @@ def bar_line(
     value = contributions[position]
     line = Text(f"{position + 1:>5}  {value:+8.3f}  ")
     line.append(bar(value, largest), style=SUPPORTS if value > 0 else OPPOSES)
-    line.append(f"  {text or SPACE}")
+    line.append(f"  {shortened(token, MAX_TOKEN_CHARACTERS) or SPACE}")
     if by_field:
         parts = ", ".join(f"{name} {values[position]:+.3f}" for name, values in by_field.items())
         line.append(f"  ({parts})", style="dim")
     return line
-
-
-def strongest(contributions: Sequence[float], most: int) -> list[int]:
-    """Return the positions of the contributions with the largest absolute values, in ascending order.
-
-    `most`: maximum number of positions to return.
-
-    >>> strongest([0.1, -2.0, 0.5], 2)
-    [1, 2]
-    """
-    order = sorted(range(len(contributions)), key=lambda position: -abs(contributions[position]))
-    return sorted(order[:most])
 
 
 def bar(value: float, largest: float) -> str:
@@ -85,10 +71,5 @@ def bar(value: float, largest: float) -> str:
     >>> bar(1.0, 1.0), bar(-0.5, 1.0)
     ('            │████████████', '      ██████│            ')
     """
-    eighths = round(8 * HALF_WIDTH * abs(value) / largest) if largest else 0
-    cells = EIGHTHS[8] * (eighths // 8) + EIGHTHS[eighths % 8] * (eighths % 8 > 0)
-    if value >= 0:
-        return f"{'':{HALF_WIDTH}}│{cells:{HALF_WIDTH}}"
-    # Unicode has no eighth blocks that fill a cell from the right, so a negative bar is rounded to half cells.
-    cells = "▐" * (eighths % 8 >= 4) + EIGHTHS[8] * (eighths // 8)
-    return f"{cells:>{HALF_WIDTH}}│{'':{HALF_WIDTH}}"
+    cells = "█" * round(HALF_WIDTH * abs(value) / (largest or 1.0))
+    return f"{'':{HALF_WIDTH}}│{cells:{HALF_WIDTH}}" if value >= 0 else f"{cells:>{HALF_WIDTH}}│{'':{HALF_WIDTH}}"

@@ -75,7 +75,6 @@ def occlude(
     by_field: bool,
     tokens: np.ndarray | None = None,
     tokens_read: np.ndarray | None = None,
-    advance: Callable[[float], None] = lambda rows: None,
 ) -> Contributions:
     """Return the contributions of the tokens of N encoded sequences.
 
@@ -83,8 +82,7 @@ def occlude(
 
     `score`: see `Score`. `tokens`: (M,) ascending indices of the tokens to occlude, None for all tokens. `tokens_read`:
     (N,) number of tokens after which the model stopped, None if the model reads all tokens. A token that the model did
-    not read has the contribution NaN. `advance`: function that advances a progress bar by a number of explained rows.
-    The number may be a fraction.
+    not read has the contribution NaN.
     """
     lengths, starts = sequences.lengths, sequences.offsets[:-1]
     chosen = np.arange(int(lengths.sum())) if tokens is None else tokens
@@ -94,7 +92,6 @@ def occlude(
     part = np.cumsum(lengths[rows[read]], dtype=np.int64) // MAX_OCCLUDED_TOKENS
     parts = np.split(read, np.flatnonzero(np.diff(part)) + 1) if len(read) else []
     complete = score(sequences, np.arange(len(lengths)))
-    fields = apart_fields(encoders) if by_field else []
 
     def contributions(names: Iterable[str]) -> np.ndarray:
         changes = np.where(is_read, 0.0, np.nan)
@@ -106,7 +103,7 @@ def occlude(
                 occluded[name] = occluded[name].copy()  # `take` returns the array itself if every row is taken once
                 occluded[name][places] = encoders[name].neutral(occluded[name][places])
             changes[some] = complete[rows[some]] - score(Ragged(copies.offsets, occluded), rows[some])
-            advance(len(lengths) * len(some) / (len(read) * (1 + len(fields))))
         return changes
 
+    fields = apart_fields(encoders) if by_field else []
     return Contributions(contributions(list(encoders)), {name: contributions([name]) for name in fields})

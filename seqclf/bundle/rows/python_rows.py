@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,96 +25,87 @@ def require_unchanged_fields(query: str | None, schema: Schema, where: str, reme
         raise InputError(where, problem, remedy)
 
 
-def to_columns(
-    sequences: list[Any],
-    encoders: Mapping[str, FieldEncoder],
-    field_of_column: Mapping[str, str] = MappingProxyType({}),
-    ignored: Collection[str] = (),
-    order: EventOrder | None = None,
-) -> tuple[pa.RecordBatch, list[str | None]]:
-    """Return canonical columns with one row per sequence, and a list with the error of each sequence or None.
+class PythonRows:
+    """Converts Python rows to canonical Arrow columns, as the training of a model converted the rows of files.
 
     If there is one field, a sequence is a text or a list of tokens. If there are several fields, a sequence is a dict
     field name → list. If a tree is stored in several lists (words and parents), a sequence is a dict column name →
-    list. A sequence with a wrong value gets null values in the columns, and an error.
+    list. A sequence may use the names of columns in the training file in place of field names. The label, the id and
+    other columns that are not fields are ignored.
 
-    `field_of_column`: dict column name in the training file → field name. A sequence may use these column names as keys
-    in place of field names. `ignored`: keys of a sequence to ignore, such as the name of the label column. `order`:
-    sorts the events of a sequence, as those of a file are sorted; None keeps them as they are.
+    `field_of_column`: dict column name in the training file → field name. `order`: sorts the events of a sequence like
+    those of a file; None without `data.order_by`.
     """
-    known = f"the fields of the model are {', '.join(map(_name_with_columns, encoders.values()))}"
-    errors: list[str | None] = [None] * len(sequences)
-    columns: dict[str, list[Any]] = {name: [None] * len(sequences) for name in encoders}
-    for row, sequence in enumerate(sequences):
-        try:
-            sequence = as_row(sequence, encoders)
-            if order is not None:
-                sequence = order.sort(sequence)
-        except ValueError as error:
-            errors[row] = str(error)
-            continue
-        if not sequence.keys() <= encoders.keys():
-            sequence = _by_field(_join_parts(sequence, encoders), encoders, field_of_column, ignored)
-            if unknown := sequence.keys() - encoders.keys():
-                errors[row] = f"has the field {min(map(str, unknown))}; {known}"
-                continue
-        if lacking := [name for name in encoders if name not in sequence]:
-            errors[row] = f"has no field {lacking[0]}; {known}"
-            continue
-        for name, encoder in encoders.items():
+
+    def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder]):
+        self.encoders = encoders
+        self.field_of_column = {field.columns[0]: field.name for field in schema.fields if len(field.columns) == 1}
+        self.order = EventOrder(schema, encoders) if schema.order_by else None
+        self._ignored = {str(schema.label), str(schema.id), *schema.ignored}
+        self._known = f"the fields of the model are {', '.join(map(_name_with_columns, encoders.values()))}"
+
+    def to_columns(self, sequences: Sequence[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
+        """Return canonical columns with one row per sequence, and a list with the error of each sequence or None.
+
+        A sequence with a wrong value gets null values in the columns, and an error.
+        """
+        errors: list[str | None] = [None] * len(sequences)
+        columns: dict[str, list[Any]] = {name: [None] * len(sequences) for name in self.encoders}
+        for row, sequence in enumerate(sequences):
             try:
-                columns[name][row] = encoder.from_python(sequence[name])
-            except UnfitValueError as error:
-                errors[row] = f"{name} {error}"
-            except (pa.ArrowException, OverflowError, TypeError, ValueError):
-                errors[row] = f"{name} is not {encoder.expected}"
-    arrays = {name: pa.array(columns[name], encoder.canonical_type) for name, encoder in encoders.items()}
-    return pa.record_batch(arrays), errors
+                fields = self._fields_of(sequence)
+            except ValueError as error:
+                errors[row] = str(error)
+                continue
+            for name, encoder in self.encoders.items():
+                try:
+                    columns[name][row] = encoder.from_python(fields[name])
+                except UnfitValueError as error:
+                    errors[row] = f"{name} {error}"
+                except (pa.ArrowException, OverflowError, TypeError, ValueError):
+                    errors[row] = f"{name} is not {encoder.expected}"
+        arrays = {name: pa.array(columns[name], encoder.canonical_type) for name, encoder in self.encoders.items()}
+        return pa.record_batch(arrays), errors
 
+    def as_dict(self, sequence: Any) -> dict[Any, Any]:
+        """Return a sequence as a dict of lists, in which a list of objects is a list for each member (`with_members`).
 
-def as_row(sequence: Any, encoders: Mapping[str, FieldEncoder]) -> Mapping[Any, Any]:
-    """Return a sequence as a dict of lists, in which a list of objects is a list for each member (`with_members`).
+        Raises ValueError for a list where the model has several fields, even if it is a valid value of each field.
+        """
+        given = sequence if isinstance(sequence, Mapping) else {next(iter(self.encoders)): sequence}
+        expanded: dict[Any, Any] = {}
+        for name, value in given.items():
+            if isinstance(value, (list, tuple)) and value and all(isinstance(token, Mapping) for token in value):
+                for member in dict.fromkeys(key for token in value for key in token):
+                    expanded[member] = [token.get(member) for token in value]
+            elif given is not sequence and len(self.encoders) > 1:
+                raise ValueError(f"is not a dict of the fields {', '.join(self.encoders)}")
+            else:
+                expanded[name] = value
+        return expanded
 
-    Raises ValueError for a list where the model has several fields, even if it is a valid value of each field.
-    """
-    expanded: dict[Any, Any] = {}
-    for name, value in (sequence if isinstance(sequence, Mapping) else {next(iter(encoders)): sequence}).items():
-        if isinstance(value, (list, tuple)) and value and all(isinstance(token, Mapping) for token in value):
-            for member in dict.fromkeys(key for token in value for key in token):
-                expanded[member] = [token.get(member) for token in value]
-        else:
-            expanded[name] = value
-    if len(encoders) > 1 and sequence is next(iter(expanded.values()), None):
-        raise ValueError(f"is not a dict of the fields {', '.join(encoders)}")
-    return expanded
-
-
-def _join_parts(row: Mapping[Any, Any], encoders: Mapping[str, FieldEncoder]) -> Mapping[Any, Any]:
-    """Join the lists that form one value, such as a tree, into one dict.
-
-    In the returned row, the key of the joined dict is the field name.
-    """
-    for name, encoder in encoders.items():
-        parts = {part: row[part] for part in encoder.parts if part in row and part not in encoders}
-        if parts and name not in row:
-            row = {name: parts, **{other: value for other, value in row.items() if other not in parts}}
-    return row
+    def _fields_of(self, sequence: Any) -> Mapping[Any, Any]:
+        """Return the value of each field of a sequence. Raises ValueError for an unknown or a missing field."""
+        row: Mapping[Any, Any] = self.as_dict(sequence)
+        if self.order is not None:
+            row = self.order.sort(row)
+        for name, encoder in self.encoders.items():
+            # Lists that form one value, such as the words and the parents of a tree, are joined.
+            parts = {part: row[part] for part in encoder.parts if part in row and part not in self.encoders}
+            if parts and name not in row:
+                row = {name: parts, **{other: value for other, value in row.items() if other not in parts}}
+        fields = {
+            name if name in self.encoders else self.field_of_column.get(name, name): value
+            for name, value in row.items()
+            if name in self.encoders or name not in self._ignored
+        }
+        if unknown := fields.keys() - self.encoders.keys():
+            raise ValueError(f"has the field {min(map(str, unknown))}; {self._known}")
+        if lacking := [name for name in self.encoders if name not in fields]:
+            raise ValueError(f"has no field {lacking[0]}; {self._known}")
+        return fields
 
 
 def _name_with_columns(encoder: FieldEncoder) -> str:
     columns = f" ({', '.join(encoder.field.columns)})" if encoder.parts else ""
     return encoder.field.name + columns
-
-
-def _by_field(
-    row: Mapping[Any, Any],
-    encoders: Mapping[str, FieldEncoder],
-    field_of_column: Mapping[str, str],
-    ignored: Collection[str],
-) -> dict[Any, Any]:
-    """Replace column names by field names in the keys of a row, and drop the ignored columns."""
-    return {
-        name if name in encoders else field_of_column.get(name, name): value
-        for name, value in row.items()
-        if name in encoders or name not in ignored
-    }

@@ -1,16 +1,15 @@
 """A window is a contiguous block of rows that are predicted or explained together.
 
-A window holds canonical columns: Arrow columns of fixed types, one column per field. `row_windows` makes windows from a
-list of Python rows. `source_windows` makes windows from files and from tables in memory.
+A window holds canonical columns: Arrow columns of fixed types, one column per field. The rows come from files or from a
+table in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from seqclf.data.reading.label_table import LabelTable
@@ -26,39 +25,20 @@ from seqclf.system import progress
 TABLE = "data"  # name of a table or list in error texts, because `Classifier.predict` has the argument `data`
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """A contiguous block of rows from a source. A window can be pickled without its source.
 
-    Attributes:
-        index: number of the window in the source, counted from 0.
-        first_row: number of the window's first row in the source, counted from 1.
-        rows: canonical columns with N rows, and the file of each row.
-        value_errors: (N,) error of each Python row, or None (see `to_columns`). The list is empty in a window of files
-            or of a table.
+    `first_row`: number of the window's first row in the source, counted from 1. `rows`: canonical columns with N rows,
+    and the file of each row.
     """
 
-    index: int
     first_row: int
     rows: SourceRows
-    value_errors: Sequence[str | None] = ()
 
     @property
     def columns(self) -> pa.RecordBatch:
         """Canonical columns of the rows."""
         return self.rows.columns
-
-
-def row_windows(
-    sequences: list[Any],
-    to_columns: Callable[[list[Any]], tuple[pa.RecordBatch, list[str | None]]],
-    window_rows: int,
-) -> Iterator[Window]:
-    """Split a list of Python rows into windows of `window_rows` rows. `to_columns`: see `BundleModel.to_columns`."""
-    for index, start in enumerate(range(0, len(sequences), window_rows)):
-        columns, value_errors = to_columns(sequences[start : start + window_rows])
-        numbers = np.arange(start + 1, start + 1 + columns.num_rows)
-        yield Window(index, start + 1, SourceRows(TABLE, numbers, columns), value_errors)
 
 
 def source_windows(
@@ -112,8 +92,8 @@ def source_windows(
         total = None if schema.group_by else reader.stored_rows()
         with progress.stage(title, total=total, unit=unit) as current:
             first_row = 1
-            for index, rows in enumerate(reader.read(schema, keys, window_rows)):
-                yield Window(index, first_row, rows if table is None else table.labelled(rows))
+            for rows in reader.read(schema, keys, window_rows):
+                yield Window(first_row, rows if table is None else table.labelled(rows))
                 first_row += rows.columns.num_rows
                 current.completed = first_row - 1  # prediction also advances the bar, but leaves out rejected rows
 

@@ -88,20 +88,6 @@ def token_texts(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray]) 
     return [" ".join(parts) for parts in zip(*(encoder.decode(fields) for encoder in encoders.values()), strict=True)]
 
 
-def decode(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray], most: int = 40) -> str:
-    """Return one encoded sequence as readable text.
-
-    If the sequence has more than `most` tokens, the text shows only the first and the last tokens, `most` in total.
-    `fields`: dict array name → (T,) or (T, D) encoded tokens.
-    """
-    count = len(next(iter(fields.values())))
-    shown = np.arange(count) if count <= most else np.r_[: most // 2, count - most // 2 : count]
-    tokens = token_texts(encoders, {name: values[shown] for name, values in fields.items()})
-    if count > most:
-        tokens.insert(most // 2, f"… {count - len(shown):,} more …")
-    return next(iter(encoders.values())).token_separator.join(tokens)
-
-
 def input_specs(encoders: Mapping[str, FieldEncoder], classes: Sequence[str]) -> list[FieldSpec]:
     """Return one spec per input of a model.
 

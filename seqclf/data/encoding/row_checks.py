@@ -70,6 +70,17 @@ def _check_lengths(columns: pa.RecordBatch, first: Field, field: Field, problems
     problems.mark(bad, field.column, reasons)
 
 
+def check_encoded_lengths(rows: np.ndarray, lengths: np.ndarray, schema: Schema, problems: Problems) -> None:
+    """Mark encoded rows that have no tokens, and rows that are too long for a schema that rejects long rows.
+
+    `rows`: (M,) row numbers of the encoded rows. `lengths`: (M,) their numbers of tokens before truncation.
+    """
+    column, limit = schema.fields[0].column, schema.max_length
+    problems.mark(rows[lengths == 0], column, EMPTY_REASON)
+    if limit is not None and schema.truncate == "error" and (lengths > limit).any():
+        problems.mark(rows[lengths > limit], column, too_long_reason(lengths, schema))
+
+
 def too_long_reason(lengths: np.ndarray, schema: Schema) -> str:
     """Return the reason for rejecting sequences that are longer than `max_length` of the schema.
 

@@ -1,4 +1,4 @@
-"""Readable description of one sequence: its original texts, a line of tokens, and a table of tokens."""
+"""Readable description of one sequence: its original texts, and a table of tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.data.encoding.encoder import View
-from seqclf.data.encoding.encoders import decode
 
 MAX_TOKENS = 40  # maximum number of rows of a table
 MIN_TOKENS = 10  # a table with many columns is not cut below this number of rows
@@ -19,27 +18,25 @@ class TokenTable(NamedTuple):
     """A table of some tokens of a sequence.
 
     `positions`: position of each token of the table in the sequence, from 0. `columns`: dict heading → texts of the
-    tokens in the table. `length`: number of tokens of the sequence after truncation. `empty`: headings of columns that
-    the table leaves out, because none of its tokens has a value in the column.
+    tokens in the table; a column in which none of these tokens has a value is left out. `length`: number of tokens of
+    the sequence after truncation.
     """
 
     positions: list[int]
     columns: dict[str, list[str]]
     length: int
-    empty: list[str]
 
 
 class DescribedRow(NamedTuple):
     """Readable description of a sequence.
 
-    `id`: id of the sequence. `tokens`: one line with the decoded tokens that a model gets. `texts`: dict field →
-    original text, for text fields. `table`: table of tokens. `contributions`: contribution of each token of the table
-    to the prediction. The contribution of a token is None if the model did not get the token. `contributions` is None
-    if the prediction is not explained.
+    `id`: id of the sequence. `texts`: dict field → original text, for text fields. `table`: table of the first and the
+    last tokens, as the model gets them. `contributions`: contribution of each token of the table to the prediction, in
+    log-odds. The contribution of a token is None if the model did not read the token. `contributions` is None if the
+    prediction is not explained.
     """
 
     id: str
-    tokens: str
     texts: Mapping[str, str]
     table: TokenTable
     contributions: Sequence[float | None] | None = None
@@ -53,7 +50,7 @@ def describe_row(
     `fields`: dict array name → (T,) or (T, D) encoded tokens. `texts`: dict field → original text, for each field whose
     text is kept.
     """
-    return DescribedRow(id, decode(encoders, fields), texts, token_table(encoders, fields))
+    return DescribedRow(id, texts, token_table(encoders, fields))
 
 
 def token_table(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray]) -> TokenTable:
@@ -67,11 +64,10 @@ def token_table(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray]) 
     columns: dict[str, list[str]] = {}
     for encoder in encoders.values():
         columns |= encoder.token_columns(fields, shown)
-    empty = [heading for heading, texts in columns.items() if not any(texts)]
-    kept = {heading: texts for heading, texts in columns.items() if heading not in empty}
+    kept = {heading: texts for heading, texts in columns.items() if any(texts)}
     rows = _ends(len(shown), max(MIN_TOKENS, MAX_CELLS // max(1, len(kept))))
     cells = {heading: [texts[row] for row in rows] for heading, texts in kept.items()}
-    return TokenTable(shown[rows].tolist(), cells, length, empty)
+    return TokenTable(shown[rows].tolist(), cells, length)
 
 
 def _ends(count: int, most: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from seqclf.data.encoding.token_table import TokenTable
 from seqclf.documents.blocks import Section, Table, Template
-from seqclf.documents.formatting import head_and_tail_text, listed, number, percent, printable, shortened
+from seqclf.documents.formatting import head_and_tail_text, listed, printable, shortened
 from seqclf.report.mistakes import Mistake
 from seqclf.report.report import Report
 from seqclf.system.run_folder import PREDICTIONS
@@ -38,17 +38,14 @@ class LineToken(NamedTuple):
 
 
 class ShownMistake(NamedTuple):
-    """A misclassified row as text, for the template of the page.
+    """A misclassified row, for the template of the page.
 
     `texts`: dict text field → original text. `line`: the tokens of the row in one line, or `None` if a table shows
     them. `separator`: text between two tokens of the line. `table`: table of the tokens, or `None` if there is a line.
     """
 
+    mistake: Mistake
     id: str
-    label: str
-    predicted: str
-    probability: str
-    tokens: str
     texts: dict[str, str]
     line: list[LineToken] | None
     separator: str
@@ -57,30 +54,27 @@ class ShownMistake(NamedTuple):
 
 def mistakes_section(report: Report) -> Section:
     """Return the misclassified rows. The row whose true label has the lowest probability comes first."""
+    contributions = [mistake.row.contributions for mistake in report.mistakes]
     context = {
         "split": report.split,
         "mistakes": list(map(_shown, report.mistakes)),
-        "explained": sum(mistake.contributions is not None for mistake in report.mistakes),
-        "unread": any(None in (mistake.contributions or ()) for mistake in report.mistakes),
+        "explained": sum(values is not None for values in contributions),
+        "unread": any(None in (values or ()) for values in contributions),
         "all_rows": PREDICTIONS if report.bundle is None else None,  # only a training run has this file
     }
     return Section("Worst errors", [Template("run/mistakes.html", context)])
 
 
 def _shown(mistake: Mistake) -> ShownMistake:
-    fits_line = len(mistake.table.columns) <= LINE_COLUMNS
+    id, texts, table, contributions = mistake.row
+    fits_line = len(table.columns) <= LINE_COLUMNS
     return ShownMistake(
-        id=printable(mistake.id),
-        label=shortened(mistake.label, 60),
-        predicted=shortened(mistake.predicted, 60),
-        probability=percent(mistake.probability),
-        tokens=number(mistake.length),
-        texts={
-            name: head_and_tail_text(printable(text, keep="\n\t"), MAX_TEXT) for name, text in mistake.texts.items()
-        },
-        line=_token_line(mistake.table, mistake.contributions) if fits_line else None,
-        separator=" " if mistake.texts else " | ",
-        table=None if fits_line else _token_table(mistake.table, mistake.contributions),
+        mistake=mistake,
+        id=printable(id),
+        texts={name: head_and_tail_text(printable(text, keep="\n\t"), MAX_TEXT) for name, text in texts.items()},
+        line=_token_line(table, contributions) if fits_line else None,
+        separator=" " if texts else " | ",
+        table=None if fits_line else _token_table(table, contributions),
     )
 
 

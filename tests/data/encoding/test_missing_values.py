@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from support.table_files import LABELS, write
 
-from seqclf.bundle.rows.python_rows import to_columns
+from seqclf.bundle.rows.python_rows import PythonRows
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import make_encoders
 from seqclf.data.prepare import prepare
@@ -71,8 +71,9 @@ def test_values_of_events_and_of_several_columns_are_read_alike(options, tmp_pat
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_in_memory_are_read_like_files(options, tmp_path, dtype):
     path = write(tmp_path / "t.parquet", {"x": WRITTEN, "y": LABELS})
-    encoders = prepare(options(train=path, label="y", fields={"x": OPTION})).encoders
-    columns, errors = to_columns([np.array(row, dtype) for row in WRITTEN], encoders)
+    dataset = prepare(options(train=path, label="y", fields={"x": OPTION}))
+    rows = PythonRows(dataset.schema, dataset.encoders)
+    columns, errors = rows.to_columns([np.array(row, dtype) for row in WRITTEN])
     assert errors == [None] * 20 and columns.column("x").to_pylist() == NUMBERS
 
 
