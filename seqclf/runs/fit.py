@@ -103,6 +103,13 @@ class Training:
             bar = self.bar if self.config.trainer["enable_progress_bar"] else None
             run_trainer(self.trainer, self.task, self.batches, bar, self.threads, self.hooks.resumed)
 
+    @property
+    def has_reached_limit(self) -> bool:
+        """True if the training took all its epochs or steps."""
+        trainer = self.trainer
+        has_all_epochs = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch
+        return has_all_epochs or 0 <= trainer.max_steps <= trainer.global_step
+
     def checkpoint(self) -> Path:
         """Return the checkpoint that is evaluated: the best one, or else the last one. Call this method after `run`."""
         hooks, resumed = self.hooks, self.hooks.resumed
@@ -196,7 +203,8 @@ def fit(training: Training, steps: FinishedSteps) -> Fitted | None:
         "halting": None if halting is None else halting.to_dict(),
         "seconds": seconds,
     }
-    steps.record("fit", fit_inputs(training.config, training.dataset), result)
+    if training.has_reached_limit:  # what a callback stopped goes on in a resumed run
+        steps.record("fit", fit_inputs(training.config, training.dataset), result)
     return fitted
 
 

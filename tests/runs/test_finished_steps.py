@@ -10,7 +10,6 @@ import yaml
 
 import seqclf
 from seqclf import SequenceDataModule, load_task
-from seqclf.bundle.manifest import read_manifest
 from seqclf.config.options import parse_options
 from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
@@ -139,5 +138,5 @@ def test_each_step_runs_alone_from_the_files_of_the_one_before(tmp_path, unbroke
     assert judged.result.to_dict() == json.loads((run / "metrics.json").read_text())
     parity = write_bundle(task, tmp_path / "bundle", judged.result)
     assert parity.passed
-    first, second = (read_manifest(folder) for folder in (run / "bundle", tmp_path / "bundle"))
+    first, second = (json.loads((path / "manifest.json").read_text()) for path in (run / "bundle", tmp_path / "bundle"))
     assert first == second
