@@ -1,6 +1,7 @@
 """A training that is killed at random moments, and started again by the same command, ends as an unbroken one."""
 
 import csv
+import json
 import os
 import random
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -22,6 +24,10 @@ TRAINING = [
     "runtime.threads=1",
 ]
 TIMES = {"seconds", "step_ms", "tokens_per_s", "memory_mb"}
+
+
+WHOLE = [argument for argument in TRAINING if argument != "export=false"]
+WHOLE += ["data=toy", TOY[1], "logger=none", "decision.calibrate=true", "data.positive=null", "checkpoint=auto"]
 
 
 @pytest.fixture(params=[pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.soak)])
@@ -90,3 +96,31 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(start):
         assert torch.equal(weight, other["state_dict"][name]), name
     for row, again in zip(records(unbroken), records(killed), strict=True):
         assert {key: (row[key], again[key]) for key in row if row[key] != again[key]} == {}
+
+
+@pytest.mark.soak
+def test_a_run_killed_anywhere_has_the_results_of_an_unbroken_one(shell):
+    """Kills come at any moment of the run: reading, training, scoring, exporting."""
+
+    def start(folder):
+        command = [sys.executable, "-m", "seqclf.train", *WHOLE, f"hydra.run.dir={folder}"]
+        options = {"cwd": shell.folder, "env": shell.environment, "text": True, "start_new_session": True}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+
+    def results(folder):
+        metrics = json.loads((folder / "metrics.json").read_text())
+        metrics.pop("next")  # names the folder
+        return metrics, pq.read_table(folder / "predictions.parquet"), (folder / "bundle/model.onnx").read_bytes()
+
+    began = time.monotonic()
+    finished(start(shell.folder / "whole"))
+    seconds, moments = time.monotonic() - began, random.Random(2)
+    expected = results(shell.folder / "whole")
+    for number in range(KILLS):
+        folder = shell.folder / f"killed-{number}"
+        process = start(folder)
+        time.sleep(moments.uniform(0.2, 1) * seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        finished(start(folder))
+        assert results(folder) == expected, number
