@@ -57,9 +57,10 @@ class Column(ABC):
 
     field: Field
     options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
-    stands_alone: ClassVar[bool] = False  # True if a field of this kind must be the only field of a dataset
+    # True if a cell is a text that the encoder splits into tokens. Such a field must be the only field of a dataset and
+    # cannot be in an event table. Reports print the text unchanged.
+    holds_text: ClassVar[bool] = False
     takes_several_columns: ClassVar[bool] = False
-    in_event_tables: ClassVar[bool] = True
     file_options: ClassVar[tuple[str, ...]] = ()  # names of the options whose value is the path of a file
     may_be_cut: ClassVar[bool] = True  # True if data.truncate may shorten the sequences of such a field
 
@@ -113,16 +114,6 @@ class Column(ABC):
         of the column is not suitable for the field.
         """
         raise NotImplementedError
-
-    def sorted_event_sql(self, name: str, kind: str) -> str | None:
-        """Return the SQL that converts a column after the events are sorted.
-
-        Return None if the column needs no conversion after sorting.
-
-        `name`: name of the sorted column. DuckDB keeps only one copy of a column that is used for sorting and is also
-        selected without a conversion.
-        """
-        return None
 
     @property
     def parts(self) -> Collection[str]:
@@ -220,7 +211,6 @@ class View(ABC):
     """
 
     field: Field
-    holds_text: ClassVar[bool] = False  # True if a cell is a text; reports print the text of such a cell unchanged
     token_separator: ClassVar[str] = " | "  # text between two decoded tokens
 
     @abstractmethod
@@ -266,21 +256,6 @@ class View(ABC):
         The channels with values of the file are the first channels of the field.
         """
         return [self.field.name]
-
-    def constant_channels(self, encoded: np.ndarray) -> np.ndarray:
-        """Return a mask of the channels in `channel_names` that have the same value in all tokens.
-
-        `encoded`: (S, D) channels of all tokens.
-        """
-        values = np.asarray(encoded[:, : len(self.channel_names())])
-        return (values == values[:1]).all(axis=0)
-
-    def mask_channels(self) -> slice | None:
-        """Return the positions of the mask channels as a slice, or None if the field has no mask.
-
-        A mask channel is 1 where a value is present. The mask channels have the same order as `channel_names`.
-        """
-        return None
 
 
 class FieldEncoder(Column, Codec, View):

@@ -2,7 +2,6 @@
 
 import itertools
 import threading
-import warnings
 
 import numpy as np
 import onnx
@@ -11,11 +10,9 @@ import pytest
 import torch
 
 from seqclf.errors import InputError
-from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx.export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
 from seqclf.models.parity_grid import grid
-from seqclf.models.pooling import Pooling
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 POOLINGS = ("last", "mean", "max", "attention", "mean+max+last")
@@ -132,33 +129,6 @@ def test_the_file_is_valid_and_holds_the_weights(attentive):
     folder, _ = attentive
     assert [path.name for path in folder.iterdir()] == ["model.onnx"], "weights are in the same file"
     onnx.checker.check_model(str(folder / "model.onnx"))
-
-
-class Normed(SequenceEncoder):
-    """An encoder whose weight is computed from others in each forward, and kept with its gradient."""
-
-    def __init__(self, input_size):
-        super().__init__()
-        self.size = 4
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated, and common
-            self.linear = torch.nn.utils.weight_norm(torch.nn.Linear(input_size, 4))
-
-    def forward(self, tokens, lengths, host_lengths):
-        return self.linear(tokens), lengths, host_lengths
-
-
-def test_a_network_that_holds_a_computed_weight_is_exported(net, tmp_path):
-    model = net()
-    model.encoder = Normed(model.embedding.size)
-    model.pooling = Pooling("mean", 4, 0)
-    model.norm, model.output = torch.nn.LayerNorm(4), torch.nn.Linear(4, 3)
-    inputs = example_inputs(FIELDS, np.array([3, 2]), 3, np.random.default_rng(0))
-    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    model.train()(tensors, tensors.pop("lengths"), inputs["lengths"])
-    exported = session(model, tmp_path / "model.onnx")
-    assert model.training, "the network itself stays as it was"
-    assert max_error(model.eval(), exported, FIELDS, [([4, 1, 9], 11)]) <= TOLERANCE
 
 
 def test_a_network_that_cannot_be_copied_is_one_line(net, tmp_path):

@@ -138,23 +138,12 @@ class TextEncoder(RunningTextEncoder):
             self._set_vocabulary({token: id for id, token in enumerate([UNKNOWN, *kept])})
         if self.option("vectors") is not None:
             self._add_vectors({token: rank for rank, token in enumerate(by_count[: self.vocabulary.max_size])})
-        vocabulary = self._look_up_words()
+        vocabulary = self.tokenizer.get_vocab()
+        self._set_word_ids(vocabulary)
         self.ids = np.array([vocabulary.get(token, 0) for token in self.vocabulary.codes], np.int32)
 
-    def _look_up_words(self) -> dict[str, int]:
-        """Return the vocabulary of the tokenizer.
-
-        Also set `word_ids`, if the tokenizer only looks up words and adds no special tokens.
-        """
-        assert self.tokenizer is not None
-        vocabulary = self.tokenizer.get_vocab()
-        self.word_ids = None
-        if self.words is not None and UNKNOWN in vocabulary:
-            plain = untrained(self.kind, self.option("lowercase"))
-            plain.model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
-            if json.loads(plain.to_str()) == json.loads(self.tokenizer.to_str()):
-                self.word_ids = _KnownIds(vocabulary)
-        return vocabulary
+    def _set_word_ids(self, vocabulary: dict[str, int]) -> None:
+        self.word_ids = _KnownIds(vocabulary) if self.words is not None else None
 
     def _set_vocabulary(self, vocabulary: dict[str, int]) -> None:
         assert self.tokenizer is not None
@@ -223,7 +212,7 @@ class TextEncoder(RunningTextEncoder):
         except Exception as error:  # the tokenizers library raises a plain Exception for malformed JSON
             raise InputError("tokenizer", f"cannot be read ({first_line(error)})") from None
         self.vector_size = state["vector_size"]
-        self._look_up_words()
+        self._set_word_ids(self.tokenizer.get_vocab())
 
 
 class _KnownIds(dict[str, int]):
