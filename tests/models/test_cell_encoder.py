@@ -4,9 +4,9 @@ import copy
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
+from models.checks import eager, exported, open_session
 from support.random_batches import draw
 from support.recurrent_cells import CELLS
 from torch import nn
@@ -55,26 +55,9 @@ def network(kind, base=SequenceClassifier, **options):
     return built
 
 
-def open_session(file):
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-
-
-def exported(model, file):
-    export_onnx(model, FIELDS, file)
-    return open_session(file)
-
-
 def step_model(model, file, threshold=None):
     step = export_step(model, FIELDS, file)
     return StepModel(open_session(file), [state._asdict() for state in step.states], FIELDS, 4, threshold)
-
-
-def eager(model, inputs):
-    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    with torch.no_grad():
-        return model(tensors, tensors.pop("lengths"), inputs["lengths"]).numpy()
 
 
 def rows_alone(model, inputs):
@@ -90,7 +73,7 @@ def compare(kind, layers, bidirectional, batches, folder):
     """Compare ONNX, chunks and rows alone to the eager network, on random batches."""
     model = network(kind, layers=layers, bidirectional=bidirectional)
     precise = copy.deepcopy(model).double()
-    session = exported(model, folder / "model.onnx")
+    session = exported(model, folder / "model.onnx", FIELDS)
     graph = onnx.load(folder / "model.onnx").graph
     scans = [node for node in graph.node if node.op_type == "Scan"]
     assert len(scans) == layers * (1 + bidirectional), "one for each layer and direction"
