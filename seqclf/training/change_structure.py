@@ -15,7 +15,6 @@ from seqclf.models.structure.change_network import (
     ChangedNetwork,
     change_network,
     frozen_weights,
-    require_memory,
     set_trainable,
 )
 from seqclf.models.structure.options import ModelChange, changed_config, read_change
@@ -107,7 +106,6 @@ def _changed_network(task: SequenceTask, network: Any, config: Config, key: str,
     dataset = task.hparams["dataset"]
     fields, classes = dataset["fields"], len(dataset["classes"])
     try:
-        require_memory(config, fields, classes)
         return change_network(network, config, fields, classes, seed)
     except InputError as error:  # a constructor does not know the config key, so the key is added to its error
         raise error.within(key) from None

@@ -15,7 +15,7 @@ from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.heads.recurrent_head import RecurrentHead
 from seqclf.models.rnn.conv_recurrent import ConvRecurrent
 from seqclf.models.rnn.recurrent import Recurrent
-from seqclf.models.structure.axes import Axes, Axis, blocks, is_even, kept, offset, widened
+from seqclf.models.structure.axes import Axes, Axis, blocks, is_even, kept, widened
 from seqclf.models.transformer import Transformer
 from seqclf.models.trees.tree_lstm import BinaryCell, TreeLSTM
 
@@ -81,8 +81,8 @@ def continue_heads(old: HeadsClassifier, new: HeadsClassifier) -> Continued:
         axes = {name: of_weight for name, of_weight in axes.items() if not name.startswith(f"{prefix}.recurrent.")}
         size = before.project.out_features
         recurrent = _recurrent(before.recurrent, after.recurrent, kept(size))
-        outputs = torch.cat([kept(size), offset(recurrent.outputs, size)])
-        pooled = torch.cat([offset(outputs, part * (size + before.recurrent.size)) for part in range(2)])
+        outputs = torch.cat([kept(size), size + recurrent.outputs])
+        pooled = torch.cat([part * (size + before.recurrent.size) + outputs for part in range(2)])
         axes |= _below(f"{prefix}.recurrent", recurrent.axes)
         # The norm is that of a batch, so each copy of a unit is normalized as the unit.
         axes |= {f"{prefix}.pooled_norm.{name}": (Axis(pooled),) for name in ("weight", "bias", "mean", "variance")}
@@ -107,7 +107,7 @@ def _embedding(old: Any, new: Any) -> Continued:
             axes |= {f"layers.{index}.bias": (Axis(units),)}
         else:
             axes |= {f"layers.{index}.weight": (Axis(kept(before.num_embeddings)), Axis(units))}
-        outputs.append(offset(units, start))
+        outputs.append(start + units)
         start += size
     return Continued(axes, torch.cat(outputs))
 
@@ -128,7 +128,7 @@ def _encoder(old: Any, new: Any, inputs: Tensor) -> Continued:
 def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
     size, new_size = (stack.forward_layers[0].hidden_size for stack in (old, new))
     hidden = widened(size, new_size)
-    outputs = torch.cat([hidden, offset(hidden, size)]) if new.backward_layers else hidden
+    outputs = torch.cat([hidden, size + hidden]) if new.backward_layers else hidden
     axes: dict[str, Axes] = {}
     rows = Axis(blocks(hidden, size, GATES[old.cell]))
     for direction in ("forward_layers", "backward_layers"):
@@ -163,7 +163,7 @@ FIRST: dict[type, str] = {ConvRecurrent: "convolutions.0.convolution.weight", Tr
 
 
 def _pooling(old: SequenceClassifier, outputs: Tensor) -> Continued:
-    parts = [offset(outputs, index * old.encoder.size) for index in range(len(old.pooling.kinds))]
+    parts = [index * old.encoder.size + outputs for index in range(len(old.pooling.kinds))]
     axes: dict[str, Axes] = {}
     if old.pooling.score is not None:
         axes = {"score.weight": (Axis(kept(1)), Axis(outputs, summed=True)), "score.bias": (Axis(kept(1)),)}

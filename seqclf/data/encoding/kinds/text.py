@@ -27,7 +27,6 @@ from seqclf.errors import InputError, first_line
 from seqclf.system.state_validation import SIZE, require
 
 UNKNOWN = "[UNK]"
-SPACE = "\u2581"  # `Metaspace` replaces each space by this character, and also puts it at the start of a text
 MAX_SUBWORDS = 10_000_000  # limit if `max_size` is null; the trainer reserves memory for this vocabulary size
 
 
@@ -93,21 +92,11 @@ class TextEncoder(RunningTextEncoder):
     def token_keys(self, column: pa.Array) -> np.ndarray:
         if self.kind != "bpe":
             return self.vocabulary.keys_of(list_values(column))
-        if not self.truncation.cuts:
-            return hash_bytes(self._joined_words(text).encode() for text in column.to_pylist())
         return hash_bytes(self._kept_words(text).encode() for text in column.to_pylist())
 
     def _kept_words(self, text: str) -> str:
         """Return the words of a text that remain after truncation, joined to one string."""
         return "".join(self.truncation.cut_words(list(self._tokens(text))))
-
-    def _joined_words(self, text: str) -> str:
-        """Return all words of a text, joined to one string.
-
-        The method is four times as fast as splitting the text and joining the words.
-        """
-        text = self.splitter.normalizer.normalize_str(text).replace(" ", SPACE)
-        return text if not text or text.startswith(SPACE) else SPACE + text
 
     def fit(self, read: ReadColumns) -> None:
         if self.kind == "bpe":
