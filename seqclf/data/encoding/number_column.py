@@ -76,7 +76,7 @@ class NumberColumn(ListEncoder):
         return "a list of numbers" if self.width == 1 else f"a list of vectors of {self.width} numbers"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """Return the SQL of the canonical column (see `Column.list_sql`).
+        """Return the SQL of the canonical column (see `FieldEncoder.list_sql`).
 
         Several columns are combined into one list of vectors. The SQL evaluates to null if the columns hold lists of
         different lengths.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import View
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import decode
 
 MAX_TOKENS = 40  # maximum number of rows of a table
@@ -46,7 +46,7 @@ class DescribedRow(NamedTuple):
 
 
 def describe_row(
-    encoders: Mapping[str, View], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
+    encoders: Mapping[str, FieldEncoder], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
 ) -> DescribedRow:
     """Return the readable description of one encoded sequence.
 
@@ -56,7 +56,7 @@ def describe_row(
     return DescribedRow(id, decode(encoders, fields), texts, token_table(encoders, fields))
 
 
-def token_table(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray]) -> TokenTable:
+def token_table(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> TokenTable:
     """Return a table of the first and the last tokens of one encoded sequence.
 
     If the table has many columns, it has fewer than `MAX_TOKENS` rows. `fields`: dict array name → (T,) or (T, D)

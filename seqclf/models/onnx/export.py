@@ -174,7 +174,7 @@ def _exportable_copy(classifier: nn.Module, key: str) -> Any:
     Raises an InputError that begins with `key` if the network cannot be copied.
     """
     try:
-        network = copy.deepcopy(classifier).cpu().float().eval()
+        network: Any = copy.deepcopy(classifier).cpu().float().eval()
     except Exception as error:  # third-party code may raise any exception
         raise InputError(
             key,

@@ -14,11 +14,11 @@ from seqclf.models.onnx.export import example_inputs, export_step
 
 ONE_WAY = {"bidirectional": False, "window": 1}
 SETS = {
-    "kernels": ([NUMBER], {}),
-    "tables": ([MASKED, BAG], {"dilations": [], "heads": ["recurrent", "linear", "statistics"]}),
+    "kernels": ([NUMBER], {"dilations": [2]}),
+    "tables": ([MASKED, BAG], {"dilations": [], "layers": 2, "heads": ["recurrent", "linear", "statistics"]}),
     "letters": (
         [CATEGORY, {**CATEGORY, "name": "other"}],
-        {"dilations": [], "convolution": 3, "layers": 2, "heads": ["recurrent", "linear", "statistics", "ngrams"]},
+        {"dilations": [], "convolution": 3, "heads": ["recurrent", "statistics", "ngrams"]},
     ),
 }
 SETS["a convolution of one token"] = ([CATEGORY], {"dilations": [], "convolution": 1, "heads": ["recurrent"]})
