@@ -59,20 +59,16 @@ def check_heads(hidden_size: int, heads: int) -> None:
     >>> check_heads(hidden_size=96, heads=5)
     Traceback (most recent call last):
         ...
-    seqclf.errors.InputError: model.heads=5: does not divide model.hidden_size=96; set model.heads=4 or \
-    model.hidden_size=100
+    seqclf.errors.InputError: model.heads=5: model.hidden_size=96 is not an even multiple of it; set \
+    model.hidden_size=100, or other heads
     """
-    channels, rest = divmod(hidden_size, heads)
-    if not rest and channels % 2 == 0:
-        return
-    problem = f"does not divide model.hidden_size={hidden_size}"
-    if not rest:
-        problem = f"gives heads of {channels} of the {hidden_size} channels of model.hidden_size, which must be even"
-    remedies = [f"model.hidden_size={-(-hidden_size // (2 * heads)) * 2 * heads}"]
-    if hidden_size % 2 == 0:
-        divisors = [count for count in range(1, hidden_size // 2 + 1) if hidden_size // 2 % count == 0]
-        remedies.insert(0, f"model.heads={min(divisors, key=lambda count: abs(count - heads))}")
-    raise InputError(f"model.heads={heads}", problem, f"set {' or '.join(remedies)}")
+    even = 2 * heads
+    if hidden_size % even:
+        raise InputError(
+            f"model.heads={heads}",
+            f"model.hidden_size={hidden_size} is not an even multiple of it",
+            f"set model.hidden_size={-(-hidden_size // even) * even}, or other heads",
+        )
 
 
 class SelfAttention(nn.Module):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.field_spec import UNKNOWN_IDS
+from seqclf.data.field_spec import UNKNOWN_IDS, NumberSpec
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import sample_split
 from seqclf.evaluation.baselines.baseline import MAX_FITTED_TOKENS
@@ -45,7 +45,7 @@ def measure_field(dataset: Dataset, name: str, encoder: FieldEncoder) -> FieldSt
         for split_name, split in dataset.splits.items()
     }
     if spec["kind"] == "number":
-        return _number_statistics(encoder, values["train"])
+        return _number_statistics(encoder, spec, values["train"])
     return _id_statistics(encoder, values, spec["size"], UNKNOWN_IDS[spec["kind"]])
 
 
@@ -68,18 +68,23 @@ def _id_statistics(encoder: FieldEncoder, ids: dict[str, np.ndarray], size: int,
     )
 
 
-def _number_statistics(encoder: FieldEncoder, train: np.ndarray) -> FieldStatistics:
+def _number_statistics(encoder: FieldEncoder, spec: NumberSpec, train: np.ndarray) -> FieldStatistics:
     """Measure a number field from its encoded training values (S, D).
 
     The first columns of `train` are the channels of the field. If values can be missing, one mask column for each
     channel follows.
     """
-    channels, mask_channels = encoder.channel_names(), encoder.mask_channels()
-    missing = None
-    if mask_channels is not None:
-        shares = 1 - np.asarray(train[:, mask_channels]).mean(axis=0)
+    channels, missing = encoder.channel_names(), None
+    width = len(channels)
+    if "masked" in spec:
+        shares = 1 - np.asarray(train[:, width : 2 * width]).mean(axis=0)
         missing = {channel: float(share) for channel, share in zip(channels, shares, strict=True)}
-    is_constant = encoder.constant_channels(train)
+    is_equal = (np.asarray(train) == train[:1]).all(axis=0)
+    is_constant = is_equal[:width]
+    if "constant" in spec:
+        # In sequences of equal values, all scaled values are 0. Two such sequences may still differ in the last
+        # channels, log-deviation and log-mean.
+        is_constant = is_constant & is_equal[-2 * width :].reshape(2, -1).all(axis=0)
     constant_channels = None
     if not is_constant.all():
         # A constant channel with missing values is not listed, because the presence of a value carries information.

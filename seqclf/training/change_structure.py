@@ -11,7 +11,12 @@ from seqclf.config.targets import Config
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.carry_optimizer import carry_optimizer
-from seqclf.models.structure.change_network import change_network, frozen_weights, require_memory, set_trainable
+from seqclf.models.structure.change_network import (
+    ChangedNetwork,
+    change_network,
+    frozen_weights,
+    set_trainable,
+)
 from seqclf.models.structure.options import ModelChange, changed_config, read_change
 from seqclf.training.module import SequenceTask
 from seqclf.training.weight_average import WeightAverage, averaged_names
@@ -70,39 +75,40 @@ def apply_change(
     config = changed_config(model, changes, key) if changes else model
     states = {name: weight.requires_grad for name, weight in before.items()}
     means: Any = _network_of_means(task) if changes else None
+    changed = ChangedNetwork(task.model, {}, True)
     try:
-        _set_frozen(task.model, change, key)
-        preserves = True
+        set_trainable(task.model, change.unfreeze, True, f"{key}.unfreeze")
+        set_trainable(task.model, change.freeze, False, f"{key}.freeze")
         if changes:
-            dataset = task.hparams["dataset"]
-            fields, classes = dataset["fields"], len(dataset["classes"])
-            try:
-                require_memory(config, fields, classes)
-                changed = change_network(task.model, config, fields, classes, seed)
-            except InputError as error:  # a constructor does not know the config key, so the key is added to its error
-                raise error.within(key) from None
-            if not any(weight.requires_grad for weight in changed.network.parameters()):
-                raise InputError(key, *NOTHING_LEARNS)
-            if means is not None:  # the same seed, so that both networks get the same new weights
-                means = change_network(means, config, fields, classes, seed).network
-            if optimizer is not None:
-                carry_optimizer(optimizer, before, changed.network, changed.axes)
-            task.model, preserves = changed.network, changed.preserves
-        elif not any(weight.requires_grad for weight in before.values()):
-            raise InputError(key, *NOTHING_LEARNS)
+            changed = _changed_network(task, task.model, config, key, seed)
+        if not any(weight.requires_grad for weight in changed.network.parameters()):
+            raise InputError(key, "leaves no weight that learns", "freeze fewer modules")
+        if changes and optimizer is not None:
+            carry_optimizer(optimizer, before, changed.network, changed.axes)
     except InputError:
         for name, weight in before.items():
             weight.requires_grad_(states[name])
         raise
+    task.model = changed.network
     task.hparams["model"] = config
     task.hparams["frozen"] = frozen_weights(task.model)
     if task.average is not None:
+        if means is not None:  # the same seed, so that both networks get the same new weights
+            means = _changed_network(task, means, config, key, seed).network
         _carry_means(task.average, task.model, means)
     for weight in task.model.parameters():
         weight.grad = None
-    return StructureChange(
-        describe_change(model, change), preserves, sum(weight.numel() for weight in task.model.parameters())
-    )
+    weights = sum(weight.numel() for weight in task.model.parameters())
+    return StructureChange(describe_change(model, change), changed.preserves, weights)
+
+
+def _changed_network(task: SequenceTask, network: Any, config: Config, key: str, seed: int) -> ChangedNetwork:
+    dataset = task.hparams["dataset"]
+    fields, classes = dataset["fields"], len(dataset["classes"])
+    try:
+        return change_network(network, config, fields, classes, seed)
+    except InputError as error:  # a constructor does not know the config key, so the key is added to its error
+        raise error.within(key) from None
 
 
 def _network_of_means(task: SequenceTask) -> Any:
@@ -124,14 +130,6 @@ def _carry_means(average: WeightAverage, network: Any, means: Any) -> None:
     average.renew(network, {name: tensor for name, tensor in changed.items() if name in names})
 
 
-NOTHING_LEARNS = ("leaves no weight that learns", "freeze fewer modules")
-
-
-def _set_frozen(network: Any, change: ModelChange, key: str) -> None:
-    set_trainable(network, change.unfreeze, True, f"{key}.unfreeze")
-    set_trainable(network, change.freeze, False, f"{key}.freeze")
-
-
 def describe_change(model: Config, change: ModelChange) -> str:
     """Return a short description of a change to the config of a model.
 
@@ -141,12 +139,9 @@ def describe_change(model: Config, change: ModelChange) -> str:
     encoder = model.get("encoder")
     values = {**model, **encoder} if isinstance(encoder, dict) else model
     parts = [f"{name} {_shown(values[name])} → {_shown(value)}" for name, value in change.of_model().items()]
-    parts += [f"{', '.join(names)} {state}" for names, state in _states(change) if names]
+    for names, state in ((change.freeze, "frozen"), (change.unfreeze, "no longer frozen")):
+        parts += [f"{', '.join(names)} {state}"] if names else []
     return ", ".join(parts)
-
-
-def _states(change: ModelChange) -> list[tuple[Sequence[str], str]]:
-    return [(change.freeze, "frozen"), (change.unfreeze, "no longer frozen")]
 
 
 def _shown(value: Any) -> str:

@@ -4,16 +4,16 @@ import itertools
 import math
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
+from models.checks import exported, max_error, open_session
 from models.conftest import PLAIN
 
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.models import adaptive
 from seqclf.models.adaptive import AdaptiveClassifier, certainty_of, halting_distribution, tokens_read
-from seqclf.models.onnx.export import export_onnx, export_step
+from seqclf.models.onnx.export import export_step
 from seqclf.models.training_loss import row_costs
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
@@ -177,7 +177,7 @@ def test_the_step_halts_where_the_network_does(inputs, tmp_path, cell):
     model = network(cell=cell)
     model.threshold = 0.8
     states = [state._asdict() for state in export_step(model, FIELDS, tmp_path / "step.onnx").states]
-    session = onnxruntime.InferenceSession(str(tmp_path / "step.onnx"))
+    session = open_session(tmp_path / "step.onnx")
     fields, lengths, host = inputs(LENGTHS)
     arrays = {name: values.numpy() for name, values in fields.items()}
     for threshold, chunk in itertools.product((0.0, 0.8, 2.0, math.inf), (1, 4, 30)):
@@ -189,14 +189,9 @@ def test_the_step_halts_where_the_network_does(inputs, tmp_path, cell):
         np.testing.assert_allclose(read.logits, expected.numpy(), atol=1e-5)
         assert read.tokens.tolist() == tokens_read(scores, lengths, threshold).tolist()
     model.threshold = 0.8
-    export_onnx(model, FIELDS, tmp_path / "model.onnx")
-    whole = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    for longest in (1, 2, 8, 9, 33):
-        fields, lengths, host = inputs([longest, 1, (longest + 1) // 2])
-        with torch.no_grad():
-            expected = model(fields, lengths, host).numpy()
-        arrays = {**{name: values.numpy() for name, values in fields.items()}, "lengths": host}
-        np.testing.assert_allclose(whole.run(["logits"], arrays)[0], expected, atol=1e-5)
+    whole = exported(model, tmp_path / "model.onnx", FIELDS)
+    cases = [([longest, 1, (longest + 1) // 2], longest) for longest in (1, 2, 8, 9, 33)]
+    assert max_error(model, whole, FIELDS, cases) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -223,15 +218,11 @@ def test_a_field_with_a_name_of_the_exported_step_is_refused_before_training(nam
     assert caught.value.where == f"data.fields.{name}" and "column" in caught.value.remedy
 
 
-def test_the_costs_of_rows_are_those_of_any_loss_one_by_one():
+def test_losses_without_a_loss_of_each_row_are_named():
     logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
     loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
     expected = torch.stack([loss(logits[row : row + 1], labels[row : row + 1]) for row in range(5)])
     torch.testing.assert_close(row_costs(loss, logits, labels), expected)
-
-
-def test_losses_without_a_loss_of_each_row_are_named():
-    logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
     weights = torch.tensor([1.0, 5.0, 2.0])
     weighted = torch.nn.CrossEntropyLoss(weight=weights)
     expected = torch.nn.functional.cross_entropy(logits, labels, weight=weights, reduction="none")

@@ -3,9 +3,9 @@
 import itertools
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
+from models.checks import eager, open_session
 
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
@@ -28,16 +28,7 @@ VARIANTS += [
 
 def step_model(network, path):
     states = export_step(network, FIELDS, path).states
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return StepModel(session, [state._asdict() for state in states], FIELDS, 4)
-
-
-def whole(network, inputs):
-    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    with torch.no_grad():
-        return network(tensors, tensors.pop("lengths"), inputs["lengths"]).numpy()
+    return StepModel(open_session(path), [state._asdict() for state in states], FIELDS, 4)
 
 
 @pytest.mark.parametrize(("cell", "pooling", "layers"), VARIANTS)
@@ -45,7 +36,7 @@ def test_chunk_by_chunk_equals_the_whole_sequence(net, tmp_path, cell, pooling, 
     network = net(cell=cell, pooling=pooling, layers=layers)
     model = step_model(network, tmp_path / "step.onnx")
     inputs = example_inputs(FIELDS, LENGTHS, 33, np.random.default_rng(0))
-    expected = whole(network, inputs)
+    expected = eager(network, inputs)
     fields = {name: inputs[name] for name in ("token", "value")}
     for chunk in (1, 2, 7, 29, 33):
         read = read_chunks(model, fields, LENGTHS, chunk)
@@ -71,7 +62,7 @@ def test_rows_of_a_chunk_may_advance_by_different_numbers_of_tokens(net, tmp_pat
         read += lengths
         chunk = model.run(fields, np.array(lengths), states)
         states = chunk.states
-    np.testing.assert_allclose(chunk.logits, whole(network, inputs), atol=TOLERANCE)
+    np.testing.assert_allclose(chunk.logits, eager(network, inputs), atol=TOLERANCE)
 
 
 def test_networks_that_need_the_whole_sequence_have_no_step(net, tmp_path):

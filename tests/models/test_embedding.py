@@ -26,16 +26,6 @@ def test_each_field_has_its_own_layer():
     torch.testing.assert_close(embedded, expected)
 
 
-def test_one_field_needs_no_concatenation():
-    module = FieldEmbedding(FIELDS[:1], embedding_size=6, token_dropout=0.0, number_noise=0.0)
-    assert module(fields()).shape == (40, 50, 6) and module.size == 6
-
-
-def test_the_order_of_the_inputs_does_not_matter():
-    module, values = embedding(), fields()
-    assert torch.equal(module(values), module(dict(reversed(values.items()))))
-
-
 def test_fields_may_have_any_name():
     names = ["items", "values", "keys", "type", "forward", "training", "a.b", "", "self", "layers", "names"]
     spec = [{"name": name, "kind": "number", "width": 1} for name in names]
@@ -44,20 +34,6 @@ def test_fields_may_have_any_name():
     for index, name in enumerate(names):
         part = module(values)[..., 2 * index : 2 * index + 2]
         torch.testing.assert_close(part, module.layers[index](values[name]))
-
-
-def test_noise_applies_in_training_only():
-    module, values = embedding(token_dropout=0.5, number_noise=1.0), fields()
-    module.eval()
-    assert torch.equal(module(values), embedding_without_noise(module)(values))
-    module.train()
-    assert not torch.equal(module(values), module(values))
-
-
-def embedding_without_noise(module):
-    quiet = embedding()
-    quiet.load_state_dict(module.state_dict())
-    return quiet
 
 
 def test_token_dropout_reads_a_share_of_tokens_as_unknown():

@@ -134,23 +134,3 @@ def test_modules_are_replaced_wherever_they_are_nested():
 def test_an_encoder_of_another_package_is_exported(tmp_path):
     export_onnx(classifier(Halving, width=5), FIELDS, tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").stat().st_size > 1000
-
-
-class Striding(SequenceEncoder):
-    """Convolutions that pad by themselves, whose outputs the exporter must not take for single ones."""
-
-    def __init__(self, input_size: int):
-        super().__init__()
-        self.size = 4
-        self.steps = nn.Sequential(
-            nn.Conv1d(input_size, 4, 5, stride=4, padding=2), nn.ReLU(), nn.Conv1d(4, 4, 5, stride=4, padding=2)
-        )
-
-    def forward(self, tokens, lengths, host_lengths):
-        return self.steps(tokens.transpose(1, 2)).transpose(1, 2), (lengths + 15) // 16, None
-
-
-@pytest.mark.slow
-def test_an_encoder_that_shortens_time_much_is_exported(tmp_path):
-    export_onnx(classifier(Striding), FIELDS, tmp_path / "model.onnx")
-    assert (tmp_path / "model.onnx").stat().st_size > 1000

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from models.export_digests import KINDS, digests, network
-
-from seqclf.models.onnx.export import export_onnx
+from models.export_digests import KINDS, digests
 
 TESTS = Path(__file__).parents[1]
 
@@ -32,15 +30,21 @@ def start(seed, folder, *kinds):
 
 
 @pytest.fixture(scope="module")
-def adaptive(tmp_path_factory):
-    """A folder with an adaptive network and its step, exported once, and the digests of the two files."""
-    folder = tmp_path_factory.mktemp("adaptive")
-    return folder, digests("adaptive", folder)
+def lstm(tmp_path_factory):
+    """A folder with an exported network, and the digest of its file."""
+    folder = tmp_path_factory.mktemp("lstm")
+    return folder, digests("lstm", folder)
 
 
-def test_exports_in_one_process_are_equal(adaptive, tmp_path):
-    _, first = adaptive  # the step is another export in between
-    assert digests("adaptive", tmp_path) == first
+def test_exports_in_one_process_are_equal(lstm, tmp_path):
+    assert digests("lstm", tmp_path) == lstm[1]
+
+
+@pytest.mark.slow
+def test_exports_of_a_network_and_its_step_in_one_process_are_equal(tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    assert digests("adaptive", tmp_path / "first") == digests("adaptive", tmp_path / "second")
 
 
 @pytest.mark.slow
@@ -61,17 +65,14 @@ def test_fifty_processes_export_equal_files(tmp_path):
     assert set(results) == set(KINDS)
 
 
-def test_a_file_holds_nothing_of_the_process_that_wrote_it(adaptive):
+def test_a_file_holds_nothing_of_the_process_that_wrote_it(lstm):
     """No paths of its installation, which are private, and no lines of the source."""
-    folder, _ = adaptive
-    content = (folder / "model.onnx").read_bytes()
+    content = (lstm[0] / "model.onnx").read_bytes()
     assert not [word for word in (b".py", b"eval_with_key", b"site-packages", b"stack_trace") if word in content]
 
 
-def test_weights_keep_their_names(tmp_path):
-    model, fields = network("lstm")
-    export_onnx(model, fields, tmp_path / "model.onnx")
-    graph = onnx.load(tmp_path / "model.onnx").graph
+def test_weights_keep_their_names(lstm):
+    graph = onnx.load(lstm[0] / "model.onnx").graph
     names = {initializer.name for initializer in graph.initializer}
     assert {f"/classifier.{name}" for name in ("norm.weight", "output.weight", "encoder.layers.0.bias")} <= names
     inner = [name for node in graph.node for name in node.output if name != "logits"]

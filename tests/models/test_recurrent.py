@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqclf.errors import InputError
 from seqclf.models.rnn import recurrent as recurrent_module
 from seqclf.models.rnn.cell_encoder import CellEncoder
 from seqclf.models.rnn.conv_recurrent import ConvRecurrent
@@ -88,20 +87,6 @@ def test_dropout_between_layers_applies_in_training_only():
     assert not torch.equal(run(), run())
     stack.eval()
     assert torch.equal(run(), run())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"cell": "transformer"}, r"model\.cell=transformer: must be lstm, gru or rnn"),
-        ({"layout": "sorted"}, r"model\.layout=sorted: must be auto, padded or packed"),
-        ({"hidden_size": 0}, r"model\.hidden_size=0.*at least 1"),
-        ({"layers": 0}, r"model\.layers=0.*at least 1"),
-    ],
-)
-def test_invalid_settings_are_refused_by_name(options, message):
-    with pytest.raises(InputError, match=message):
-        recurrent(**options)
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])

@@ -1,17 +1,17 @@
 """Tree-LSTM: levels of a batch of trees give what a recursion over each node gives, in PyTorch and in ONNX."""
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models.checks import exported
 
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.onnx.export import example_inputs, export_onnx
+from seqclf.models.onnx.export import example_inputs
 from seqclf.models.parity_grid import TOLERANCE, logit_error
 from seqclf.models.trees.tree_levels import DOUBLINGS, sort_nodes
 from seqclf.models.trees.tree_lstm import TreeLSTM
@@ -152,8 +152,7 @@ def test_the_order_of_children_counts_for_binary_composition_alone():
 @pytest.mark.parametrize("composition", ["child_sum", pytest.param("binary", marks=pytest.mark.soak)])
 def test_the_exported_model_equals_torch_at_any_depth_and_width(composition, tmp_path):
     network = classifier(composition=composition, members=2 if composition == "binary" else 1).eval()
-    export_onnx(network, FIELDS, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    session = exported(network, tmp_path / "model.onnx", FIELDS)
     assert {entry.name for entry in session.get_inputs()} == {"tree", "parents", "lengths"}
     forests = [[shape] for shape in SHAPES.values()] + [list(SHAPES.values())]
     forests += [[[*range(1, 2000), -1], [50] * 50 + [-1], [-1]]]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.config.override_text import quoted, shell_word
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.encoding.kinds.set import SetEncoder
@@ -56,12 +57,8 @@ def _named_field(name: str, spec: Any, sample: pa.Table, where: str, list_separa
     key = f"data.fields.{name}"
     if kind is not None:
         require_columns([(key, column) for column in columns], sample.column_names, where)
-    kind_class = encoder_class(kind, key)
-    for option, value in options.items():
-        check_option(key, kind, option, value)
-    if len(columns) > 1 and not kind_class.takes_several_columns:
-        raise InputError(key, f"a {kind} field has one column", "several may be the channels of a number field only")
-    if events and not kind_class.in_event_tables:
+    kind_class = _checked_kind(key, kind, columns, options)
+    if events and kind_class.holds_text:
         raise InputError(key, f"a {kind} field cannot be in an event table", "name it category")
     return kind_class.complete(Field(name, kind, columns, options=options), sample, list_separator, events)
 
@@ -77,29 +74,30 @@ def _columns(name: str, options: dict[str, Any]) -> tuple[str, ...]:
     return tuple(str(column) for column in (columns if isinstance(columns, (list, tuple)) else [columns]))
 
 
-def check_option(key: str, kind: str, name: str, value: Any) -> None:
-    """Raise InputError unless the field kind `kind` has an option `name` that allows `value`.
+def _checked_kind(key: str, kind: object, columns: Sequence[str], options: Mapping[str, Any]) -> type[FieldEncoder]:
+    """Return the encoder class of a field. Raises InputError unless it allows the columns and options of the field.
 
     `key`: config key of the field, which error messages contain.
     """
-    options = encoder_class(kind, key).options
-    if name not in options:
-        of_others = any(name in other.options for other in KINDS.values())
-        # Hydra merges the user's config of a field with the dataset's config of the same field. The merged config may
-        # contain options of another field kind.
-        remedy = f"; where a dataset sets it for another kind, write {key}=null before the mapping" if of_others else ""
-        raise InputError(
-            key, f"a {kind} field has no option '{name}'", f"it takes {', '.join(sorted(options))}{remedy}"
-        )
-    option = options[name]
-    if value is None and option.default is None:
-        return
-    try:
-        is_allowed = option.is_allowed(value)
-    except TypeError:  # `value` is not hashable, such as a list instead of a text
-        is_allowed = False
-    if not is_allowed:
-        raise InputError(f"{key}.{name}={value}", f"must be {option.expected}")
+    kind_class = encoder_class(kind, key)
+    for name, value in options.items():
+        option = kind_class.options.get(name)
+        if option is None:
+            # Hydra merges the user's config of a field with the dataset's config of the same field. The merged config
+            # may contain options of another field kind.
+            of_others = any(name in other.options for other in KINDS.values())
+            remedy = f"; where a dataset sets it for another kind, write {key}=null before the mapping" * of_others
+            known = ", ".join(sorted(kind_class.options))
+            raise InputError(key, f"a {kind} field has no option '{name}'", f"it takes {known}{remedy}")
+        try:
+            is_allowed = (value is None and option.default is None) or option.is_allowed(value)
+        except TypeError:  # `value` is not hashable, such as a list instead of a text
+            is_allowed = False
+        if not is_allowed:
+            raise InputError(f"{key}.{name}={value}", f"must be {option.expected}")
+    if len(columns) > 1 and not kind_class.takes_several_columns:
+        raise InputError(key, f"a {kind} field has one column", "several may be the channels of a number field only")
+    return kind_class
 
 
 def stored_field(state: Mapping[str, Any], key: str) -> Field:
@@ -108,16 +106,9 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
     `key`: name of the field in error messages. Raises InputError if `state` is not a valid field.
     """
     require(state, FIELD, key)
-    kind, options = state["kind"], state["options"]
     if set(state) - set(FIELD):
         raise InputError(f"{key}.{min(set(state) - set(FIELD))}", "unknown key")
-    kind_class = encoder_class(kind, f"{key}.kind")
-    for name, value in options.items():
-        if name not in kind_class.options:
-            raise InputError(f"{key}.options.{name}", "unknown key")
-        check_option(f"{key}.options", kind, name, value)
-    if len(state["columns"]) > 1 and not kind_class.takes_several_columns:
-        raise InputError(f"{key}.columns", f"a {kind} field has one column")
+    _checked_kind(key, state["kind"], state["columns"], state["options"])
     return Field(**{**state, "columns": tuple(state["columns"])})
 
 
@@ -126,7 +117,7 @@ def check_together(fields: tuple[Field, ...]) -> None:
     kinds = {field.name: field.kind for field in fields}
     for field in fields:
         name, kind, column, encoder = field.name, field.kind, field.column, make_encoder(field)
-        if encoder.stands_alone and len(fields) > 1:
+        if encoder.holds_text and len(fields) > 1:
             raise InputError(
                 "data.fields",
                 f"the {kind} field '{name}' is split into tokens by its encoder and must be the only field",
@@ -219,7 +210,7 @@ def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separat
 def _unclear(sample: pa.Table, where: str, skip: set[str | None], events: bool) -> InputError:
     """Return the error for a file whose fields cannot be inferred. `events`: True for an event table."""
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
-    kinds = ", ".join(kind for kind, kind_class in KINDS.items() if not events or kind_class.in_event_tables)
+    kinds = ", ".join(kind for kind, kind_class in KINDS.items() if not (events and kind_class.holds_text))
     return InputError(
         where,
         f"cannot tell which columns hold the tokens (columns other than label and id: {others})",

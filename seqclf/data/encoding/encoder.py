@@ -1,4 +1,4 @@
-"""Interface of a field kind in three parts: `Column` reads and checks cells, `Codec` encodes, and `View` decodes."""
+"""Interface of a field kind, which reads and checks cells, encodes tokens as arrays, and decodes arrays."""
 
 from __future__ import annotations
 
@@ -44,8 +44,12 @@ class EncodedField(NamedTuple):
     arrays: dict[str, np.ndarray]
 
 
-class Column(ABC):
-    """The part of a field kind that declares a field, and that reads and checks the field's cells.
+class FieldEncoder(ABC):
+    """Base class of all field kinds. A kind declares a field, reads and checks its cells, encodes and decodes tokens.
+
+    Each field kind has its own subclass, which contains all code that is specific to the kind. If a cell is a list of
+    tokens, the kind is a subclass of `ListEncoder`. If a cell is a text that is split into tokens, the kind is a
+    subclass of `RunningTextEncoder`. Methods are called in this order:
 
     1. Declaration: a field is declared in a config or restored from a bundle. `options`, `complete` and
     `check_references` complete and check the field. Restored fields are checked like declared fields, because a bundle
@@ -53,15 +57,36 @@ class Column(ABC):
     2. Reading: `list_sql` and `event_sql` return the SQL of the canonical column of a field. A canonical column has one
     cell per sequence and the type `canonical_type`. `from_python` converts values in memory to the same type.
     3. Row checks: `check` marks the rows that cannot be encoded.
+    4. Encoding: training data is encoded in three passes. `stage` runs while rows are read and before the rows are
+    split. `fit` learns from the staged rows of the training split. `encode_staged` turns the staged rows of all splits
+    into arrays. Prediction calls `encode` on the canonical column, which gives the same arrays. `spec` describes the
+    arrays, and the model builds its input layer from this description. `state` returns the fitted state, which a bundle
+    stores, and `restore` loads the fitted state.
+    5. Views: reports call `decode` and `token_columns`, and explanations call `neutral`.
+
+    Only methods that are called after `fit` or `restore` may use the fitted state. `truncation`: limit of the sequence
+    length. Only kinds that stage texts without truncating the texts use `truncation`.
     """
 
-    field: Field
     options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
-    stands_alone: ClassVar[bool] = False  # True if a field of this kind must be the only field of a dataset
+    # True if a cell is a text that the encoder splits into tokens. Such a field must be the only field of a dataset and
+    # cannot be in an event table. Reports print the text unchanged.
+    holds_text: ClassVar[bool] = False
     takes_several_columns: ClassVar[bool] = False
-    in_event_tables: ClassVar[bool] = True
     file_options: ClassVar[tuple[str, ...]] = ()  # names of the options whose value is the path of a file
     may_be_cut: ClassVar[bool] = True  # True if data.truncate may shorten the sequences of such a field
+    token_separator: ClassVar[str] = " | "  # text between two decoded tokens
+    encodes_token_by_token: bool = False  # True if the encoding of a token does not depend on other tokens
+    tags: Sequence[str] | None = None  # labels that nodes of a tree may have, or None if the field is not a tree
+    vectors: np.ndarray | None = None  # (size, D) float32 pretrained vectors, one row per id
+
+    def __init__(self, field: Field, truncation: Truncation = NO_TRUNCATION):
+        self.field = field
+        self.truncation = truncation
+        self.set_up()
+
+    def set_up(self) -> None:  # noqa: B027 (optional)
+        """Set the attributes that depend on the field and its options."""
 
     def option(self, name: str) -> Any:
         """Return the value of an option, or the default value if the field does not set the option."""
@@ -114,16 +139,6 @@ class Column(ABC):
         """
         raise NotImplementedError
 
-    def sorted_event_sql(self, name: str, kind: str) -> str | None:
-        """Return the SQL that converts a column after the events are sorted.
-
-        Return None if the column needs no conversion after sorting.
-
-        `name`: name of the sorted column. DuckDB keeps only one copy of a column that is used for sorting and is also
-        selected without a conversion.
-        """
-        return None
-
     @property
     def parts(self) -> Collection[str]:
         """Return the keys under which a row in memory may hold the lists of this field."""
@@ -144,23 +159,6 @@ class Column(ABC):
     @abstractmethod
     def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
         """Call `problems.mark` for the rows of the canonical columns that cannot be encoded."""
-
-
-class Codec(ABC):
-    """The part of a field kind that is fit on training data and encodes tokens as arrays.
-
-    Training data is encoded in three passes: `stage`, `fit` and `encode_staged`. `stage` runs while rows are read and
-    before the rows are split. `fit` learns from the staged rows of the training split. `encode_staged` turns the staged
-    rows of all splits into arrays. Prediction calls `encode` on the canonical column. `encode` and `encode_staged` give
-    the same arrays. `spec` describes the arrays, and the model builds its input layer from this description. `state`
-    returns the fitted state, which a bundle stores, and `restore` loads the fitted state.
-    """
-
-    field: Field
-    truncation: Truncation
-    encodes_token_by_token: bool = False  # True if the encoding of a token does not depend on other tokens
-    tags: Sequence[str] | None = None  # labels that nodes of a tree may have, or None if the field is not a tree
-    vectors: np.ndarray | None = None  # (size, D) float32 pretrained vectors, one row per id
 
     def stage(self, column: pa.Array) -> pa.Array:
         """Return the staged form of a column of valid rows.
@@ -212,17 +210,6 @@ class Codec(ABC):
         Raises InputError if the state is not valid for this field.
         """
 
-
-class View(ABC):
-    """The part of a field kind that decodes tokens to readable texts and supports explanations of predictions.
-
-    Reports call `decode` and `token_columns`. Explanations call `neutral`.
-    """
-
-    field: Field
-    holds_text: ClassVar[bool] = False  # True if a cell is a text; reports print the text of such a cell unchanged
-    token_separator: ClassVar[str] = " | "  # text between two decoded tokens
-
     @abstractmethod
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return a readable text for each of T encoded tokens.
@@ -266,40 +253,3 @@ class View(ABC):
         The channels with values of the file are the first channels of the field.
         """
         return [self.field.name]
-
-    def constant_channels(self, encoded: np.ndarray) -> np.ndarray:
-        """Return a mask of the channels in `channel_names` that have the same value in all tokens.
-
-        `encoded`: (S, D) channels of all tokens.
-        """
-        values = np.asarray(encoded[:, : len(self.channel_names())])
-        return (values == values[:1]).all(axis=0)
-
-    def mask_channels(self) -> slice | None:
-        """Return the positions of the mask channels as a slice, or None if the field has no mask.
-
-        A mask channel is 1 where a value is present. The mask channels have the same order as `channel_names`.
-        """
-        return None
-
-
-class FieldEncoder(Column, Codec, View):
-    """Base class of all field kinds. `FieldEncoder` combines the interfaces `Column`, `Codec` and `View`.
-
-    Each field kind has its own subclass, which contains all code that is specific to the kind. If a cell is a list of
-    tokens, the kind is a subclass of `ListEncoder`. If a cell is a text that is split into tokens, the kind is a
-    subclass of `RunningTextEncoder`. Methods are called in this order: first declaration, reading and row checks
-    (`Column`), then staging, fitting and encoding (`Codec`), then reports and explanations (`View`). Only methods that
-    are called after `fit` or `restore` may use the fitted state.
-
-    `truncation`: limit of the sequence length. Only kinds that stage texts without truncating the texts use
-    `truncation`.
-    """
-
-    def __init__(self, field: Field, truncation: Truncation = NO_TRUNCATION):
-        self.field = field
-        self.truncation = truncation
-        self.set_up()
-
-    def set_up(self) -> None:
-        """Set the attributes that depend on the field and its options."""

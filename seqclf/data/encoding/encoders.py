@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import EncodedField, EncoderState, FieldEncoder, ReadColumns, View
+from seqclf.data.encoding.encoder import EncodedField, EncoderState, FieldEncoder, ReadColumns
 from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.field_spec import PARENTS, FieldSpec
 from seqclf.data.ragged import Ragged
@@ -80,7 +80,7 @@ def _joined(record_batch: pa.RecordBatch, fields: list[EncodedField], truncation
     return EncodedRows(truncation.cut_tokens(lengths, arrays), original_lengths)
 
 
-def token_texts(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray]) -> list[str]:
+def token_texts(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> list[str]:
     """Return a readable text for each encoded token. The text of a token joins the texts of all fields.
 
     `fields`: dict array name → (T,) or (T, D) encoded tokens of one sequence.

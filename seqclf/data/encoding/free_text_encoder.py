@@ -21,8 +21,6 @@ class RunningTextEncoder(FieldEncoder):
     the tokens of a text are known only after encoding.
     """
 
-    stands_alone = True
-    in_event_tables = False
     holds_text = True
 
     @property

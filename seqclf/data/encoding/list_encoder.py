@@ -235,11 +235,3 @@ def infer_values(cells: pa.ChunkedArray) -> str:
         if len(odd) <= MAX_ODD_SHARE * sum(not is_missing(value) for value in values):
             values = [value for row, value in enumerate(values) if row not in odd]
     return element_type_of([[Spelled(value) if isinstance(value, str) else value for value in values]])[0]
-
-
-def parse_number(entry: Any) -> Any:
-    """Convert a text to a float if the text spells a number. Other values are returned unchanged."""
-    try:
-        return float(entry) if isinstance(entry, str) else entry
-    except ValueError:
-        return entry

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.list_encoder import ListEncoder, infer_values, parse_number
+from seqclf.data.encoding.list_encoder import ListEncoder, infer_values
 from seqclf.data.schema.casts import TEXT_TYPES, bracketed_numbers, element_type, number, split_list
 from seqclf.data.schema.cell_types import holds_missing, infer_elements
 from seqclf.data.schema.problems import Problems, check_numbers
@@ -76,7 +76,7 @@ class NumberColumn(ListEncoder):
         return "a list of numbers" if self.width == 1 else f"a list of vectors of {self.width} numbers"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """Return the SQL of the canonical column (see `Column.list_sql`).
+        """Return the SQL of the canonical column (see `FieldEncoder.list_sql`).
 
         Several columns are combined into one list of vectors. The SQL evaluates to null if the columns hold lists of
         different lengths.
@@ -151,7 +151,10 @@ class NumberColumn(ListEncoder):
         return number(value) if kind in TEXT_TYPES else f"TRY_CAST({value} AS DOUBLE)"
 
     def parse_element(self, entry: Any) -> Any:
-        return parse_number(entry)
+        try:
+            return float(entry) if isinstance(entry, str) else entry
+        except ValueError:
+            return entry
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
         # Numbers must be finite as float32, because the model gets float32.

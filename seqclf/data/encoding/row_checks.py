@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.declaration import may_be_cut
-from seqclf.data.encoding.encoder import Column
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.ragged import lengths_or_zero
 from seqclf.data.schema.casts import ID, LABEL, UNLABELLED, UNORDERED
 from seqclf.data.schema.problems import Problems, true_rows
@@ -20,7 +20,7 @@ EMPTY_REASON = "has no token that the tokenizer knows; a sequence needs at least
 
 
 def check_rows(
-    columns: pa.RecordBatch, schema: Schema, encoders: Mapping[str, Column], labelled: bool = True
+    columns: pa.RecordBatch, schema: Schema, encoders: Mapping[str, FieldEncoder], labelled: bool = True
 ) -> Problems:
     """Check each row of canonical columns against the schema.
 

@@ -13,7 +13,6 @@ from seqclf.data.encoding.scales import ROUNDING, SAMPLE_ROWS, Sample, stored_ar
 RESOLUTION_QUANTILE = 0.05
 SAMPLED_NUMBERS = 20_000_000  # maximum count of sampled numbers over all channels, which limits the memory for fitting
 SAME = 1e-6  # if two numbers have a smaller relative difference, the difference is a rounding error
-MAX_SQUARED, MIN_SQUARED = 1e140, 1e-140  # numbers in this range can be squared safely in float64
 
 
 class ScaledSequences(NamedTuple):
@@ -48,7 +47,7 @@ def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -
 
     `values`: (S, W) float64 values of all sequences, one sequence after the other. `seen`: (S, W) mask of the values
     that are present. `lengths`: (N,) number of tokens of each sequence. The result for a sequence does not depend on
-    the other sequences, not even in the last bit.
+    the other sequences, not even in the last bit. Row checks reject values beyond float32, so squares do not overflow.
 
     >>> values = np.array([[1.0], [3.0], [500.0], [500.0]])
     >>> scaled = scale_sequences(values, ~np.isnan(values), np.array([2, 2]))
@@ -60,9 +59,6 @@ def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -
     complete = bool(seen.all())
     count = lengths[:, None] if complete else np.add.reduceat(seen, starts, axis=0, dtype=np.int64)
     present = values if complete else np.where(seen, values, 0.0)
-    exponents = _exponents(present, starts)
-    if exponents is not None:
-        present = np.ldexp(present, np.repeat(-exponents, lengths, axis=0))
     divisor = np.maximum(1, count)
     missing = None if complete else ~seen
     centred, mean = _centred(present, missing, lengths, divisor)
@@ -74,8 +70,6 @@ def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -
     if missing is not None:
         np.copyto(centred, np.nan, where=missing)
         mean[count == 0] = deviation[count == 0] = np.nan
-    if exponents is not None:
-        mean, deviation = np.ldexp(mean, exponents), np.ldexp(deviation, exponents)
     return ScaledSequences(lengths, centred, mean, deviation)
 
 
@@ -99,19 +93,6 @@ def _centred(
         if missing is not None:
             np.copyto(centred, 0.0, where=missing)
     return centred, mean
-
-
-def _exponents(values: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
-    """Return (N, W) exponents of two. A sequence that was divided by its power of two can be squared safely.
-
-    Return None if the values of all sequences can be squared safely. Division by a power of two does not change the
-    digits of a value. The result for an ordinary sequence is therefore independent of extreme sequences in the same
-    record batch.
-    """
-    largest = np.maximum.reduceat(np.abs(values), starts, axis=0)
-    if not ((largest > MAX_SQUARED) | ((largest < MIN_SQUARED) & (largest > 0))).any():
-        return None
-    return np.frexp(largest)[1]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import View
+from seqclf.data.encoding.encoder import FieldEncoder
 
 MAX_TOKENS = 40  # maximum number of rows of a table
 MIN_TOKENS = 10  # a table with many columns is not cut below this number of rows
@@ -43,7 +43,7 @@ class DescribedRow(NamedTuple):
 
 
 def describe_row(
-    encoders: Mapping[str, View], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
+    encoders: Mapping[str, FieldEncoder], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
 ) -> DescribedRow:
     """Return the readable description of one encoded sequence.
 
@@ -53,7 +53,7 @@ def describe_row(
     return DescribedRow(id, texts, token_table(encoders, fields))
 
 
-def token_table(encoders: Mapping[str, View], fields: Mapping[str, np.ndarray]) -> TokenTable:
+def token_table(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> TokenTable:
     """Return a table of the first and the last tokens of one encoded sequence.
 
     If the table has many columns, it has fewer than `MAX_TOKENS` rows. `fields`: dict array name → (T,) or (T, D)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,14 +34,13 @@ class Tree(NamedTuple):
     parents: np.ndarray
 
 
+@dataclass(slots=True)
 class _OpenNode:
-    __slots__ = ("bracket", "children", "tag", "tagged")
+    """A node whose bracket is not closed yet. `tag`: None until it is known. `children`: indices of its children."""
 
-    def __init__(self, bracket: str):
-        self.bracket = bracket
-        self.tag = ""
-        self.tagged = False
-        self.children: list[int] = []
+    bracket: str
+    tag: str | None = None
+    children: list[int] = field(default_factory=list)
 
 
 class MalformedError(ValueError):
@@ -60,78 +60,51 @@ def parse(text: str, tagged_words: bool = True) -> Tree:
     >>> tree.tokens, tree.tags, tree.parents.tolist()
     (['The', 'Rock', ''], ['2', '2', '3'], [2, 2, -1])
     """
-    builder = _Builder(tagged_words)
-    for word in WORDS.findall(text):
-        if word in "([":
-            builder.open(word)
-        elif word in ")]":
-            builder.close(word)
-        else:
-            builder.add_word(word)
-    return builder.tree()
+    tokens: list[str] = []
+    tags: list[str] = []
+    parents: list[int] = []
+    # A stack and not recursion, because trees may be deeper than Python's stack. The children of the first entry are
+    # the roots.
+    open_nodes = [_OpenNode("", "")]
 
-
-class _Builder:
-    """Parser without recursion, because trees may be deeper than Python's stack."""
-
-    def __init__(self, tagged_words: bool):
-        self.tagged_words = tagged_words
-        self.tokens: list[str] = []
-        self.tags: list[str] = []
-        self.parents: list[int] = []
-        self.open_nodes: list[_OpenNode] = []
-        self.roots = 0
-
-    def open(self, bracket: str) -> None:
-        if self.open_nodes:
-            self.open_nodes[-1].tagged = True  # the first child of the open node is a node, so the open node has no tag
-        self.open_nodes.append(_OpenNode(bracket))
-
-    def add_word(self, word: str) -> None:
-        if self.open_nodes and not self.open_nodes[-1].tagged:
-            self.open_nodes[-1].tag, self.open_nodes[-1].tagged = word, True
-        else:
-            self._append(word, "", [])
-
-    def close(self, bracket: str) -> None:
-        if not self.open_nodes:
-            raise MalformedError(f"is not a tree: '{bracket}' closes nothing; balance the brackets")
-        if (opened := self.open_nodes[-1].bracket) != CLOSES[bracket]:
-            raise MalformedError(f"is not a tree: '{bracket}' cannot close '{opened}'; balance the brackets")
-        node = self.open_nodes.pop()
-        if not node.children and not node.tag:
-            raise MalformedError("is not a tree: a node is empty; remove its brackets")
-        if not node.children:
-            self._append(node.tag, "", [])
-        elif self.tagged_words and node.tag and len(node.children) == 1 and self.tokens[-1] and not self.tags[-1]:
-            # The node has only one child, a word without a tag. The node and its word become one leaf with a tag.
-            self.tags[-1] = node.tag
-            self._attach(len(self.tokens) - 1)
-        else:
-            self._append("", node.tag, node.children)
-
-    def _append(self, token: str, tag: str, children: list[int]) -> None:
-        index = len(self.tokens)
-        self.tokens.append(token)
-        self.tags.append(tag)
-        self.parents.append(-1)
+    def append(token: str, tag: str, children: list[int]) -> None:
         for child in children:
-            self.parents[child] = index
-        self._attach(index)
+            parents[child] = len(tokens)
+        open_nodes[-1].children.append(len(tokens))
+        tokens.append(token)
+        tags.append(tag)
+        parents.append(-1)
 
-    def _attach(self, index: int) -> None:
-        if self.open_nodes:
-            self.open_nodes[-1].children.append(index)
+    for word in WORDS.findall(text):
+        node = open_nodes[-1]
+        if word in "([":
+            node.tag = node.tag or ""  # a node whose first child is a node has no tag
+            open_nodes.append(_OpenNode(word))
+        elif word in ")]":
+            if not node.bracket:
+                raise MalformedError(f"is not a tree: '{word}' closes nothing; balance the brackets")
+            if node.bracket != CLOSES[word]:
+                raise MalformedError(f"is not a tree: '{word}' cannot close '{node.bracket}'; balance the brackets")
+            if not node.children and not node.tag:
+                raise MalformedError("is not a tree: a node is empty; remove its brackets")
+            open_nodes.pop()
+            if not node.children:
+                append(node.tag or "", "", [])
+            elif tagged_words and node.tag and len(node.children) == 1 and tokens[-1] and not tags[-1]:
+                # The node has only one child, a word without a tag. The node and its word become one leaf with a tag.
+                tags[-1] = node.tag
+                open_nodes[-1].children.append(len(tokens) - 1)
+            else:
+                append("", node.tag or "", node.children)
+        elif node.tag is None:
+            node.tag = word
         else:
-            self.roots += 1
-
-    def tree(self) -> Tree:
-        if self.open_nodes:
-            bracket = self.open_nodes[-1].bracket
-            raise MalformedError(f"is not a tree: '{bracket}' is never closed; balance the brackets")
-        if self.roots != 1:
-            raise MalformedError(f"is not a tree: has {self.roots} roots; put one bracket around all")
-        return Tree(self.tokens, self.tags, np.array(self.parents, np.int32))
+            append(word, "", [])
+    if open_nodes[-1].bracket:
+        raise MalformedError(f"is not a tree: '{open_nodes[-1].bracket}' is never closed; balance the brackets")
+    if len(open_nodes[0].children) != 1:
+        raise MalformedError(f"is not a tree: has {len(open_nodes[0].children)} roots; put one bracket around all")
+    return Tree(tokens, tags, np.array(parents, np.int32))
 
 
 # Trees that are written as lists: the token of each node, the index of each node's parent, and optionally each node's
@@ -155,18 +128,21 @@ def parse_indexed(text: str) -> Tree:
     try:
         lists = json.loads(text)
         tokens, parents = lists["tokens"], lists["parents"]
-        count = len(tokens)
-        labels = lists.get("labels", [""] * count)
+        labels = lists.get("labels", [""] * len(tokens))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise MalformedError(NO_LISTS) from None
-    if not (isinstance(tokens, list) and isinstance(parents, list) and isinstance(labels, list)):
-        raise MalformedError(_not_lists([tokens, parents, labels]))
-    if not count:
+    for name, values in zip(LISTS, (tokens, parents, labels), strict=True):
+        if isinstance(values, str):
+            hint = f"write lists as [a, b], or name what separates them: {BY_SPACES}"
+            raise MalformedError(f"is not a tree: its {name} are the text {shown(values)}; {hint}")
+        if not isinstance(values, list):
+            raise MalformedError(NO_LISTS)
+    if not tokens:
         raise MalformedError("is not a tree: has no nodes; remove the row")
-    if not count == len(parents) == len(labels):
-        sizes = f"{count} tokens, {len(parents)} parents" + (f", {len(labels)} labels" if "labels" in lists else "")
+    if not len(tokens) == len(parents) == len(labels):
+        sizes = f"{len(tokens)} tokens, {len(parents)} parents" + (f", {len(labels)} labels" * ("labels" in lists))
         raise MalformedError(f"is not a tree: has {sizes}; give as many of each")
-    parents = _indices(parents)
+    parents = [_index(parent, node) for node, parent in enumerate(parents)]
     order = _children_first(parents)
     ranks = {node: rank for rank, node in enumerate(order)}
     return Tree(
@@ -176,47 +152,23 @@ def parse_indexed(text: str) -> Tree:
     )
 
 
-def _not_lists(values: Sequence[Any]) -> str:
-    """Return the reason why `values` are not the lists of a tree, as the text of an error."""
-    for name, value in zip(LISTS, values, strict=True):
-        if isinstance(value, str):
-            hint = f"write lists as [a, b], or name what separates them: {BY_SPACES}"
-            return f"is not a tree: its {name} are the text {shown(value)}; {hint}"
-    return NO_LISTS
-
-
-def _indices(parents: Sequence[Any]) -> list[int]:
-    # The test by type is fast for integers, and excludes bool, which is a subclass of int.
-    return [parent if type(parent) is int else _index(parent, node) for node, parent in enumerate(parents)]
-
-
 def _index(parent: Any, node: int) -> int:
     """Return the index of a node's parent as an integer, or -1 if the parent is missing.
 
     Raises MalformedError if the parent is not an integer.
     """
-    index = None
-    if isinstance(parent, str):
-        index = _spelled(parent)
-    elif parent is None or parent != parent:  # pandas writes NaN for null
-        index = -1
-    elif isinstance(parent, float) and parent.is_integer():
-        index = int(parent)
-    if index is None:
-        raise MalformedError(
-            f"is not a tree: the parent of node {node} is {shown(parent)}; give whole numbers, which count from 0, "
-            "and the root -1"
-        )
-    return index
-
-
-def _spelled(text: str) -> int | None:
-    """Return the integer that a text spells, -1 for a word that means a missing value, or None for other words."""
-    word = text.strip()
+    if type(parent) is int:  # not bool, which is a subclass of int
+        return parent
+    word = "" if parent is None else str(parent).strip()  # pandas writes NaN for null, and 1.0 for 1
     number = WHOLE_NUMBER.fullmatch(word)
     if number is not None:
         return int(number[1])
-    return -1 if word.lower() in MISSING_WORDS else None
+    if word.lower() in MISSING_WORDS:
+        return -1
+    raise MalformedError(
+        f"is not a tree: the parent of node {node} is {shown(parent)}; give whole numbers, which count from 0, "
+        "and the root -1"
+    )
 
 
 def shown(value: Any) -> str:

@@ -120,19 +120,6 @@ def _seconds(text: str, schema: Schema) -> str:
     return seconds_sql(text) if pattern is None else formatted_seconds_sql(text, pattern)
 
 
-def sorted_columns(schema: Schema, types: Mapping[str, str]) -> dict[str, str]:
-    """Return the `event_columns` that are converted after the events are sorted, such as timestamps to seconds."""
-    columns = {}
-    for field in schema.fields:
-        encoder = make_encoder(field)
-        for position, column in enumerate(field.columns):
-            name = channel(field.name, position)
-            value = encoder.sorted_event_sql(quote_identifier(name), types[column])
-            if value is not None:
-                columns[name] = value
-    return columns
-
-
 def event_order(schema: Schema, types: Mapping[str, str]) -> list[str]:
     """Return the ORDER BY list that sorts the events of each group.
 

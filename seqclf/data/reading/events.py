@@ -23,7 +23,6 @@ from seqclf.data.reading.canonical_columns import (
     event_order,
     group,
     select_list,
-    sorted_columns,
 )
 from seqclf.data.reading.format import describe_columns
 from seqclf.data.reading.object_store import url_of
@@ -91,8 +90,6 @@ def read_events(
             query += (
                 f" ORDER BY {', '.join([*map(quote_identifier, groups), *order, *map(quote_identifier, file_order)])}"
             )
-        if replaced := sorted_columns(schema, column_types):
-            query = f"SELECT * REPLACE ({select_list(replaced)}) FROM ({query})"
         stream = connection.sql(query).to_arrow_reader(READ_EVENTS)
         first = next(stream, None)
     stream = itertools.chain([] if first is None else [first], stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -42,6 +42,20 @@ class Reading(NamedTuple):
     is_projected: bool = False
 
 
+def counted_fields(fields: Sequence[FieldSpec]) -> list[tuple[str, int, str]]:
+    """Return name, size and kind of each field whose vocabulary is small, so that its ids are counted."""
+    return [
+        (field["name"], field["size"], field["kind"])
+        for field in fields
+        if field["kind"] in ("category", "bag") and field["size"] <= MAX_COUNTED
+    ]
+
+
+def statistic_size(fields: Sequence[FieldSpec]) -> int:
+    """Return the number of statistics of a sequence (see `FrontEnd.statistics`)."""
+    return NumberPool(fields).size + 3 * sum(size for _, size, _ in counted_fields(fields))
+
+
 class FrontEnd(nn.Module):
     """Reads sequences by random kernels and statistics, which training does not change.
 
@@ -78,17 +92,12 @@ class FrontEnd(nn.Module):
         self.window, self.causal = window, causal
         self.names = [field["name"] for field in fields if field["kind"] == "number"]
         self.pool = NumberPool(fields)
-        self.counted = [
-            (field["name"], field["size"], field["kind"])
-            for field in fields
-            if field["kind"] in ("category", "bag") and field["size"] <= MAX_COUNTED
-        ]
+        self.counted = counted_fields(fields)
         width = self.pool.width
         self.bank = KernelBank(width, dilations, biases, seed, causal) if dilations and width else None
         self.window_size = (self.bank.window_size if self.bank else 0) + width  # K, channels of a window
         self.mean_size = self.bank.size if self.bank else 0  # M
-        pooled = self.pool.size if width else 0
-        self.statistic_size = pooled + 3 * sum(size for _, size, _ in self.counted)  # S
+        self.statistic_size = statistic_size(fields)  # S
         self.register_buffer("window_mean", torch.zeros(self.window_size))
         self.register_buffer("window_scale", torch.ones(self.window_size))
         self.register_buffer("statistic_mean", torch.zeros(self.statistic_size))
@@ -141,7 +150,7 @@ class FrontEnd(nn.Module):
 
     def _make_views(self, values: Tensor, lengths: Tensor) -> Tensor:
         """Return the views (B, 3, D, T) that the kernels read."""
-        return running_views(values, lengths)[0] if self.causal else make_views(values, lengths).stacked
+        return running_views(values, lengths)[0] if self.causal else make_views(values, lengths)
 
     def _read(
         self,
@@ -284,7 +293,7 @@ class FrontEnd(nn.Module):
     def fit(self, rows: SplitRows, seed: int) -> None:
         """Set the biases of the kernels and the scales of all outputs by training rows."""
         if self.bank is not None:
-            sampled = [self._views(batch) for batch in self._sample(rows, BANK_ROWS, BANK_TOKENS, seed)]
+            sampled = [self._views(batch) for batch in rows.batches(rows.sample(BANK_ROWS, BANK_TOKENS, seed))]
             time = max(views.shape[3] for views, _ in sampled)
             views = torch.cat([functional.pad(views, (0, time - views.shape[3])) for views, _ in sampled])
             mask = torch.cat([functional.pad(mask, (0, time - mask.shape[1])) for _, mask in sampled])
@@ -303,7 +312,7 @@ class FrontEnd(nn.Module):
         self.window_scale.fill_(0.1)
         total = squares = torch.zeros((), dtype=torch.float64)
         count = 0
-        for batch in self._sample(rows, SCALE_ROWS, SCALE_TOKENS, seed + 1):
+        for batch in rows.batches(rows.sample(SCALE_ROWS, SCALE_TOKENS, seed + 1)):
             reading = self(batch.fields, batch.lengths)
             windows = reading.windows[token_mask(reading.lengths, reading.windows.shape[1])].double() * 10
             total, squares = total + windows.sum(0), squares + windows.square().sum(0)
@@ -312,9 +321,6 @@ class FrontEnd(nn.Module):
         deviation = (squares / count - mean.square()).clamp(min=0).sqrt()
         self.window_mean.copy_(mean)
         self.window_scale.copy_(1 / (deviation + MIN_WINDOW_DEVIATION))
-
-    def _sample(self, rows: SplitRows, count: int, tokens: int, seed: int) -> Iterator[RowBatch]:
-        return rows.batches(rows.sample(count, tokens, seed))
 
     def _views(self, batch: RowBatch) -> tuple[Tensor, Tensor]:
         values = torch.cat([batch.fields[name] for name in self.names], dim=-1).transpose(1, 2)

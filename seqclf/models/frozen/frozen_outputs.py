@@ -63,8 +63,6 @@ class FrozenOutputs:
             self._compute(front, rows)
             return True
         folder = parent / f"outputs-{self.key}"
-        if folder.is_dir() and not self._is_whole(folder):
-            shutil.rmtree(folder, ignore_errors=True)
         if not folder.is_dir():
             if self.size > min(MAX_BYTES, shutil.disk_usage(parent).free // 2):
                 return False
@@ -74,11 +72,6 @@ class FrozenOutputs:
                 return False
         self._open(folder, "r")
         return True
-
-    def _is_whole(self, folder: Path) -> bool:
-        sizes = {name: np.dtype(TYPES[name]).itemsize * int(np.prod(shape)) for name, shape in self.shapes.items()}
-        files = [(folder / name.rpartition("/")[2], size) for name, size in sizes.items() if size]
-        return all(file.is_file() and file.stat().st_size == size for file, size in files)
 
     def _write(self, front: FrontEnd, rows: SplitRows, folder: Path) -> None:
         with scratch_folder(folder.parent, folder.name) as scratch:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from seqclf.data.field_spec import FieldSpec
+from seqclf.models.pooling import token_mask
 from seqclf.models.running_state import LOWEST, State
 
 STATISTICS = 6  # for each channel, see `Pooled.columns`
@@ -80,22 +81,15 @@ class NumberPool:
         self.names = [field["name"] for field in numbers]
         self.masked = [field.get("masked", 0) for field in numbers]
         self.width = sum(field["width"] for field in numbers)
-        self.size = STATISTICS * self.width + 1  # statistics of all channels, and the log number of tokens
+        # Statistics of all channels, and the log number of tokens.
+        self.size = STATISTICS * self.width + 1 if numbers else 0
 
     def __call__(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Pooled:
         """Return the statistics of tokens. For the arguments, see `SequenceNetwork.forward`."""
-        return self.pooled(*self.values(fields, lengths), lengths)
-
-    def values(self, fields: Mapping[str, Tensor], lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Return all channels (B, T, D) float32, and (B, T, D) True where there is a token and its value is present."""
         numbers = [fields[name] for name in self.names]
-        values = torch.cat(numbers, dim=-1).clamp(-MAX_VALUE, MAX_VALUE)
-        is_token = (torch.arange(values.shape[1], device=values.device) < lengths[:, None])[:, :, None]
+        values = torch.cat(numbers, dim=-1).clamp(-MAX_VALUE, MAX_VALUE)  # (B, T, D)
         present = torch.cat([_present(part, masked) for part, masked in zip(numbers, self.masked, strict=True)], dim=-1)
-        return values, is_token & present
-
-    def pooled(self, values: Tensor, valid: Tensor, lengths: Tensor) -> Pooled:
-        """Return the statistics of `values`. See `values`."""
+        valid = token_mask(lengths, values.shape[1])[:, :, None] & present
         exact = torch.where(valid, values, 0).double()
         order = valid.long().cumsum(dim=1)
         seen = order[:, -1:]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from seqclf.models.pooling import token_mask
 from seqclf.models.running_state import State
 
 VIEWS = 3
@@ -15,26 +15,9 @@ VIEWS = 3
 MAX_RAW, MAX_SCALED, MAX_INPUT = 20.0, 100.0, 1e15
 
 
-class Views(NamedTuple):
-    """Views of the values of a batch, 0 at padding.
-
-    `stacked`: (B, 3, D, T) float32: z-scored rows, their differences, clipped values. `valid`: (B, 1, T), False at
-    padding.
-    """
-
-    stacked: Tensor
-    valid: Tensor
-
-    @property
-    def raw(self) -> Tensor:
-        """(B, D, T) clipped values."""
-        return self.stacked[:, 2]
-
-
-def make_views(values: Tensor, lengths: Tensor) -> Views:
-    """Return the views of `values` (B, D, T), whose padding may be NaN."""
-    valid = (torch.arange(values.shape[-1], device=values.device) < lengths[:, None])[:, None]
-    values = torch.where(valid, values, 0).clamp(-MAX_INPUT, MAX_INPUT)
+def make_views(values: Tensor, lengths: Tensor) -> Tensor:
+    """Return the views (B, 3, D, T) float32 of `values` (B, D, T), whose padding may be NaN: 0 at padding."""
+    values, valid = _clipped(values, lengths)
     # In double precision, squares of large values do not overflow, and constant rows have a deviation of exactly 0.
     exact, counts = values.double(), lengths[:, None, None].double()
     centred = torch.where(valid, exact - exact.sum(-1, keepdim=True) / counts, 0)
@@ -42,15 +25,20 @@ def make_views(values: Tensor, lengths: Tensor) -> Views:
     # Below these floors, a row consists of the rounding noise of its values.
     floor = 1e-4 * exact.abs().amax(-1, keepdim=True) + 1e-9
     scored = centred / torch.maximum(deviation, floor)
-    steps = torch.where(valid, differences(scored), 0)
+    steps = torch.where(valid, scored - torch.cat([scored[..., :1], scored[..., :-1]], dim=-1), 0)
     spread = (steps.square().sum(-1, keepdim=True) / counts).sqrt().clamp(min=1e-5)
-    views = [scored.clamp(-MAX_SCALED, MAX_SCALED), (steps / spread).clamp(-MAX_SCALED, MAX_SCALED)]
-    return Views(torch.stack([*(view.float() for view in views), values.clamp(-MAX_RAW, MAX_RAW)], dim=1), valid)
+    return _stacked(scored, steps / spread, values)
 
 
-def differences(values: Tensor) -> Tensor:
-    """Return the difference of each token from the one before, 0 for the first token. `values`: (B, D, T)."""
-    return values - torch.cat([values[..., :1], values[..., :-1]], dim=-1)
+def _clipped(values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Return values (B, D, T) that are 0 at padding, and (B, 1, T) False at padding."""
+    valid = token_mask(lengths, values.shape[-1])[:, None]
+    return torch.where(valid, values, 0).clamp(-MAX_INPUT, MAX_INPUT), valid
+
+
+def _stacked(scored: Tensor, changes: Tensor, values: Tensor) -> Tensor:
+    views = [view.clamp(-MAX_SCALED, MAX_SCALED).float() for view in (scored, changes)]
+    return torch.stack([*views, values.clamp(-MAX_RAW, MAX_RAW)], dim=1)
 
 
 def running_states(width: int) -> list[State]:
@@ -71,8 +59,7 @@ def running_views(
         lengths: (B,) number of tokens in `values`, at least 1.
         states: States before these tokens (see `running_states`); None for the start of the sequences.
     """
-    valid = (torch.arange(values.shape[-1], device=values.device) < lengths[:, None])[:, None]
-    values = torch.where(valid, values, 0).clamp(-MAX_INPUT, MAX_INPUT)
+    values, valid = _clipped(values, lengths)
     exact = values.double()
     start, zeros = exact[..., 0], torch.zeros_like(exact[..., 0])
     first, last, total, squares, changes, count = start, start, zeros, zeros, zeros, zeros[:, :1]
@@ -92,8 +79,7 @@ def running_views(
     floor = 1e-4 * ((mean + first[..., None]).square() + variance).sqrt() + 1e-9
     scored = (away - mean) / torch.maximum(variance.sqrt(), floor)
     moved = steps / torch.maximum((changes / seen).sqrt(), floor)
-    views = [view.clamp(-MAX_SCALED, MAX_SCALED).float() for view in (scored, moved)]
-    stacked = torch.where(valid[:, None], torch.stack([*views, values.clamp(-MAX_RAW, MAX_RAW)], dim=1), 0.0)
+    stacked = torch.where(valid[:, None], _stacked(scored, moved, values), 0.0)
     end = (lengths - 1)[:, None, None].expand(-1, values.shape[1], 1)
     after = [at.gather(-1, end)[..., 0] for at in (exact, total, squares, changes)]
     count = count + lengths[:, None]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from seqclf.documents.formatting import enumeration
 from seqclf.errors import InputError
-from seqclf.models.frozen.front_end import MAX_COUNTED
+from seqclf.models.frozen.front_end import counted_fields, statistic_size
 from seqclf.models.frozen.kernel_bank import OUTPUTS, choose_dilations
 
 AUTO: Literal["auto"] = "auto"
@@ -49,14 +49,13 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
     }
     found = {name: chosen.get(name, value) if value == AUTO else value for name, value in settings.items()}
     if found["heads"] == AUTO:
-        has_statistics = bool(numbers) or any(size <= MAX_COUNTED for size in vocabularies)
         found["heads"] = ["recurrent"]
-        if has_statistics:
+        if numbers or counted_fields(fields):
             found["heads"] += ["kernels"] if found["dilations"] and numbers else ["linear", "statistics"]
         if any(field["kind"] == "category" for field in fields):
             found["heads"] += ["ngrams"]
     if found["closed_form"] == AUTO:
-        features = len(found["dilations"]) * OUTPUTS * found["biases"] + _statistics(fields)
+        features = len(found["dilations"]) * OUTPUTS * found["biases"] + statistic_size(fields)
         rows = dataset["rows"]["train"]
         found["closed_form"] = min(rows, features) <= MAX_SIDE and rows * features <= MAX_CELLS
     return found, _explanation(found, numbers, vocabularies, order, median, has_masks)
@@ -79,15 +78,6 @@ def _tree_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         "encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"},
         **{name: settings[name] for name in shared if settings.get(name, AUTO) != AUTO},
     }
-
-
-def _statistics(fields: Any) -> int:
-    """Return the number of statistics of a sequence (see `FrontEnd.statistics`)."""
-    width = sum(field["width"] for field in fields if field["kind"] == "number")
-    counted = [
-        field["size"] for field in fields if field["kind"] in ("category", "bag") and field["size"] <= MAX_COUNTED
-    ]
-    return (6 * width + 1 if width else 0) + 3 * sum(counted)
 
 
 def _explanation(

@@ -104,13 +104,11 @@ def export_onnx(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     `key` and names the module.
     """
     time = int(EXAMPLE_TIME * classifier.shortening)
-    inputs = example_inputs(fields, np.array([time, time - 1]), time, np.random.default_rng(0))
-    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
+    tensors = _example_tensors(fields, time)
     with _exporting():
-        exported = _Exported(_exportable_copy(classifier, tensors, key)).eval()
+        exported = _Exported(_exportable_copy(classifier, key)).eval()
         try:
-            replace_modules(exported)
-            program = _export(exported, tensors)
+            program = _converted(exported, _arguments(tensors), list(tensors), ["logits"], _free_axes(tensors))
         except Exception as error:  # third-party code may raise any exception
             obstacle = explain_failure(exported, error)
             raise InputError(key, f"cannot be exported to ONNX: {obstacle.reason}", obstacle.remedy) from error
@@ -129,10 +127,8 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     are `state/<name>` (batch, *shape) for each state, and the names in `more_inputs` of the `ChunkStep`. The outputs
     are `logits` (batch, classes) after the chunk, the names in `more_outputs`, and `next/<name>` for each state.
     """
-    lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
-    inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
-    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    step = _exportable_copy(classifier, tensors, "model").step_form()
+    tensors = _example_tensors(fields, EXAMPLE_TIME)
+    step = _exportable_copy(classifier, "model").step_form()
     if step is None:
         return None
     states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
@@ -142,16 +138,12 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     with _exporting():
         exported = _ExportedStep(step).eval()
         try:
-            replace_modules(exported)
-            program: Any = torch.onnx.export(
+            program = _converted(
                 exported,
                 (*_arguments(tensors), more, states),  # a dict as last argument would become keyword arguments
-                dynamo=True,
-                input_names=[*tensors, *more, *(STATE_INPUT + state.name for state in step.states)],
-                output_names=["logits", *step.more_outputs, *(STATE_OUTPUT + state.name for state in step.states)],
-                dynamic_shapes=(field_axes, length_axes, dict.fromkeys(more), state_axes),
-                opset_version=OPSET,
-                verbose=False,
+                [*tensors, *more, *(STATE_INPUT + state.name for state in step.states)],
+                ["logits", *step.more_outputs, *(STATE_OUTPUT + state.name for state in step.states)],
+                (field_axes, length_axes, dict.fromkeys(more), state_axes),
             )
         except Exception as error:  # a third-party encoder may raise any exception
             raise InputError(
@@ -171,9 +163,24 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     return step
 
 
-def _exportable_copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any:
-    """Return a copy of a network in evaluation mode and in float32, whose parametrized weights are plain weights."""
-    network = _copy(classifier, tensors, key).cpu().float().eval()
+def _example_tensors(fields: Sequence[FieldSpec], time: int) -> dict[str, Tensor]:
+    inputs = example_inputs(fields, np.array([time, time - 1]), time, np.random.default_rng(0))
+    return {name: torch.from_numpy(values) for name, values in inputs.items()}
+
+
+def _exportable_copy(classifier: nn.Module, key: str) -> Any:
+    """Return a copy of a network in evaluation mode and in float32, whose parametrized weights are plain weights.
+
+    Raises an InputError that begins with `key` if the network cannot be copied.
+    """
+    try:
+        network: Any = copy.deepcopy(classifier).cpu().float().eval()
+    except Exception as error:  # third-party code may raise any exception
+        raise InputError(
+            key,
+            f"cannot be exported to ONNX: the network cannot be copied ({type(error).__name__}: {first_line(error)})",
+            "keep locks, files and computed tensors, as those of torch.nn.utils.weight_norm, out of its attributes",
+        ) from None
     # ONNX lacks functions of some parametrizations, such as the matrix exponential of an orthogonal weight. In
     # evaluation mode, the weight is constant.
     for module in [part for part in network.modules() if parametrize.is_parametrized(part)]:
@@ -184,31 +191,6 @@ def _exportable_copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: 
         for name, weight in weights.items():
             module.register_parameter(name, nn.Parameter(weight, requires_grad=False))
     return network
-
-
-def _copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any:
-    """Return a deep copy of a network. Raises an InputError that begins with `key` if the network cannot be copied."""
-    try:
-        try:
-            return copy.deepcopy(classifier)
-        except RuntimeError:
-            # Some modules, such as PyTorch's weight_norm, store a weight that was computed in the last forward pass.
-            # PyTorch cannot copy a stored weight that has an autograd graph. A forward pass without autograd computes
-            # the stored weight again, without an autograd graph.
-            modes = {module: module.training for module in classifier.modules()}
-            device = next(classifier.parameters()).device
-            with torch.no_grad():
-                fields, lengths = _arguments({name: values.to(device) for name, values in tensors.items()})
-                classifier.eval()(fields, lengths, lengths.cpu().numpy())
-            for module, mode in modes.items():
-                module.training = mode
-            return copy.deepcopy(classifier)
-    except Exception as error:  # third-party code may raise any exception
-        raise InputError(
-            key,
-            f"cannot be exported to ONNX: the network cannot be copied ({type(error).__name__}: {error})",
-            "keep what cannot be copied, such as locks and files, out of its attributes",
-        ) from None
 
 
 def replace_modules(network: nn.Module) -> None:
@@ -245,14 +227,16 @@ def _arguments(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor
     return {name: values for name, values in tensors.items() if name != "lengths"}, tensors["lengths"]
 
 
-def _export(exported: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
+def _converted(exported: nn.Module, arguments: Any, inputs: list[str], outputs: list[str], axes: Any) -> Any:
+    """Return the ONNX program of a module. `inputs`, `outputs`: names. `axes`: free axes of the arguments."""
+    replace_modules(exported)
     return torch.onnx.export(
         exported,
-        _arguments(tensors),
+        arguments,
         dynamo=True,
-        input_names=list(tensors),
-        output_names=["logits"],
-        dynamic_shapes=_free_axes(tensors),
+        input_names=inputs,
+        output_names=outputs,
+        dynamic_shapes=axes,
         opset_version=OPSET,
         verbose=False,
     )

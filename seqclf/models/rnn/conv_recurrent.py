@@ -6,12 +6,12 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 import torch
-from pydantic import AfterValidator
+from pydantic import Field
 from torch import Tensor, nn
 
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count, ZeroOrMore
-from seqclf.errors import InputError, RefusedValueError
+from seqclf.errors import InputError
 from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import CellName, DropoutShare, Layout
@@ -21,22 +21,7 @@ from seqclf.models.rnn.recurrent import Recurrent
 Lengths = TypeVar("Lengths", Tensor, np.ndarray)
 
 
-def require_odd(value: int) -> int:
-    """Return the kernel size unchanged. Raises RefusedValueError if the kernel size is even."""
-    if value % 2 == 0:
-        raise RefusedValueError("must be an odd number, of a token and as many on either side")
-    return value
-
-
-def require_strides(value: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides unchanged. Raises RefusedValueError if there is no stride or a stride is below 1."""
-    if min(value, default=0) < 1:
-        raise RefusedValueError("must be a list of whole numbers from 1, such as [4, 2]")
-    return value
-
-
-Kernel = Annotated[Count, AfterValidator(require_odd)]
-Strides = Annotated[tuple[int, ...], AfterValidator(require_strides)]
+Strides = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
 def shortened(lengths: Lengths, stride: int) -> Lengths:
@@ -99,7 +84,7 @@ class ConvRecurrent(SequenceEncoder):
         input_size: int,
         *,
         channels: Count = 32,
-        kernel: Kernel = 9,
+        kernel: Count = 9,
         strides: Strides = (4, 2),
         cell: CellName = "lstm",
         hidden_size: Count = 96,
@@ -111,10 +96,9 @@ class ConvRecurrent(SequenceEncoder):
         variational: bool = False,
     ):
         super().__init__()
-        if kernel < max(strides):
-            raise InputError(
-                f"model.kernel={kernel}", "skips tokens", "set it to at least the largest of model.strides"
-            )
+        if kernel % 2 == 0 or kernel < max(strides):
+            remedy = "set an odd number, at least the largest of model.strides"
+            raise InputError(f"model.kernel={kernel}", "is even or skips tokens", remedy)
         self.strides = list(strides)
         sizes = [input_size] + [channels] * (len(strides) - 1)
         self.convolutions = nn.ModuleList(

@@ -161,39 +161,34 @@ def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], wher
     if not isinstance(getattr(cell, "size", None), int):
         raise InputError(where, "has no attribute size", "set it to the channels of an output")
     states: Any = getattr(cell, "states", None)
-    is_list = isinstance(states, (list, tuple)) and len(states) > 0
-    if not is_list or not all(map(_is_state, states)) or len({state.name for state in states}) < len(states):
+    is_list = isinstance(states, (list, tuple)) and len(states) > 0 and all(map(_is_state, states))
+    if not is_list or len({state.name for state in states}) < len(states):
         raise InputError(where, f"has the attribute states {states!r}", WRITE_STATES)
     if torch.empty(0).is_meta:
         return
-    generator = torch.Generator().manual_seed(0)
-    modes = {module: module.training for module in cell.modules()}
     cell.eval()
-    try:
-        # A random cell leaves the random numbers of the training as they are.
-        with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            first, second = (
-                [torch.randn(ROWS, width, generator=generator) for width in (input_size, *widths)] for _ in range(2)
-            )
-            # The rows are compared at the second token, whose states are states that the cell itself returned.
-            before = _try_step(cell, first, initial_states(cell, first[0]), where)[1:]
-            together = _try_step(cell, second, before, where)
-            for row in range(ROWS):
-                own = slice(row, row + 1)
-                alone = _try_step(cell, [values[own] for values in second], [state[own] for state in before], where)
-                for one, batch in zip(alone, together, strict=True):
-                    if not torch.allclose(one, batch[own], rtol=MAX_ROW_ERROR, atol=MAX_ROW_ERROR, equal_nan=True):
-                        raise InputError(where, "step has other results for a row alone than in a batch", WRITE_ROWS)
-    finally:
-        for module, training in modes.items():
-            module.training = training
+    generator = torch.Generator().manual_seed(0)
+    # A random cell leaves the random numbers of the training as they are.
+    with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        first, second = (
+            [torch.randn(ROWS, width, generator=generator) for width in (input_size, *widths)] for _ in range(2)
+        )
+        # The rows are compared at the second token, whose states are states that the cell itself returned.
+        before = _try_step(cell, first, initial_states(cell, first[0]), where)[1:]
+        together = _try_step(cell, second, before, where)
+        for row in range(ROWS):
+            own = slice(row, row + 1)
+            alone = _try_step(cell, [values[own] for values in second], [state[own] for state in before], where)
+            for one, batch in zip(alone, together, strict=True):
+                if not torch.allclose(one, batch[own], rtol=MAX_ROW_ERROR, atol=MAX_ROW_ERROR, equal_nan=True):
+                    raise InputError(where, "step has other results for a row alone than in a batch", WRITE_ROWS)
+    cell.train()
 
 
 def _is_state(state: Any) -> bool:
     # A bundle stores the initial value as JSON, which has neither tensors nor infinite numbers.
     return (
         isinstance(state, State)
-        and isinstance(state.shape, (list, tuple))
         and all(isinstance(size, int) and size > 0 for size in state.shape)
         and isinstance(state.initial, (int, float))
         and abs(state.initial) <= -LOWEST
@@ -202,30 +197,25 @@ def _is_state(state: Any) -> bool:
 
 def _try_step(cell: RecurrentCell, inputs: Sequence[Tensor], states: Sequence[Tensor], where: str) -> list[Tensor]:
     """Return the output and the new states of a step. `inputs`: the tokens and the fields that the cell reads."""
-    names = [state.name for state in cell.states]
+    names, rows = [state.name for state in cell.states], len(inputs[0])
     given = [value.clone() for value in (*inputs, *states)]
-    rows = len(inputs[0])
-    remedy = (
-        f"write step({', '.join(('self', 'inputs', 'state', *cell.fields))}), which returns (output, dict of states)"
-    )
+    shapes = {"output": (rows, cell.size), **{f"state {state.name}": (rows, *state.shape) for state in cell.states}}
+    expected = {name: (shape, inputs[0].dtype) for name, shape in shapes.items()}
+    signature = ", ".join(("self", "inputs", "state", *cell.fields))
+    remedy = f"write step({signature}), which returns (output, dict of states)"
     try:
         output, new = cell.step(inputs[0], dict(zip(names, states, strict=True)), *inputs[1:])
         results = {"output": output, **{f"state {name}": value for name, value in new.items()}}
-    except InputError:
-        raise
+        found = {name: (tuple(value.shape), value.dtype) for name, value in results.items()}
     except Exception as error:  # third-party code may raise any exception
         problem = f"step fails on {rows} tokens ({type(error).__name__}: {first_line(error)})"
         raise InputError(where, problem, remedy) from error
     if not all(map(torch.equal, (*inputs, *states), given)):
         raise InputError(where, "step changes an argument in place", "return a new tensor, as by + instead of +=")
-    shapes = {"output": (rows, cell.size), **{f"state {state.name}": (rows, *state.shape) for state in cell.states}}
-    if results.keys() != shapes.keys():
-        raise InputError(where, f"step returns the {', '.join(results)}, not the {', '.join(shapes)}", remedy)
-    for name, shape in shapes.items():
-        value = results[name]
-        found = (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else type(value).__name__
-        expected = shape, inputs[0].dtype
-        if found != expected:
-            problem = f"step returns the {name} as {found} for {rows} tokens"
-            raise InputError(where, problem, f"return {expected}, as its attributes say")
-    return [results[name] for name in shapes]
+    if found.keys() != expected.keys():
+        raise InputError(where, f"step returns the {', '.join(found)}, not the {', '.join(expected)}", remedy)
+    for name in expected:
+        if found[name] != expected[name]:
+            problem = f"step returns the {name} as {found[name]} for {rows} tokens"
+            raise InputError(where, problem, f"return {expected[name]}, as its attributes say")
+    return [results[name] for name in expected]

@@ -63,12 +63,7 @@ def blocks(units: Tensor, size: int, count: int) -> Tensor:
     >>> blocks(torch.tensor([0, 1, 0]), size=2, count=2).tolist()
     [0, 1, 0, 2, 3, 2]
     """
-    return torch.cat([offset(units, index * size) for index in range(count)])
-
-
-def offset(units: Tensor, by: int) -> Tensor:
-    """Return `units` with `by` added to each index of an old unit."""
-    return units + by
+    return torch.cat([units + index * size for index in range(count)])
 
 
 def is_even(units: Tensor) -> bool:

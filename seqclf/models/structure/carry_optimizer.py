@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -39,7 +39,11 @@ def carry_optimizer(
             "optimizer", "LBFGS keeps one state for all weights", "choose another optimizer to change a model"
         )
     weights = dict(network.named_parameters())
-    groups = _groups(optimizer, before)
+    old_names = {id(weight): name for name, weight in before.items()}
+    groups = [
+        [old_names[id(weight)] for weight in group["params"] if id(weight) in old_names]
+        for group in optimizer.param_groups
+    ]
     if not any(groups):
         raise InputError("optimizer", "holds no weight of this network", "give the optimizer that trains it")
     known = {name for names in groups for name in names}
@@ -50,50 +54,28 @@ def carry_optimizer(
     for group, names in zip(optimizer.param_groups, groups, strict=True):
         # Sort the weights in the order of the network, so that the optimizer of a resumed run can load the state.
         ordered = sorted((name for name in names if name in weights), key=order.__getitem__)
-        _replace_weights(group, before, {name: weights[name] for name in ordered})
+        others = [weight for weight in group["params"] if id(weight) not in old_names]
+        group["params"] = [*(weights[name] for name in ordered), *others]
+        group.pop("param_names", None)  # names are optional, and those of the old weights would be wrong
     for name, old in before.items():
         if name in known and weights.get(name) is not old:
             state = optimizer.state.pop(old, None)
             continued = _continued_state(state, old, axes[name]) if state and name in axes else {}
             if continued:  # a frozen weight gets no entry, because an empty state would look damaged
                 optimizer.state[weights[name]] = continued
-    _start_missing_state(optimizer, {id(weight) for weight in before.values()})
+    _start_missing_state(optimizer, old_names.keys())
 
 
-def _replace_weights(
-    group: dict[str, Any], before: Mapping[str, nn.Parameter], weights: Mapping[str, nn.Parameter]
-) -> None:
-    """Replace the weights of the old network in a parameter group by `weights`.
-
-    `before`: dict name → weight of the old network.
-    """
-    old_names = {id(weight): name for name, weight in before.items()}
-    if "param_names" in group:  # the optimizer was created from named parameters
-        pairs = list(zip(group["params"], group["param_names"], strict=True))
-        prefix = next((name.removesuffix(old_names[id(old)]) for old, name in pairs if id(old) in old_names), "")
-        others = [name for old, name in pairs if id(old) not in old_names]
-        group["param_names"] = [*(f"{prefix}{name}" for name in weights), *others]
-    group["params"] = [*weights.values(), *(weight for weight in group["params"] if id(weight) not in old_names)]
-
-
-def _start_missing_state(optimizer: torch.optim.Optimizer, old_ids: set[int]) -> None:
+def _start_missing_state(optimizer: torch.optim.Optimizer, old_ids: Collection[int]) -> None:
     """Create the state of new weights, if the optimizer creates states in its constructor (as Adagrad does)."""
     for group in optimizer.param_groups:
         new = [weight for weight in group["params"] if id(weight) not in old_ids and not optimizer.state.get(weight)]
-        options = {name: value for name, value in group.items() if name not in ("params", "param_names")}
+        options = {name: value for name, value in group.items() if name != "params"}
         try:
             started = type(optimizer)([{"params": new, **options}]).state if new else {}  # type: ignore[call-arg]
         except TypeError:  # a third-party optimizer may need other constructor arguments
             started = {}
         optimizer.state.update(started)
-
-
-def _groups(optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Parameter]) -> list[list[str]]:
-    """Return the names of the weights in each parameter group."""
-    names = {id(weight): name for name, weight in before.items()}
-    return [
-        [names[id(weight)] for weight in group["params"] if id(weight) in names] for group in optimizer.param_groups
-    ]
 
 
 def _nearest(name: str, weight: Tensor, groups: list[list[str]], before: Mapping[str, nn.Parameter]) -> int:

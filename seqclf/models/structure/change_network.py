@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import psutil
 import torch
 from torch import nn
 
 from seqclf.config.hints import did_you_mean
-from seqclf.config.targets import Config, is_foreign, targets
+from seqclf.config.targets import Config
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble, build_classifier
@@ -62,27 +61,6 @@ def change_network(
             module.flatten_parameters()  # cuDNN needs all weights of a layer in one block of memory
     changed.train(network.training)
     return ChangedNetwork(changed, axes, preserves)
-
-
-def require_memory(config: Config, fields: Sequence[FieldSpec], num_classes: int) -> None:
-    """Raise InputError if the weights and gradients of a network need more memory than the machine has.
-
-    To count its weights, the network is built on the device `meta`, which allocates no memory. A network with
-    third-party code is not checked, because its constructor may not work on the device `meta`.
-    """
-    if any(is_foreign(target) for _, target in targets(config, "model")):
-        return
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        network = build_classifier(config, fields, num_classes)
-    needed = 2 * sum(weight.numel() * weight.element_size() for weight in network.parameters())
-    available = psutil.virtual_memory().total
-    if needed > available:
-        raise InputError(
-            None,
-            f"the weights and their gradients need {needed / 1e9:,.0f} GB, and there are {available / 1e9:,.0f} GB of "
-            "memory",
-            "choose a smaller size",
-        )
 
 
 @torch.no_grad()

@@ -13,10 +13,9 @@ from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.embedding import NumberProjection
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.heads.recurrent_head import RecurrentHead
-from seqclf.models.rnn.cell_encoder import CellEncoder
 from seqclf.models.rnn.conv_recurrent import ConvRecurrent
 from seqclf.models.rnn.recurrent import Recurrent
-from seqclf.models.structure.axes import Axes, Axis, blocks, is_even, kept, offset, widened
+from seqclf.models.structure.axes import Axes, Axis, blocks, is_even, kept, widened
 from seqclf.models.transformer import Transformer
 from seqclf.models.trees.tree_lstm import BinaryCell, TreeLSTM
 
@@ -82,8 +81,8 @@ def continue_heads(old: HeadsClassifier, new: HeadsClassifier) -> Continued:
         axes = {name: of_weight for name, of_weight in axes.items() if not name.startswith(f"{prefix}.recurrent.")}
         size = before.project.out_features
         recurrent = _recurrent(before.recurrent, after.recurrent, kept(size))
-        outputs = torch.cat([kept(size), offset(recurrent.outputs, size)])
-        pooled = torch.cat([offset(outputs, part * (size + before.recurrent.size)) for part in range(2)])
+        outputs = torch.cat([kept(size), size + recurrent.outputs])
+        pooled = torch.cat([part * (size + before.recurrent.size) + outputs for part in range(2)])
         axes |= _below(f"{prefix}.recurrent", recurrent.axes)
         # The norm is that of a batch, so each copy of a unit is normalized as the unit.
         axes |= {f"{prefix}.pooled_norm.{name}": (Axis(pooled),) for name in ("weight", "bias", "mean", "variance")}
@@ -108,27 +107,28 @@ def _embedding(old: Any, new: Any) -> Continued:
             axes |= {f"layers.{index}.bias": (Axis(units),)}
         else:
             axes |= {f"layers.{index}.weight": (Axis(kept(before.num_embeddings)), Axis(units))}
-        outputs.append(offset(units, start))
+        outputs.append(start + units)
         start += size
     return Continued(axes, torch.cat(outputs))
 
 
 def _encoder(old: Any, new: Any, inputs: Tensor) -> Continued:
-    for kind, rule in ENCODERS.items():
+    for kind, rule in WIDENED.items():
         if type(old) is kind:
             return rule(old, new, inputs)
-    # For any other encoder, keep the weights whose shapes are unchanged. All shapes are unchanged, unless the caller
-    # changed arguments of the encoder.
-    shapes = {name: weight.shape for name, weight in new.named_parameters()}
-    same = {name for name, weight in old.named_parameters() if shapes.get(name) == weight.shape}
-    axes = {name: of_weight for name, of_weight in unchanged(old).items() if name in same}
-    return Continued(axes, kept(old.size), len(same) == len(shapes) and old.size == new.size)
+    # Any other encoder keeps its width. Layers are added and removed at the end of its stack.
+    known, names = unchanged(old), {name for name, _ in new.named_parameters()}
+    axes = {name: of_weight for name, of_weight in known.items() if name in names}
+    if type(old) in FIRST:
+        output, _, *others = axes[FIRST[type(old)]]
+        axes[FIRST[type(old)]] = (output, Axis(inputs, summed=True), *others)
+    return Continued(axes, kept(old.size), len(axes) == len(known))
 
 
 def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
     size, new_size = (stack.forward_layers[0].hidden_size for stack in (old, new))
     hidden = widened(size, new_size)
-    outputs = torch.cat([hidden, offset(hidden, size)]) if new.backward_layers else hidden
+    outputs = torch.cat([hidden, size + hidden]) if new.backward_layers else hidden
     axes: dict[str, Axes] = {}
     rows = Axis(blocks(hidden, size, GATES[old.cell]))
     for direction in ("forward_layers", "backward_layers"):
@@ -140,56 +140,6 @@ def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
     # Layers are added and removed at the end of the stack, so the index of the first residual layer does not change.
     axes |= {f"scales.{index}": (Axis(kept(1)),) for index in range(min(len(old.scales), len(new.scales)))}
     return Continued(axes, outputs, len(old.forward_layers) <= len(new.forward_layers))
-
-
-def _cell_encoder(old: Any, new: Any, inputs: Tensor) -> Continued:
-    # The weights of a cell are those of its author, so only the number of layers changes. Layers are added and removed
-    # at the end of the stack.
-    names = {name for name, _ in new.named_parameters()}
-    axes = {name: of_weight for name, of_weight in unchanged(old).items() if name in names}
-    return Continued(axes, kept(old.size), len(old.forward_cells) <= len(new.forward_cells))
-
-
-def _conv_recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
-    axes: dict[str, Axes] = {}
-    channels = inputs
-    for index, (before, after) in enumerate(zip(old.convolutions, new.convolutions, strict=True)):
-        size, new_size = (part.convolution.out_channels for part in (before, after))
-        units = widened(size, new_size)
-        kernel = Axis(kept(before.convolution.kernel_size[0]))
-        axes[f"convolutions.{index}.convolution.weight"] = (Axis(units), Axis(channels, summed=True), kernel)
-        axes[f"convolutions.{index}.convolution.bias"] = (Axis(units),)
-        channels = units
-    recurrent = _recurrent(old.recurrent, new.recurrent, channels)
-    outputs = torch.cat([channels, offset(recurrent.outputs, old.size - old.recurrent.size)])
-    return Continued(axes | _below("recurrent", recurrent.axes), outputs, recurrent.preserves)
-
-
-def _transformer(old: Any, new: Any, inputs: Tensor) -> Continued:
-    stream = widened(old.size, new.size)  # copies whole heads, because a head always has the same number of channels
-    axes: dict[str, Axes] = {"input.weight": (Axis(stream), Axis(inputs, summed=True)), "input.bias": (Axis(stream),)}
-    axes |= {f"norm.{name}": (Axis(stream),) for name in ("weight", "bias")}
-    for index in range(min(len(old.blocks), len(new.blocks))):
-        axes |= _below(f"blocks.{index}", _block(old.blocks[index], new.blocks[index], stream, old.size))
-    return Continued(axes, stream, is_even(stream) and len(old.blocks) <= len(new.blocks))
-
-
-def _block(old: Any, new: Any, stream: Tensor, size: int) -> dict[str, Axes]:
-    summed = Axis(stream, summed=True)
-    units = widened(old.feed_forward.outer.in_features, new.feed_forward.outer.in_features)
-    gated = 2 if old.feed_forward.gated else 1
-    inner = Axis(blocks(units, old.feed_forward.outer.in_features, gated))
-    axes: dict[str, Axes] = {
-        "attention.inputs.weight": (Axis(blocks(stream, size, 3)), summed),  # queries, keys, values
-        "attention.output.weight": (Axis(stream), summed),
-        "attention.output.bias": (Axis(stream),),
-        "feed_forward.inner.weight": (inner, summed),
-        "feed_forward.inner.bias": (inner,),
-        "feed_forward.outer.weight": (Axis(stream), Axis(units, summed=True)),
-        "feed_forward.outer.bias": (Axis(stream),),
-    }
-    norms = ("attention_norm", "feed_forward_norm")
-    return axes | {f"{norm}.{name}": (Axis(stream),) for norm in norms for name in ("weight", "bias")}
 
 
 def _tree_lstm(old: Any, new: Any, inputs: Tensor) -> Continued:
@@ -206,17 +156,14 @@ def _tree_lstm(old: Any, new: Any, inputs: Tensor) -> Continued:
     return Continued(axes, hidden)
 
 
-ENCODERS: dict[type, Callable[[Any, Any, Tensor], Continued]] = {
-    Recurrent: _recurrent,
-    CellEncoder: _cell_encoder,
-    ConvRecurrent: _conv_recurrent,
-    Transformer: _transformer,
-    TreeLSTM: _tree_lstm,
-}
+# dict encoder → rule for an encoder whose width can change
+WIDENED: dict[type, Callable[[Any, Any, Tensor], Continued]] = {Recurrent: _recurrent, TreeLSTM: _tree_lstm}
+# dict encoder → name of the weight that reads the embedded tokens, whose number of channels can change
+FIRST: dict[type, str] = {ConvRecurrent: "convolutions.0.convolution.weight", Transformer: "input.weight"}
 
 
 def _pooling(old: SequenceClassifier, outputs: Tensor) -> Continued:
-    parts = [offset(outputs, index * old.encoder.size) for index in range(len(old.pooling.kinds))]
+    parts = [index * old.encoder.size + outputs for index in range(len(old.pooling.kinds))]
     axes: dict[str, Axes] = {}
     if old.pooling.score is not None:
         axes = {"score.weight": (Axis(kept(1)), Axis(outputs, summed=True)), "score.bias": (Axis(kept(1)),)}

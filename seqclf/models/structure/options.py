@@ -31,9 +31,6 @@ class ModelChange(Options):
     layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = LEFT_OUT
     hidden_size: Count = LEFT_OUT
     embedding_size: Count = LEFT_OUT
-    channels: Count = LEFT_OUT
-    heads: Count = LEFT_OUT
-    expansion: Count = LEFT_OUT
     dropout: DropoutShare = LEFT_OUT
     token_dropout: DropoutShare = LEFT_OUT
     number_noise: NonNegative = LEFT_OUT
@@ -130,13 +127,12 @@ CLASSIFIERS = (
     "seqclf.models.adaptive.AdaptiveClassifier",
 )
 OF_CLASSIFIER = ("dropout", "token_dropout", "number_noise")
-OF_RECURRENT = ("layers", "hidden_size", "embedding_size")
 # dict encoder class → keys that can change. The keys in OF_CLASSIFIER can change with any encoder.
 OF_ENCODER = {
-    "seqclf.models.rnn.recurrent.Recurrent": OF_RECURRENT,
-    "seqclf.models.rnn.conv_recurrent.ConvRecurrent": (*OF_RECURRENT, "channels"),
+    "seqclf.models.rnn.recurrent.Recurrent": ("layers", "hidden_size", "embedding_size"),
+    "seqclf.models.rnn.conv_recurrent.ConvRecurrent": ("layers", "embedding_size"),
     "seqclf.extend.CellEncoder": ("layers",),
-    "seqclf.models.transformer.Transformer": ("layers", "hidden_size", "embedding_size", "heads", "expansion"),
+    "seqclf.models.transformer.Transformer": ("layers", "embedding_size"),
     "seqclf.models.trees.tree_lstm.TreeLSTM": ("hidden_size", "embedding_size"),
 }
 # Encoders whose added layers are residual.
@@ -146,9 +142,9 @@ RESIDUAL = (
     "seqclf.extend.CellEncoder",
 )
 OF_HEADS = "seqclf.models.heads.network.HeadsClassifier"
-# Those of the recurrent head.
-KEYS_OF_HEADS = ("layers", "hidden_size", "dropout", "token_dropout", "number_noise")
-WIDTHS = ("hidden_size", "embedding_size", "channels", "heads", "expansion")
+# Keys of the recurrent head.
+KEYS_OF_HEADS = ("layers", "hidden_size", *OF_CLASSIFIER)
+WIDTHS = ("hidden_size", "embedding_size")
 
 
 def changeable_keys(model: Config) -> tuple[str, ...]:
@@ -178,55 +174,23 @@ def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Confi
     2
     """
     changed = {**model, "encoder": dict(model["encoder"])} if isinstance(model.get("encoder"), Mapping) else {**model}
+    known, encoder = changeable_keys(model), changed.get("encoder", {})
     for name, value in changes.items():
         entry = f"{key}.{name}={label_text(value)}"
-        block = _block(changed, name, entry)
+        if name not in known:
+            target = (encoder or model)["_target_"] if known else model.get("_target_")
+            can = f"of model, it can change {', '.join(known)}; " if known else ""
+            raise InputError(entry, f"cannot change in {target}", f"{can}freeze and unfreeze work for any model")
+        block = encoder if name in encoder else changed
         if value == block[name]:
             raise InputError(entry, "is the value already", "remove it")
         # A network of heads learns its widths from the data, so "auto" is compared later.
         if name in WIDTHS and block[name] != "auto" and value < block[name]:
             raise InputError(entry, f"must be above {block[name]}, its value", "a model grows only")
-        encoder = changed.get("encoder", {})
         if name == "layers" and (encoder.get("_target_") in RESIDUAL or changed["_target_"] == OF_HEADS):
             of_stack = {**changed, **encoder}
             block["residual_layers"] = max(0, of_stack.get("residual_layers", 0) + value - of_stack["layers"])
-            if block is not changed:
+            if block is encoder:
                 changed.pop("residual_layers", None)
         block[name] = value
-    if {"heads", "hidden_size"} & set(changes):
-        _check_head_size(model, changed, key)
     return changed
-
-
-def _block(model: Config, name: str, entry: str) -> Config:
-    """Return the dict that contains the key `name`: the entry `encoder` of a model config, or the config itself."""
-    known = changeable_keys(model)
-    blocks = [block for block in (model.get("encoder"), model) if isinstance(block, dict) and name in block]
-    if name not in known or not blocks:
-        can = f"of model, it can change {', '.join(known)}; " if known else ""
-        encoder = model.get("encoder", model)
-        target = encoder["_target_"] if known else model.get("_target_")
-        raise InputError(entry, f"cannot change in {target}", f"{can}freeze and unfreeze work for any model")
-    return blocks[0]
-
-
-def _check_head_size(model: Config, changed: Config, key: str) -> None:
-    """Raise InputError if a change of the model changes the number of channels per attention head.
-
-    The rotary position embedding and the scale of the attention scores depend on the number of channels per head.
-    """
-    before, after = ({**config, **config.get("encoder", {})} for config in (model, changed))
-    if not isinstance(after.get("heads"), int):  # a network of heads has a list
-        return
-    size = before["hidden_size"] // before["heads"]
-    if after["hidden_size"] == size * after["heads"]:
-        return
-    if after["hidden_size"] % size:
-        remedy = f"{key}.hidden_size to a multiple of {size}"
-    else:
-        remedy = f"{key}.heads={after['hidden_size'] // size} beside it"
-    raise InputError(
-        key,
-        f"hidden_size={after['hidden_size']} and heads={after['heads']} change the {size} channels of a head",
-        f"set {remedy}",
-    )

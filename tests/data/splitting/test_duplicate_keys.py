@@ -69,21 +69,6 @@ def test_a_distinct_split_does_not_depend_on_the_order_of_the_rows(options, tmp_
     assert split_of[0] == split_of[1] and set(split_of[0].values()) == {"train", "validation", "test"}
 
 
-SUBWORDS = [
-    make_encoders([Field("t", "text", ("t",), options={"tokenizer": "bpe", "lowercase": lowercase})])["t"]
-    for lowercase in (False, True)
-]
-PIECES = st.sampled_from([" ", "\u2581", "a", "B", "\t", "\n", "\u00a0", "e\u0301", "İ", "あ", "."]) | st.characters(
-    codec="utf-8"
-)
-
-
-@given(st.lists(PIECES, max_size=8).map("".join), st.booleans())
-def test_joined_words_are_the_same_without_splitting(text, lowercase):
-    tokenizer = SUBWORDS[lowercase]
-    assert tokenizer._joined_words(text) == "".join(tokenizer._tokens(text))
-
-
 def test_cycles_distinguish_hours():
     rows = [[("a", 1.0, 0)], [("a", 1.0, 3600)]]
     assert len(set(keys_of(rows))) == 1

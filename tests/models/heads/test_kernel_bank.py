@@ -13,7 +13,7 @@ def views_of(lengths, channels=3, seed=0):
     torch.manual_seed(seed)
     lengths = torch.tensor(lengths)
     values = torch.randn(len(lengths), channels, int(lengths.max()))
-    return make_views(values, lengths).stacked, torch.arange(int(lengths.max())) < lengths[:, None], lengths
+    return make_views(values, lengths), torch.arange(int(lengths.max())) < lengths[:, None], lengths
 
 
 def test_a_hit_is_the_clipped_distance_of_a_convolution_from_its_bias():
@@ -57,7 +57,7 @@ def test_windows_and_means_are_averages_of_hits_and_numbers():
     reading = front(batch.fields, batch.lengths)
     values = batch.fields["value"].transpose(1, 2)
     mask = torch.arange(values.shape[2]) < batch.lengths[:, None]
-    hits = list(front.bank.hits(make_views(values, batch.lengths).stacked, mask))
+    hits = list(front.bank.hits(make_views(values, batch.lengths), mask))
     scale, mean = front.window_scale, front.window_mean
     for row, length in enumerate(batch.lengths.tolist()):
         means = torch.cat([torch.stack([hit[:, row, :length].mean(1) for hit in group], 1).flatten() for group in hits])

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-import onnxruntime
 import pytest
 import torch
+from models.checks import exported
 from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, same_buffers, training_rows
 from models.heads.test_exactness import assert_equal, inputs_of
 
 from seqclf.models.ensemble import Ensemble, build_classifier, vote
 from seqclf.models.heads.network import HeadsClassifier
-from seqclf.models.onnx.export import export_onnx
 
 FIELDS = [NUMBER, CATEGORY]
 
@@ -47,11 +46,10 @@ def test_the_exported_ensemble_reads_the_front_end_once(tmp_path: Path):
     sizes = {}
     for members in (1, 3):
         network = ensemble(members)
-        export_onnx(network, FIELDS, tmp_path / f"{members}.onnx")
+        session = exported(network, tmp_path / f"{members}.onnx", FIELDS)
         sizes[members] = (tmp_path / f"{members}.onnx").stat().st_size
     taps = network.members[0].front.bank.taps
     assert sizes[3] - sizes[1] < taps.numel() * taps.element_size() * 2  # the kernels are stored once
-    session = onnxruntime.InferenceSession(tmp_path / "3.onnx", providers=["CPUExecutionProvider"])
     fields, lengths = inputs_of(FIELDS)
     found = session.run(None, {**{key: values.numpy() for key, values in fields.items()}, "lengths": lengths.numpy()})
     with torch.inference_mode():

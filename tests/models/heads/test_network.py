@@ -209,18 +209,6 @@ def test_heads_that_cannot_be_built_are_one_clear_line(fields, heads, named):
     assert str(raised.value).startswith(named) and "\n" not in str(raised.value)
 
 
-def test_files_that_are_cut_are_computed_anew(tmp_path):
-    split = stored(random_split([NUMBER]), tmp_path / "train")
-    networks = []
-    for _ in range(2):
-        networks.append(HeadsClassifier([NUMBER], 3, **PLAIN))
-        networks[-1].fit_to(training_rows(split))
-        (windows,) = tmp_path.glob("train/outputs-*/windows")
-        whole = windows.read_bytes()
-        windows.write_bytes(whole[:100])
-    assert networks[1].frozen_outputs(training_rows(split)) is not None and windows.read_bytes() == whole
-
-
 def test_large_groups_are_sampled_in_the_ridge_fit(monkeypatch):
     from seqclf.models.heads import kernels_head
 

@@ -58,7 +58,7 @@ def test_the_added_units_learn():
     assert changed.heads[0].recurrent.forward_layers[0].weight_hh_l0.grad[8:16].abs().max() > 0
 
 
-@pytest.mark.parametrize(("heads", "changes"), [("auto", {"channels": 9}), (["kernels", "statistics"], {"layers": 2})])
+@pytest.mark.parametrize(("heads", "changes"), [("auto", {"embedding_size": 9}), (["kernels"], {"layers": 2})])
 def test_what_no_trained_part_has_cannot_change(heads, changes):
     with pytest.raises(InputError, match=r"structure\[0\].*cannot change"):
         changed_config({**CONFIG, "heads": heads}, changes, "structure[0]")

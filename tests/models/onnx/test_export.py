@@ -2,20 +2,17 @@
 
 import itertools
 import threading
-import warnings
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
+from models.checks import eager, exported, max_error
 
 from seqclf.errors import InputError
-from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx.export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
 from seqclf.models.parity_grid import grid
-from seqclf.models.pooling import Pooling
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 POOLINGS = ("last", "mean", "max", "attention", "mean+max+last")
@@ -28,36 +25,16 @@ VARIANTS = [
 TOLERANCE = 1e-5
 
 
-def session(model, path, fields=FIELDS):
-    export_onnx(model, fields, path)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def max_error(model, exported, fields, cases):
-    """Return the largest difference of a logit over `cases` of (lengths, time)."""
-    generator, errors = np.random.default_rng(1), []
-    for lengths, time in cases:
-        inputs = example_inputs(fields, np.asarray(lengths), time, generator)
-        tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-        with torch.no_grad():
-            expected = model(tensors, tensors.pop("lengths"), inputs["lengths"]).numpy()
-        errors.append(np.abs(exported.run(["logits"], inputs)[0] - expected).max())
-    return max(errors)
-
-
 @pytest.mark.parametrize(("cell", "bidirectional", "pooling"), VARIANTS)
 def test_onnx_matches_torch_on_ragged_batches(net, tmp_path, cell, bidirectional, pooling):
     model = net(cell=cell, bidirectional=bidirectional, pooling=pooling, layout="packed")
-    exported = session(model, tmp_path / "model.onnx")
+    session = exported(model, tmp_path / "model.onnx", FIELDS)
     cases = [(lengths, time) for _, lengths, time in grid(np.random.default_rng(0))]
     shapes = {(len(lengths), time) for lengths, time in cases}
     assert {(1, 1), (16, 48)} <= shapes, "a single token, and a batch unlike the example"
     assert any(time != EXAMPLE_TIME and len(lengths) != EXAMPLE_BATCH for lengths, time in cases)
     assert any(max(lengths) < time for lengths, time in cases), "time beyond the longest sequence"
-    assert max_error(model, exported, FIELDS, cases) <= TOLERANCE
+    assert max_error(model, session, FIELDS, cases) <= TOLERANCE
 
 
 # Attributes of modules, names that the exporter uses itself, Python keywords, and names that are no identifiers.
@@ -70,44 +47,41 @@ def test_fields_may_have_any_name(net, tmp_path):
         for index, name in enumerate(NAMES)
     ]
     model = net(fields)
-    exported = session(model, tmp_path / "model.onnx", fields)
-    assert [entry.name for entry in exported.get_inputs()] == [*NAMES, "lengths"]
-    assert max_error(model, exported, fields, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
+    session = exported(model, tmp_path / "model.onnx", fields)
+    assert [entry.name for entry in session.get_inputs()] == [*NAMES, "lengths"]
+    assert max_error(model, session, fields, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
 
 
 @pytest.mark.parametrize("combine", ["mean", *(pytest.param(how, marks=pytest.mark.soak) for how in ("sum", "max"))])
 def test_tokens_may_have_any_number_of_values(net, tmp_path, combine):
     fields = [{"name": "codes", "kind": "bag", "size": 9, "combine": combine}, FIELDS[1]]
     model = net(fields)
-    exported = session(model, tmp_path / "model.onnx", fields)
+    session = exported(model, tmp_path / "model.onnx", fields)
     generator = np.random.default_rng(2)
     for values, lengths, time in [(1, [1], 1), (2, [3, 1], 3), (7, [4, 1, 9], 11)]:
         inputs = example_inputs(fields, np.array(lengths), time, generator)
         inputs["codes"] = generator.integers(0, 9, (len(lengths), time, values))
-        tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
-        with torch.no_grad():
-            expected = model(tensors, tensors.pop("lengths"), inputs["lengths"]).numpy()
-        np.testing.assert_allclose(exported.run(["logits"], inputs)[0], expected, atol=TOLERANCE)
+        np.testing.assert_allclose(session.run(["logits"], inputs)[0], eager(model, inputs), atol=TOLERANCE)
 
 
 def test_an_ensemble_is_one_graph(net, tmp_path):
     ensemble = Ensemble([net(bidirectional=True), net(bidirectional=True, cell="gru", pooling="mean")]).eval()
-    exported = session(ensemble, tmp_path / "model.onnx")
+    session = exported(ensemble, tmp_path / "model.onnx", FIELDS)
     cases = [(lengths, time) for _, lengths, time in grid(np.random.default_rng(0))]
-    assert max_error(ensemble, exported, FIELDS, cases) <= TOLERANCE
+    assert max_error(ensemble, session, FIELDS, cases) <= TOLERANCE
     kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
     assert (kinds.count("LSTM"), kinds.count("GRU")) == (1, 1)
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=["category", "number"])
 def test_inputs_have_the_names_of_the_fields_and_free_axes(net, tmp_path, field):
-    exported = session(net([field]), tmp_path / "model.onnx", [field])
-    assert [entry.name for entry in exported.get_inputs()] == [field["name"], "lengths"]
-    tokens, lengths = exported.get_inputs()
+    session = exported(net([field]), tmp_path / "model.onnx", [field])
+    assert [entry.name for entry in session.get_inputs()] == [field["name"], "lengths"]
+    tokens, lengths = session.get_inputs()
     kind, width = ("tensor(int64)", []) if field["kind"] == "category" else ("tensor(float)", [3])
     assert (tokens.type, tokens.shape) == (kind, ["batch", "time", *width])
     assert (lengths.type, lengths.shape) == ("tensor(int64)", ["batch"])
-    (logits,) = exported.get_outputs()
+    (logits,) = session.get_outputs()
     assert (logits.name, logits.shape) == ("logits", ["batch", 4])
 
 
@@ -115,7 +89,7 @@ def test_inputs_have_the_names_of_the_fields_and_free_axes(net, tmp_path, field)
 def attentive(net, tmp_path_factory):
     """Folder and session of a bidirectional model with attention, exported once for several tests."""
     folder = tmp_path_factory.mktemp("attentive")
-    return folder, session(net(bidirectional=True, pooling="attention"), folder / "model.onnx")
+    return folder, exported(net(bidirectional=True, pooling="attention"), folder / "model.onnx", FIELDS)
 
 
 def test_export_does_not_change_the_model(net, inputs, tmp_path):
@@ -132,33 +106,6 @@ def test_the_file_is_valid_and_holds_the_weights(attentive):
     folder, _ = attentive
     assert [path.name for path in folder.iterdir()] == ["model.onnx"], "weights are in the same file"
     onnx.checker.check_model(str(folder / "model.onnx"))
-
-
-class Normed(SequenceEncoder):
-    """An encoder whose weight is computed from others in each forward, and kept with its gradient."""
-
-    def __init__(self, input_size):
-        super().__init__()
-        self.size = 4
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated, and common
-            self.linear = torch.nn.utils.weight_norm(torch.nn.Linear(input_size, 4))
-
-    def forward(self, tokens, lengths, host_lengths):
-        return self.linear(tokens), lengths, host_lengths
-
-
-def test_a_network_that_holds_a_computed_weight_is_exported(net, tmp_path):
-    model = net()
-    model.encoder = Normed(model.embedding.size)
-    model.pooling = Pooling("mean", 4, 0)
-    model.norm, model.output = torch.nn.LayerNorm(4), torch.nn.Linear(4, 3)
-    inputs = example_inputs(FIELDS, np.array([3, 2]), 3, np.random.default_rng(0))
-    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    model.train()(tensors, tensors.pop("lengths"), inputs["lengths"])
-    exported = session(model, tmp_path / "model.onnx")
-    assert model.training, "the network itself stays as it was"
-    assert max_error(model.eval(), exported, FIELDS, [([4, 1, 9], 11)]) <= TOLERANCE
 
 
 def test_a_network_that_cannot_be_copied_is_one_line(net, tmp_path):

@@ -105,20 +105,13 @@ def random_config(drawn: random.Random, kind: str) -> dict[str, Any]:
 
 def preserving_change(drawn: random.Random, config: dict[str, Any]) -> dict[str, Any]:
     """Return a random change of a random network that leaves its function."""
-    times = drawn.choice([2, 3])
     changes = [
         {"embedding_size": config["embedding_size"] + drawn.randint(1, 4)},
         {"token_dropout": drawn.random() / 2},
     ]
-    wider = {"hidden_size": times * config["hidden_size"]}
-    if "heads" in config:
-        wider["heads"] = times * config["heads"]
-        changes.append({"expansion": config["expansion"] + 1})
-    if "channels" in config:
-        wider["channels"] = times * config["channels"]
     if "layers" in config:
         changes.append({"layers": config["layers"] + drawn.randint(1, 2)})
-    if config["hidden_size"] < 20:
-        changes.append(wider)
+    if config["encoder"]["_target_"] in (ENCODERS["recurrent"], ENCODERS["tree"]) and config["hidden_size"] < 20:
+        changes.append({"hidden_size": drawn.choice([2, 3]) * config["hidden_size"]})
     chosen = drawn.sample(changes, drawn.randint(1, len(changes)))
     return {name: value for change in chosen for name, value in change.items()}

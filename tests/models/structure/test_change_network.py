@@ -3,14 +3,14 @@
 import random
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models.checks import exported, max_error
 
-from seqclf.models.onnx.export import example_inputs, export_onnx
-from seqclf.models.parity_grid import TOLERANCE, logit_error
+from seqclf.models.onnx.export import example_inputs
+from seqclf.models.parity_grid import TOLERANCE
 
 from .conftest import COMMON, ENCODERS, SEQUENCE, Case, preserving_change, random_config
 
@@ -83,14 +83,8 @@ def test_a_changed_network_is_exported_as_it_is(tmp_path):
     case = lstm(layers=1, pooling="attention")
     case.change(layers=3, hidden_size=10)
     case.disturb()  # at 0, a mistake in the scales of the residual layers would not show
-    export_onnx(case.network, SEQUENCE, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    lengths = np.array([1, 7, 4])
-    inputs = example_inputs(SEQUENCE, lengths, 7, np.random.default_rng(0))
-    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    with torch.no_grad():
-        expected = case.network(tensors, tensors["lengths"], lengths).numpy()
-    assert logit_error(session.run(["logits"], inputs)[0], expected) < TOLERANCE
+    session = exported(case.network, tmp_path / "model.onnx", SEQUENCE)
+    assert max_error(case.network, session, SEQUENCE, [([1, 7, 4], 7)]) < TOLERANCE
 
 
 def test_an_adaptive_network_halts_where_it_did():

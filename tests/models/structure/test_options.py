@@ -43,20 +43,10 @@ def test_the_help_lists_every_key_of_a_change():
         (LSTM, {"layers": 1}, "structure[0].layers=1: is the value already; remove it"),
         (LSTM, {"hidden_size": 7}, "structure[0].hidden_size=7: must be above 8, its value; a model grows only"),
         (
-            LSTM,
-            {"heads": 2},
-            "structure[0].heads=2: cannot change in seqclf.models.rnn.recurrent.Recurrent; of model,",
-        ),
-        (
             TRANSFORMER,
             {"hidden_size": 192},
-            "structure[0]: hidden_size=192 and heads=4 change the 24 channels of a head; set structure[0].heads=8 ",
-        ),
-        (
-            TRANSFORMER,
-            {"hidden_size": 100},
-            "structure[0]: hidden_size=100 and heads=4 change the 24 channels of a head; set "
-            "structure[0].hidden_size to a multiple of 24",
+            "structure[0].hidden_size=192: cannot change in seqclf.models.transformer.Transformer; of model, it can "
+            "change layers, dropout,",
         ),
         (
             {"_target_": "acme.Net", "layers": 1},

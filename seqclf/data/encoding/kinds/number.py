@@ -330,18 +330,6 @@ class NumberEncoder(NumberColumn):
         elif "within" in state:
             self.within = np.minimum(1.0, stored_array(state, "within", (self.channels,), positive=True))
 
-    def constant_channels(self, encoded: np.ndarray) -> np.ndarray:
-        is_constant = super().constant_channels(encoded)
-        if self.levels is None:
-            return is_constant
-        # In sequences of equal values, all scaled values are 0. Two such sequences may still differ in the last
-        # channels, log-deviation and log-mean.
-        levels = np.asarray(encoded[:, -2 * self.width :])
-        return is_constant & (levels == levels[:1]).all(axis=0).reshape(2, -1).all(axis=0)
-
-    def mask_channels(self) -> slice | None:
-        return slice(self.width, 2 * self.width) if self._has_mask else None
-
 
 def _scaled(raw: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):

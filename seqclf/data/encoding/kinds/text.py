@@ -27,7 +27,6 @@ from seqclf.errors import InputError, first_line
 from seqclf.system.state_validation import SIZE, require
 
 UNKNOWN = "[UNK]"
-SPACE = "\u2581"  # `Metaspace` replaces each space by this character, and also puts it at the start of a text
 MAX_SUBWORDS = 10_000_000  # limit if `max_size` is null; the trainer reserves memory for this vocabulary size
 
 
@@ -93,21 +92,11 @@ class TextEncoder(RunningTextEncoder):
     def token_keys(self, column: pa.Array) -> np.ndarray:
         if self.kind != "bpe":
             return self.vocabulary.keys_of(list_values(column))
-        if not self.truncation.cuts:
-            return hash_bytes(self._joined_words(text).encode() for text in column.to_pylist())
         return hash_bytes(self._kept_words(text).encode() for text in column.to_pylist())
 
     def _kept_words(self, text: str) -> str:
         """Return the words of a text that remain after truncation, joined to one string."""
         return "".join(self.truncation.cut_words(list(self._tokens(text))))
-
-    def _joined_words(self, text: str) -> str:
-        """Return all words of a text, joined to one string.
-
-        The method is four times as fast as splitting the text and joining the words.
-        """
-        text = self.splitter.normalizer.normalize_str(text).replace(" ", SPACE)
-        return text if not text or text.startswith(SPACE) else SPACE + text
 
     def fit(self, read: ReadColumns) -> None:
         if self.kind == "bpe":
@@ -138,23 +127,12 @@ class TextEncoder(RunningTextEncoder):
             self._set_vocabulary({token: id for id, token in enumerate([UNKNOWN, *kept])})
         if self.option("vectors") is not None:
             self._add_vectors({token: rank for rank, token in enumerate(by_count[: self.vocabulary.max_size])})
-        vocabulary = self._look_up_words()
+        vocabulary = self.tokenizer.get_vocab()
+        self._set_word_ids(vocabulary)
         self.ids = np.array([vocabulary.get(token, 0) for token in self.vocabulary.codes], np.int32)
 
-    def _look_up_words(self) -> dict[str, int]:
-        """Return the vocabulary of the tokenizer.
-
-        Also set `word_ids`, if the tokenizer only looks up words and adds no special tokens.
-        """
-        assert self.tokenizer is not None
-        vocabulary = self.tokenizer.get_vocab()
-        self.word_ids = None
-        if self.words is not None and UNKNOWN in vocabulary:
-            plain = untrained(self.kind, self.option("lowercase"))
-            plain.model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
-            if json.loads(plain.to_str()) == json.loads(self.tokenizer.to_str()):
-                self.word_ids = _KnownIds(vocabulary)
-        return vocabulary
+    def _set_word_ids(self, vocabulary: dict[str, int]) -> None:
+        self.word_ids = _KnownIds(vocabulary) if self.words is not None else None
 
     def _set_vocabulary(self, vocabulary: dict[str, int]) -> None:
         assert self.tokenizer is not None
@@ -223,7 +201,7 @@ class TextEncoder(RunningTextEncoder):
         except Exception as error:  # the tokenizers library raises a plain Exception for malformed JSON
             raise InputError("tokenizer", f"cannot be read ({first_line(error)})") from None
         self.vector_size = state["vector_size"]
-        self._look_up_words()
+        self._set_word_ids(self.tokenizer.get_vocab())
 
 
 class _KnownIds(dict[str, int]):

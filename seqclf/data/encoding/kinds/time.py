@@ -18,7 +18,6 @@ from seqclf.data.ragged import list_lengths, list_values
 from seqclf.data.schema.casts import (
     UNITS,
     element_type,
-    epoch_sql,
     formatted_seconds,
     is_time_format,
     seconds_from_text,
@@ -102,13 +101,10 @@ class TimeEncoder(ListEncoder):
         return f"list_transform({column}, lambda entry: {self._seconds('entry', element)})"
 
     def value_sql(self, value: str, kind: str) -> str:
-        return value if _is_timestamp(kind) else self._seconds(value, kind)
+        return self._seconds(value, kind)
 
     def _seconds(self, value: str, kind: str) -> str:
         return time_in_seconds(value, kind, self.option("unit"), self.option("format"))
-
-    def sorted_event_sql(self, name: str, kind: str) -> str | None:
-        return epoch_sql(name, kind) if _is_timestamp(kind) else None
 
     def element_from_python(self, entry: Any) -> float | None:
         """Return a time as seconds since 1970, or a duration as seconds.
@@ -213,10 +209,6 @@ def _iso_time(seconds: float) -> str:
     ('2025-04-30 02:26:40.500000', '2025-04-30 00:00:00')
     """
     return str(datetime(1970, 1, 1) + timedelta(seconds=round(seconds, MICROSECONDS)))
-
-
-def _is_timestamp(kind: str) -> bool:
-    return kind.startswith("TIMESTAMP")
 
 
 def _gaps(lengths: np.ndarray, seconds: np.ndarray) -> np.ndarray:

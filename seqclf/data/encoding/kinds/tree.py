@@ -176,8 +176,12 @@ class TreeEncoder(RunningTextEncoder):
         super().check(columns, problems)
         column = columns.column(self.field.name)
         rows = np.flatnonzero(problems.usable).tolist()  # blank rows are already marked as invalid
-        reasons = {row: self._problem(column[row].as_py()) for row in rows}
-        malformed = {row: reason for row, reason in reasons.items() if reason is not None}
+        malformed: dict[int, str] = {}
+        for row in rows:
+            try:
+                self._parse(column[row].as_py())
+            except MalformedError as error:
+                malformed[row] = str(error)
         problems.mark(np.array(list(malformed), np.int64), self.field.column, list(malformed.values()))
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
@@ -200,14 +204,6 @@ class TreeEncoder(RunningTextEncoder):
 
     def _parse(self, text: str) -> Tree:
         return parse_indexed(text) if self.is_indexed else parse(text, self.labelled)
-
-    def _problem(self, text: str) -> str | None:
-        """Return the reason why a text is not a tree, or None if the text is a tree."""
-        try:
-            self._parse(text)
-        except MalformedError as error:
-            return str(error)
-        return None
 
     def _normalized(self, token: str) -> str:
         return token.lower() if self.option("lowercase") else token
