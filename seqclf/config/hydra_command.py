@@ -197,8 +197,15 @@ def user_error(error: BaseException, typed: TypedArguments) -> InputError:
     if unset := re.search(r"Missing mandatory value: (\S+)(?:\s+full_key: (\S+\.\1)$)?", str(error), re.MULTILINE):
         return typed.missing_key(unset[2] or unset[1])
     if merged := re.match(r"Error merging override (.*)", lines[0]):
+        key = merged[1].partition("=")[0]
+        if above := next((path for path, value in typed.keys.items() if _is_in_list(key, path, value)), None):
+            return InputError(merged[1], f"{above} is one list", f"give it as a whole: '{above}=[…]'")
         return InputError(merged[1], f"does not fit the config ({first_line(error.__cause__ or error)})")
     return InputError(None, " ".join(lines[:8]))
+
+
+def _is_in_list(key: str, path: str, value: Any) -> bool:
+    return isinstance(value, list) and key.startswith(f"{path}.")
 
 
 def _disk_error(error: OSError) -> InputError:

@@ -108,7 +108,11 @@ def require_known(key: str, arguments: Collection[str], taken: Arguments) -> Non
     unknown = [name for name in arguments if not taken.accepts(name)]
     if unknown:
         takes = f"it takes {', '.join(taken.names)}" if taken.names else "it takes none"
-        hint = did_you_mean(unknown[0], taken.names) or f"{takes}; ~{key}.{unknown[0]} removes a key of another class"
+        removes = f"~{key}.{unknown[0]} removes a key of another class"
+        if key in ("loss", "optimizer"):
+            removes += f", and {key}=own brings none"
+        meant = did_you_mean(unknown[0], taken.names)
+        hint = f"{meant} {removes}" if meant and key in ("loss", "optimizer") else meant or f"{takes}; {removes}"
         raise InputError(f"{key}.{unknown[0]}", f"no such argument of {taken.owner}", hint)
 
 
