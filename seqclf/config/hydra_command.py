@@ -28,6 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.config.documentation import CONF
 from seqclf.config.override_checks import TypedArguments
+from seqclf.config.override_text import key_of
 from seqclf.config.targets import Config, locate
 from seqclf.errors import InputError, first_line
 from seqclf.system import signals
@@ -197,7 +198,7 @@ def user_error(error: BaseException, typed: TypedArguments) -> InputError:
     if unset := re.search(r"Missing mandatory value: (\S+)(?:\s+full_key: (\S+\.\1)$)?", str(error), re.MULTILINE):
         return typed.missing_key(unset[2] or unset[1])
     if merged := re.match(r"Error merging override (.*)", lines[0]):
-        key = merged[1].partition("=")[0]
+        key = key_of(merged[1])
         if above := next((path for path, value in typed.keys.items() if _is_in_list(key, path, value)), None):
             return InputError(merged[1], f"{above} is one list", f"give it as a whole: '{above}=[…]'")
         return InputError(merged[1], f"does not fit the config ({first_line(error.__cause__ or error)})")
