@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from seqclf.config.targets import is_foreign, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
@@ -16,6 +18,7 @@ from seqclf.system.run_folder import STEPS
 from seqclf.system.version import __version__
 from seqclf.training.options import TrainConfig
 
+LIBRARIES = ("torch", "lightning", "torchmetrics")  # a class of these does not change under a run
 NOT_OF_FIT = ("checkpoint", "overwrite", "export", "logger", "baseline", "baseline_limit", "order_ablation")
 
 
@@ -37,6 +40,10 @@ class FinishedSteps:
         found = self.steps.get(step, {})
         return found.get("result") if found.get("inputs") == inputs else None
 
+    def forget(self) -> None:
+        """Forget all steps, because the training goes on."""
+        self.steps.clear()
+
     def record(self, step: str, inputs: str, result: JsonObject) -> None:
         """Record that a step is finished. `result`: plain values that a later command needs beside the files."""
         self.steps[step] = {"inputs": inputs, "result": result}
@@ -44,10 +51,19 @@ class FinishedSteps:
 
 
 def fit_inputs(config: TrainConfig, dataset: Dataset) -> str:
-    """Return the hash of what a training depends on."""
+    """Return the hash of what a training depends on: settings, data, and the files of classes of other packages."""
     settings = {key: value for key, value in config.model_dump().items() if key not in NOT_OF_FIT}
     rows = {name: len(split.labels) for name, split in dataset.all_splits.items()}
-    return hash_of({"config": settings, "data": dataset.digest, "rows": rows, "version": __version__})
+    foreign = {target for _, target in targets(settings, "") if is_foreign(target)}
+    code = {target: _code_hash(target) for target in foreign if package_of(target) not in LIBRARIES}
+    return hash_of({"config": settings, "data": dataset.digest, "rows": rows, "version": __version__, "code": code})
+
+
+def _code_hash(target: str) -> str | None:
+    """Return the hash of the file that defines a class."""
+    module = sys.modules.get(target.rpartition(".")[0])
+    path = getattr(module, "__file__", None)
+    return None if path is None else file_hash(Path(path))
 
 
 def hash_of(content: Mapping[str, Any]) -> str:

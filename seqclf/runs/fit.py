@@ -166,7 +166,8 @@ def finished_fit(training: Training, steps: FinishedSteps) -> Fitted | None:
     """Return the result of the training if an earlier command has finished it in the run folder, else None."""
     folder = training.folder / "checkpoints"
     found = steps.find("fit", fit_inputs(training.config, training.dataset))
-    if training.hooks.resumed is None or found is None or training.trainer.world_size > 1:
+    is_resumed_here = is_resumed(training.folder, training.config.checkpoint)
+    if found is None or not is_resumed_here or training.trainer.world_size > 1:
         return None
     # A refit replaces best.ckpt, and keeps the checkpoint that validation chose.
     places = [folder / name for name in ("best.ckpt", BEFORE_REFIT, "last.ckpt")]

@@ -105,7 +105,9 @@ def train(
         check_refit(training)
     lines, known = [*data_warnings], finished_fit(training, steps)
     with opened_run(training, lines, finished=known is not None) as logger:
-        if known is not None:
+        if known is None:
+            steps.forget()
+        else:
             console.print("fit: finished before, with these settings and this data")
         fitted = known or fit(training, steps)
         if fitted is None:

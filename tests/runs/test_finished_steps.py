@@ -1,6 +1,8 @@
 """A run that ended inside of a step goes on by the same command, and repeats no step that was finished."""
 
+import importlib
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +22,7 @@ from seqclf.report.run_report import read_run
 from seqclf.runs import fit as fit_module
 from seqclf.runs import train as train_module
 from seqclf.runs.export import write_bundle
+from seqclf.runs.finished_steps import fit_inputs
 from seqclf.runs.score import score_contenders
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
@@ -140,3 +143,19 @@ def test_each_step_runs_alone_from_the_files_of_the_one_before(tmp_path, unbroke
     assert parity.passed
     first, second = (json.loads((path / "manifest.json").read_text()) for path in (run / "bundle", tmp_path / "bundle"))
     assert first == second
+
+
+def test_a_change_in_the_code_of_a_network_of_ones_own_is_another_training(tmp_path, monkeypatch):
+    (tmp_path / "ownnetworks.py").write_text("class Net: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("ownnetworks")
+    dataset = SimpleNamespace(all_splits={}, digest="d1gest")
+
+    def inputs(**changes):
+        settings = {"model": {"_target_": "ownnetworks.Net"}, "seed": 0, "export": True, **changes}
+        return fit_inputs(SimpleNamespace(model_dump=lambda: settings), dataset)
+
+    before = inputs()
+    assert inputs(export=False) == before != inputs(seed=1)
+    (tmp_path / "ownnetworks.py").write_text("class Net: changed = True\n")
+    assert inputs() != before
