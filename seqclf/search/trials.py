@@ -167,15 +167,16 @@ def write_best(settings: TrialSettings, title: str, path: Path) -> None:
     chosen = {key: value for key, value in settings.items() if (CONF / key).is_dir()}
     if chosen:
         nested["defaults"] = [{f"override /{group}": name} for group, name in chosen.items()]
-    for key in settings.keys() - chosen.keys():
+    for key, value in settings.items():
+        if key in chosen:
+            continue
         *groups, name = key.split(".")
         group = nested
         for part in groups:
             group = group.setdefault(part, {})
-        group[name] = settings[key]
-    write_output(
-        path, f"# @package _global_\n# {title}\n" + yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
-    )
+        group[name] = value
+    text = yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
+    write_output(path, f"# @package _global_\n# {title}\n{text}")
 
 
 def best_command(settings: TrialSettings, overrides: Sequence[str]) -> str:
