@@ -14,11 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.config.override_text import argument
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.options import DataOptions
-from seqclf.data.schema.casts import quote_identifier, quote_literal
 from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
@@ -132,14 +130,8 @@ def ignored_advice(schema: Schema, options: DataOptions) -> list[str]:
     names = [name for name in schema.ignored if name not in (options.group, options.split.column)]
     if options.fields or not names:
         return []
-    use, field, cell = "name all fields in data.fields", schema.fields[0], quote_identifier(names[0])
-    if not schema.group_by:
-        column = quote_identifier(field.columns[0])
-        cut = f"string_split({column}, {quote_literal(field.separator)})" if field.separator else f"{column}::VARCHAR[]"
-        repeated = f"list_transform({cut}, lambda token: {cell}) AS {cell}"
-        made = f"concat_ws(' ', {cell}, {column}) AS {column}" if field.kind == "text" else repeated
-        use = argument("data.query", f"SELECT * REPLACE ({made}) FROM {'(QUERY)' if options.query else 'input'}")
-    return [f"columns that no field reads: {_first(names)}; for values that are known at prediction, set {use}"]
+    use = "name all fields in data.fields" if schema.group_by else "add them to the tokens by data.query"
+    return [f"columns that no field reads: {_first(names)}; for values that are known at prediction, {use}"]
 
 
 def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
