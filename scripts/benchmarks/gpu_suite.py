@@ -29,7 +29,8 @@ from torch import nn
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bench.benchmark import machine_facts
-from seqclf.bench.mode_trainer import MODES, Contender, ModeTrainer
+from seqclf.bench.mode_trainer import Contender, ModeTrainer
+from seqclf.bench.modes import MODES
 from seqclf.bench.settings import model_without_noise
 from seqclf.bench.timing import ModeFigures, time_modes
 from seqclf.bench.workload import Workload, generate_workload

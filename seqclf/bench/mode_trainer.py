@@ -12,32 +12,12 @@ from torch import Tensor, nn
 
 from seqclf.batching.collate import pad
 from seqclf.batching.split_rows import SplitRows
+from seqclf.bench.modes import MODES, Mode
 from seqclf.bench.workload import Workload
 from seqclf.config.targets import Config, arguments_of, locate
 from seqclf.models.encoder import reads_trees
 from seqclf.models.ensemble import build_classifier
 from seqclf.training.checks.check_targets import resolve_for_data
-
-
-class Mode(NamedTuple):
-    """A way to compute batches in a benchmark.
-
-    `layout`: layout of recurrent layers, "padded" or "packed". Encoders without recurrent layers have no layout and
-    always get padded batches. `static`: True to pad every batch to the longest sequence of the workload, False to pad a
-    batch to its own longest sequence. `compiled`: True to compile the model with `torch.compile` for fixed shapes.
-    """
-
-    layout: str
-    static: bool
-    compiled: bool = False
-
-
-MODES = {
-    "dynamic": Mode("padded", static=False),  # the mode that training uses by default
-    "packed": Mode("packed", static=False),  # PyTorch's layout for sequences of unequal lengths
-    "static": Mode("padded", static=True),  # reference for the time ratios
-    "compiled": Mode("padded", static=True, compiled=True),  # the faster of the two modes with fixed shapes
-}
 
 
 class Contender(NamedTuple):

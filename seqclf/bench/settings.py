@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from seqclf.bench.mode_trainer import MODES, Contender, unavailable_modes
+from seqclf.bench.mode_trainer import Contender, unavailable_modes
+from seqclf.bench.modes import MODES
 from seqclf.bench.options import BenchConfig
 from seqclf.config.targets import Config, is_foreign, targets
 from seqclf.documents.terminal import show_line

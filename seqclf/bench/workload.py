@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.batching.plan import plan_batches
+from seqclf.bench.modes import LENGTH_DISTRIBUTIONS, DrawLengths
 from seqclf.data.encoding.encoders import input_specs
 from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
@@ -20,15 +20,6 @@ from seqclf.system.json_result import JsonObject
 
 VOCABULARY_SIZE = 1000
 CLASS_TOKENS = (1, 2)  # token of each of the two classes; a generated sequence has exactly one class token
-DrawLengths = Callable[[np.random.Generator, int], np.ndarray]
-# The distributions of sequence lengths are sorted by the amount of padding in static graphs, from no padding to much
-# padding. Lengths are bounded, so that batches padded to the maximum length fit in memory.
-LENGTH_DISTRIBUTIONS: dict[str, DrawLengths] = {
-    "equal": lambda generator, count: np.full(count, 50),
-    "uniform": lambda generator, count: generator.integers(2, 101, count),
-    "log_normal": lambda generator, count: np.clip(np.exp(generator.normal(3.5, 0.8, count)), 2, 400),
-    "heavy_tailed": lambda generator, count: np.clip(8 * (1 + generator.pareto(1.1, count)), 2, 800),
-}
 
 
 class Workload(NamedTuple):

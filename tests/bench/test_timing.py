@@ -8,10 +8,11 @@ import torch
 import yaml
 
 from seqclf.bench.benchmark import make_workloads
-from seqclf.bench.mode_trainer import MODES, Contender, ModeTrainer, unavailable_modes
+from seqclf.bench.mode_trainer import Contender, ModeTrainer, unavailable_modes
+from seqclf.bench.modes import LENGTH_DISTRIBUTIONS, MODES
 from seqclf.bench.settings import NOISE_OPTIONS, model_without_noise
 from seqclf.bench.timing import time_modes
-from seqclf.bench.workload import LENGTH_DISTRIBUTIONS, generate_workload
+from seqclf.bench.workload import generate_workload
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 

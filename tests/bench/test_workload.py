@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from seqclf.bench.workload import CLASS_TOKENS, LENGTH_DISTRIBUTIONS, generate_workload
+from seqclf.bench.modes import LENGTH_DISTRIBUTIONS
+from seqclf.bench.workload import CLASS_TOKENS, generate_workload
 from seqclf.errors import InputError
 
 
