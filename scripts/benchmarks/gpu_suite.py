@@ -28,11 +28,12 @@ from torch import nn
 
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
-from seqclf.bench.machine import describe_machine
-from seqclf.bench.mode_trainer import MODES, Contender, ModeTrainer
+from seqclf.bench.benchmark import machine_facts
+from seqclf.bench.mode_trainer import Contender, ModeTrainer
+from seqclf.bench.modes import MODES
 from seqclf.bench.settings import model_without_noise
-from seqclf.bench.timing import TrainingTiming, time_training, warm_up
-from seqclf.bench.workload import Workload, generate_workload, random_workload
+from seqclf.bench.timing import ModeFigures, time_modes
+from seqclf.bench.workload import Workload, generate_workload
 from seqclf.bundle.rows.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.documentation import CONF
@@ -98,11 +99,10 @@ class Suite:
 
     def time(
         self, lengths: str, modes: list[str], contender: Contender
-    ) -> tuple[dict[str, TrainingTiming], dict[str, str]]:
+    ) -> tuple[dict[str, ModeFigures], dict[str, str]]:
         """Return timings by mode, and the errors of modes that cannot run."""
         contenders = {mode: contender._replace(mode=MODES[mode]) for mode in modes}
-        trainers, errors = warm_up(contenders, self.workload(lengths))
-        return time_training(trainers, self.scale.rounds, "static"), errors
+        return time_modes(contenders, self.workload(lengths), self.scale.rounds)
 
     def precisions(self) -> Rows:
         """Dynamic, packed and static in each precision, on log-normal lengths."""
@@ -159,7 +159,7 @@ class Suite:
         rows = []
         for batch_size, length in itertools.product(*self.scale.shapes):
             lengths = partial(_equal_lengths, length)
-            workload = random_workload("equal", lengths, batch_size, batch_size, 1, seed=0)
+            workload = generate_workload(lengths, batch_size, batch_size, 1, seed=0)
             trainer = ModeTrainer(self.contender(), workload)
             seconds = [trainer.step(workload.longest_batch) for _ in range(15)][5:]
             milliseconds = 1e3 * float(np.median(seconds))
@@ -243,7 +243,7 @@ def _equal_lengths(length: int, generator: np.random.Generator, count: int) -> n
     return np.full(count, length)
 
 
-def _speed(timing: TrainingTiming) -> dict[str, Any]:
+def _speed(timing: ModeFigures) -> dict[str, Any]:
     return {
         "tokens_per_s": timing.tokens_per_s,
         "step_ms": timing.step_ms,
@@ -313,8 +313,7 @@ def print_table(console: Console, title: str, rows: Rows) -> None:
 def run_suite(suite: Suite, parts: Sequence[str], console: Console) -> dict[str, Any]:
     """Run some parts, print their tables and return their rows by part."""
     torch.manual_seed(0)
-    contender = suite.contender()
-    results: dict[str, Any] = {"machine": describe_machine(contender.device, contender.precision).to_dict()}
+    results: dict[str, Any] = {"machine": machine_facts(suite.contender())}
     for part in parts:
         started = time.perf_counter()
         try:

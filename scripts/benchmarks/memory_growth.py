@@ -138,7 +138,7 @@ def prediction_steps(bundle: str, options: tuple[str, ...]) -> Iterator[tuple[Ca
     import onnxruntime
     import pyarrow as pa
 
-    from seqclf.bench.workload import LENGTH_DISTRIBUTIONS
+    from seqclf.bench.modes import LENGTH_DISTRIBUTIONS
     from seqclf.bundle.runtime import Classifier
 
     threads = int(os.environ.get("OMP_NUM_THREADS", "1"))

@@ -21,16 +21,23 @@ def main(config: BenchConfig) -> JsonObject:
     with progress.stage("loading PyTorch"):
         import torch  # noqa: F401
 
-    from seqclf.bench.benchmark import run_benchmark
-    from seqclf.bench.sections import machine_line, workload_section
+    from seqclf.bench.benchmark import machine_facts, make_workloads, measure_workload
+    from seqclf.bench.sections import workload_section
     from seqclf.bench.settings import compose_contenders
     from seqclf.documents.terminal import show_line, show_section
 
     started = time.perf_counter()
     contenders = compose_contenders(config)
-    result = run_benchmark(config, contenders, lambda workload: show_section(workload_section(workload)))
-    show_line(f"\n{machine_line(result.machine)}")
-    return {**result.to_dict(), "seconds": round(time.perf_counter() - started, 1)}
+    first = next(iter(contenders.values()))
+    workloads = {}
+    for workload in make_workloads(config, first.model):
+        result = measure_workload(contenders, workload, config.rounds)
+        show_section(workload_section(result))
+        workloads[result.name] = result.to_dict()
+    machine = machine_facts(first)
+    show_line("\n{name}, threads: {threads}, {precision}, PyTorch {torch}".format_map(machine))
+    seconds = round(time.perf_counter() - started, 1)
+    return {"machine": machine, "model": first.model, "workloads": workloads, "seconds": seconds}
 
 
 if __name__ == "__main__":

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+import platform
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from seqclf.bench.machine import Machine, describe_machine, measure_peak
+import torch
+
+from seqclf.bench.memory import training_peak_mb
 from seqclf.bench.mode_trainer import Contender
 from seqclf.bench.options import BenchConfig
-from seqclf.bench.timing import TrainingTiming, time_training, warm_up
-from seqclf.bench.workload import Workload, WorkloadSize, dataset_workload, generate_workload
+from seqclf.bench.timing import REFERENCE, ModeFigures, time_modes
+from seqclf.bench.workload import Workload, dataset_workload, generate_workload
 from seqclf.config.targets import Config
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
@@ -19,41 +23,24 @@ from seqclf.runs.tree_fields import check_tree_fields
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 
-REFERENCE = "static"  # mode that the others are compared with
-
 
 @dataclass(frozen=True)
 class WorkloadResult:
     """Results of one workload.
 
-    `figures`: dict mode → measurements. `errors`: dict mode → error message. Each mode is in exactly one of the two
-    dicts.
+    `size`: see `Workload.size`. `figures`: dict mode → measurements. `errors`: dict mode → error message. Each mode is
+    in exactly one of the two dicts.
     """
 
     name: str
-    size: WorkloadSize
-    figures: dict[str, TrainingTiming]
+    size: JsonObject
+    figures: dict[str, ModeFigures]
     errors: dict[str, str]
 
     def to_dict(self) -> JsonObject:
         """Return the results as plain values for JSON."""
         modes: JsonObject = {name: figures.to_dict() for name, figures in self.figures.items()}
-        modes |= {name: {"error": message} for name, message in self.errors.items()}
-        return {**self.size.to_dict(), "modes": modes, "work_ratio": self.size.mean_length / self.size.longest}
-
-
-@dataclass(frozen=True)
-class BenchmarkResult:
-    """Results of all workloads. `model`: model config."""
-
-    model: Config
-    machine: Machine
-    workloads: list[WorkloadResult]
-
-    def to_dict(self) -> JsonObject:
-        """Return the results of all workloads as plain values for JSON."""
-        workloads = {result.name: result.to_dict() for result in self.workloads}
-        return {"machine": self.machine.to_dict(), "model": self.model, "workloads": workloads}
+        return {**self.size, "modes": modes | {name: {"error": message} for name, message in self.errors.items()}}
 
 
 def make_workloads(config: BenchConfig, model: Config) -> Iterator[Workload]:
@@ -69,22 +56,28 @@ def make_workloads(config: BenchConfig, model: Config) -> Iterator[Workload]:
         yield generate_workload(lengths, config.sequences, *size)
 
 
-def run_benchmark(
-    config: BenchConfig, contenders: Mapping[str, Contender], on_result: Callable[[WorkloadResult], object]
-) -> BenchmarkResult:
-    """Measure all contenders on all workloads. `on_result` is called with the result of each finished workload.
+def measure_workload(contenders: Mapping[str, Contender], workload: Workload, rounds: int) -> WorkloadResult:
+    """Measure time, memory and loss of all contenders. Raises InputError if none can run.
 
     `contenders`: dict mode → contender.
     """
-    reference = contenders[REFERENCE]
-    results = []
-    for workload in make_workloads(config, reference.model):
-        trainers, errors = warm_up(contenders, workload)
-        if not trainers:
-            raise InputError("modes", "none can run", f"{REFERENCE}: {errors[REFERENCE]}")
-        timings = time_training(trainers, config.rounds, REFERENCE)
-        stages = progress.track(trainers.items(), "measuring memory", total=len(trainers), unit="runs")
-        figures = {name: replace(timings[name], **measure_peak(warm.trainer)._asdict()) for name, warm in stages}
-        results.append(WorkloadResult(workload.name, workload.size, figures, errors))
-        on_result(results[-1])
-    return BenchmarkResult(reference.model, describe_machine(reference.device, reference.precision), results)
+    figures, errors = time_modes(contenders, workload, rounds)
+    if not figures:
+        raise InputError("modes", "none can run", f"{REFERENCE}: {errors[REFERENCE]}")
+    modes = progress.track(figures.items(), "measuring memory", total=len(figures), unit="runs")
+    figures = {name: replace(times, memory_mb=training_peak_mb(contenders[name], workload)) for name, times in modes}
+    return WorkloadResult(workload.name, workload.size, figures, errors)
+
+
+def machine_facts(contender: Contender) -> JsonObject:
+    """Return what the figures depend on: the device and its name, cores, threads, precision and versions."""
+    processor = platform.processor() or platform.machine()
+    return {
+        "device": contender.device,
+        "name": torch.cuda.get_device_name() if contender.device == "cuda" else processor,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "precision": contender.precision,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

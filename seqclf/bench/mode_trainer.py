@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,35 +12,12 @@ from torch import Tensor, nn
 
 from seqclf.batching.collate import pad
 from seqclf.batching.split_rows import SplitRows
+from seqclf.bench.modes import MODES, Mode
 from seqclf.bench.workload import Workload
 from seqclf.config.targets import Config, arguments_of, locate
-from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.models.encoder import reads_trees
 from seqclf.models.ensemble import build_classifier
 from seqclf.training.checks.check_targets import resolve_for_data
-
-# Modes: ways to compute the same batches. The modes differ in padding, in layout and in compilation.
-
-
-class Mode(NamedTuple):
-    """A way to compute batches in a benchmark.
-
-    `layout`: layout of recurrent layers, "padded" or "packed". Encoders without recurrent layers have no layout and
-    always get padded batches. `static`: True to pad every batch to the longest sequence of the workload, False to pad a
-    batch to its own longest sequence. `compiled`: True to compile the model with `torch.compile` for fixed shapes.
-    """
-
-    layout: str
-    static: bool
-    compiled: bool = False
-
-
-MODES = {
-    "dynamic": Mode("padded", static=False),  # the mode that training uses by default
-    "packed": Mode("packed", static=False),  # PyTorch's layout for sequences of unequal lengths
-    "static": Mode("padded", static=True),  # reference for the time ratios
-    "compiled": Mode("padded", static=True, compiled=True),  # the faster of the two modes with fixed shapes
-}
 
 
 class Contender(NamedTuple):
@@ -129,11 +105,6 @@ class ModeTrainer:
         host_lengths = lengths if self.mode.layout == "packed" else None
         return tensors, torch.from_numpy(lengths).to(device), host_lengths, labels
 
-    def loss(self, rows: np.ndarray) -> Tensor:
-        """Return the training loss of a batch."""
-        with self._autocast():
-            return self.model.training_loss(*self.collate(rows), nn.functional.cross_entropy).total
-
     def step(self, rows: np.ndarray) -> float:
         """Run one optimizer step on the batch `rows`, and return the elapsed seconds.
 
@@ -141,12 +112,15 @@ class ModeTrainer:
         """
         started = time.perf_counter()
         self.optimizer.zero_grad()
-        self.scaler.scale(self.loss(rows)).backward()
+        with self._autocast():
+            loss = self.model.training_loss(*self.collate(rows), nn.functional.cross_entropy).total
+        self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.synchronize()
+        if self.contender.device == "cuda":
+            torch.cuda.synchronize()  # without it, the time would only include the launch of the kernels
         return time.perf_counter() - started
 
     def round(self) -> list[float]:
@@ -155,8 +129,8 @@ class ModeTrainer:
         return [self.step(rows) for rows in self.workload.batches]
 
     @torch.no_grad()
-    def evaluate(self) -> tuple[float, float]:
-        """Return the loss and the macro recall on the training batches."""
+    def evaluate(self) -> float:
+        """Return the loss on the training batches."""
         self.model.eval()
         outputs = []
         for rows in self.workload.batches:
@@ -167,10 +141,7 @@ class ModeTrainer:
                 outputs.append((self.model.forward(*inputs).float(), labels))
         self.model.train()
         logits, labels = map(torch.cat, zip(*outputs, strict=True))
-        classes = len(self.workload.classes)
-        cells = np.bincount((labels * classes + logits.argmax(dim=-1)).cpu().numpy(), minlength=classes**2)
-        recall = confusion_metrics(cells.reshape(classes, classes), self.workload.classes).recall
-        return float(nn.functional.cross_entropy(logits, labels)), recall
+        return float(nn.functional.cross_entropy(logits, labels))
 
     def padding_efficiency(self) -> float:
         """Return the number of tokens without padding divided by the number of tokens with padding."""
@@ -179,17 +150,7 @@ class ModeTrainer:
         computed = sum(len(rows) * (longest if self.mode.static else lengths[rows].max()) for rows in batches)
         return float(self.workload.tokens / computed)
 
-    def _autocast(self) -> Any:
-        if self.contender.precision == "32-true":
-            return nullcontext()
-        dtype = torch.bfloat16 if self.contender.precision == "bf16-mixed" else torch.float16
-        return torch.autocast(self.contender.device, dtype)
-
-    def synchronize(self) -> None:
-        """Wait until the GPU has finished all kernels.
-
-        GPU kernels run asynchronously, so without this call the measured time would only include the launch of the
-        kernels.
-        """
-        if self.contender.device == "cuda":
-            torch.cuda.synchronize()
+    def _autocast(self) -> torch.autocast:
+        precision = self.contender.precision
+        dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
+        return torch.autocast(self.contender.device, dtype, enabled=precision != "32-true")

@@ -6,17 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from seqclf.bench.modes import LENGTH_DISTRIBUTIONS, MODES
 from seqclf.command_options import Device
 from seqclf.config.options import CommandOptions, Count, Seed, one_of
 from seqclf.data.options import DataOptions
 from seqclf.errors import InputError
 from seqclf.models.options import ModelArguments
 from seqclf.training.options import OptimizerArguments, RuntimeOptions
-
-# The following names are repeated from workload.py and mode_trainer.py, because these two modules import PyTorch. A
-# test checks that the names are equal.
-LENGTHS_NAMES = ("equal", "uniform", "log_normal", "heavy_tailed")
-MODE_NAMES = ("dynamic", "packed", "static", "compiled")
 
 
 def require_both_graphs(modes: list[str]) -> list[str]:
@@ -39,8 +35,8 @@ class BenchConfig(CommandOptions):
     data: DataOptions | None = None  # the key is missing from the config if no config group `data` is chosen
     model: ModelArguments
     optimizer: OptimizerArguments
-    lengths: Annotated[list[Annotated[str, one_of(*LENGTHS_NAMES)]], Field(min_length=1)]
-    modes: Annotated[list[Annotated[str, one_of(*MODE_NAMES)]], AfterValidator(require_both_graphs)]
+    lengths: Annotated[list[Annotated[str, one_of(*LENGTH_DISTRIBUTIONS)]], Field(min_length=1)]
+    modes: Annotated[list[Annotated[str, one_of(*MODES)]], AfterValidator(require_both_graphs)]
     sequences: Count
     batch_size: Count
     updates: Count

@@ -7,36 +7,27 @@ from typing import Any
 
 import torch
 
-from seqclf.bench.mode_trainer import MODES, Contender, unavailable_modes
+from seqclf.bench.mode_trainer import Contender, unavailable_modes
+from seqclf.bench.modes import MODES
 from seqclf.bench.options import BenchConfig
-from seqclf.config.targets import Config, is_foreign, locate, targets
+from seqclf.config.targets import Config, is_foreign, targets
 from seqclf.documents.terminal import show_line
 from seqclf.errors import InputError
-from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.heads.network import HeadsClassifier
 from seqclf.runs.processes.process_settings import set_threads
 from seqclf.training.checks.check_targets import resolve_model
 
-BUILT_IN = "set model=lstm or another model of this package"
 NOISE_OPTIONS = ("dropout", "token_dropout", "number_noise")
 
 
 def compose_contenders(config: BenchConfig) -> dict[str, Contender]:
-    """Return the model of a config in the modes that it can run in, as a dict mode → contender."""
-    contender = build_contender(config)
-    unavailable = unavailable_modes(contender.model)
-    for mode in sorted(unavailable.keys() & config.modes):
-        show_line(f"{mode} is left out: {unavailable[mode]}")
-    return {mode: contender._replace(mode=MODES[mode]) for mode in config.modes if mode not in unavailable}
+    """Return the model of a config in the modes that it can run in, as a dict mode → contender.
 
-
-def build_contender(config: BenchConfig) -> Contender:
-    """Return the model of a config as a contender in the mode `dynamic`, and set the number of PyTorch threads.
-
-    Raises InputError if the benchmark cannot run the model, or cannot run on the device or in the precision of the
-    config.
+    The number of PyTorch threads is set. Raises InputError if the benchmark cannot run the model, or cannot run on the
+    device or in the precision of the config.
     """
-    _check_network(config.model)
+    for key, target in targets(config.model, "model"):
+        if is_foreign(target):  # it might compute different numbers in different modes
+            raise InputError(f"{key}={target}", "cannot be timed", "set model=lstm or another model of this package")
     available = torch.cuda.is_available()
     if config.device == "cuda" and not available:
         raise InputError("device=cuda", "PyTorch sees no NVIDIA device", "set device=cpu")
@@ -47,13 +38,12 @@ def build_contender(config: BenchConfig) -> Contender:
     # Round denormal numbers to 0, as in training. Computing with denormal numbers is so slow that it would dominate the
     # measured time.
     torch.set_flush_denormal(config.runtime.flush_denormal)
-    return Contender(
-        model=model_without_noise(resolve_model(config.model)),
-        learning_rate=config.optimizer["lr"],
-        device=device,
-        precision=config.precision,
-        seed=config.seed,
-    )
+    model = model_without_noise(resolve_model(config.model))
+    contender = Contender(model, config.optimizer["lr"], device, config.precision, config.seed)
+    unavailable = unavailable_modes(model)
+    for mode in sorted(unavailable.keys() & config.modes):
+        show_line(f"{mode} is left out: {unavailable[mode]}")
+    return {mode: contender._replace(mode=MODES[mode]) for mode in config.modes if mode not in unavailable}
 
 
 def model_without_noise(model_config: Mapping[str, Any]) -> Config:
@@ -64,16 +54,3 @@ def model_without_noise(model_config: Mapping[str, Any]) -> Config:
     """
     settings = {key: value for key, value in model_config.items() if key != "layout"}
     return settings | {"members": 1} | {name: 0.0 for name in NOISE_OPTIONS if name in settings}
-
-
-def _check_network(model: Mapping[str, Any]) -> None:
-    """Raise InputError for a third-party network or encoder.
-
-    A third-party model might compute different numbers in different modes.
-    """
-    network = locate(model["_target_"], "model._target_")
-    if is_foreign(model["_target_"]) or not issubclass(network, (SequenceClassifier, HeadsClassifier)):
-        raise InputError(f"model._target_={model['_target_']}", "cannot be timed", BUILT_IN)
-    for key, target in targets({"encoder": model.get("encoder"), "heads": model.get("heads")}, "model"):
-        if is_foreign(target):
-            raise InputError(f"{key}={target}", "cannot be timed", BUILT_IN)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.batching.plan import plan_batches
+from seqclf.bench.modes import LENGTH_DISTRIBUTIONS, DrawLengths
 from seqclf.data.encoding.encoders import input_specs
 from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
@@ -17,33 +16,10 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.sequence_summary import summarize_sequences
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
-from seqclf.system.json_result import JsonResult
+from seqclf.system.json_result import JsonObject
 
 VOCABULARY_SIZE = 1000
 CLASS_TOKENS = (1, 2)  # token of each of the two classes; a generated sequence has exactly one class token
-DrawLengths = Callable[[np.random.Generator, int], np.ndarray]
-# The distributions of sequence lengths are sorted by the amount of padding in static graphs, from no padding to much
-# padding. Lengths are bounded, so that batches padded to the maximum length fit in memory.
-LENGTH_DISTRIBUTIONS: dict[str, DrawLengths] = {
-    "equal": lambda generator, count: np.full(count, 50),
-    "uniform": lambda generator, count: generator.integers(2, 101, count),
-    "log_normal": lambda generator, count: np.clip(np.exp(generator.normal(3.5, 0.8, count)), 2, 400),
-    "heavy_tailed": lambda generator, count: np.clip(8 * (1 + generator.pareto(1.1, count)), 2, 800),
-}
-
-
-@dataclass(frozen=True)
-class WorkloadSize(JsonResult):
-    """Size of a workload.
-
-    `mean_length`: mean length of the sequences in all batches. `longest`: length of the longest sequence of the
-    workload. `updates`: number of optimizer steps in a round.
-    """
-
-    mean_length: float
-    longest: int
-    updates: int
-    batch_size: int
 
 
 class Workload(NamedTuple):
@@ -81,38 +57,26 @@ class Workload(NamedTuple):
         return int(self.split.sequences.lengths[np.concatenate(self.batches)].sum())
 
     @property
-    def size(self) -> WorkloadSize:
+    def size(self) -> JsonObject:
+        """Mean length in the batches, length of the longest sequence, number of batches, and sequences in a batch."""
         updates, batch_size = len(self.batches), len(self.batches[0])
-        return WorkloadSize(self.tokens / (updates * batch_size), self.max_length, updates, batch_size)
+        mean_length = self.tokens / (updates * batch_size)
+        return {"mean_length": mean_length, "longest": self.max_length, "updates": updates, "batch_size": batch_size}
 
 
-def generate_workload(length_distribution: str, sequences: int, batch_size: int, batches: int, seed: int) -> Workload:
-    """Generate a workload of random sequences.
+def generate_workload(lengths: str | DrawLengths, sequences: int, batch_size: int, batches: int, seed: int) -> Workload:
+    """Generate a workload of random sequences. One token at a random position decides the class of a sequence.
 
-    One token at a random position decides the class of a sequence.
+    `lengths`: name of a distribution in `LENGTH_DISTRIBUTIONS`, or a function that draws the lengths.
     """
-    if length_distribution not in LENGTH_DISTRIBUTIONS:
-        raise InputError(f"lengths={length_distribution}", f"must be one of {', '.join(LENGTH_DISTRIBUTIONS)}")
-    draw_lengths = LENGTH_DISTRIBUTIONS[length_distribution]
-    return random_workload(length_distribution, draw_lengths, sequences, batch_size, batches, seed)
-
-
-def random_workload(
-    name: str,
-    draw_lengths: DrawLengths,
-    sequences: int,
-    batch_size: int,
-    batches: int,
-    seed: int,
-) -> Workload:
-    """Generate a workload as `generate_workload` does, with the lengths that `draw_lengths` returns."""
+    name, draw_lengths = (lengths, LENGTH_DISTRIBUTIONS[lengths]) if isinstance(lengths, str) else ("own", lengths)
     generator = np.random.default_rng(seed)
-    lengths = draw_lengths(generator, sequences).astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    drawn = draw_lengths(generator, sequences).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(drawn)])
     # The id 0 stands for unknown values. The ids of the class tokens come next, then the ids of all other tokens.
     tokens = generator.integers(max(CLASS_TOKENS) + 1, VOCABULARY_SIZE, offsets[-1]).astype(np.int32)
     labels = generator.integers(0, len(CLASS_TOKENS), sequences)
-    tokens[offsets[:-1] + generator.integers(0, lengths)] = np.array(CLASS_TOKENS, np.int32)[labels]
+    tokens[offsets[:-1] + generator.integers(0, drawn)] = np.array(CLASS_TOKENS, np.int32)[labels]
     rows = np.arange(sequences)
     fields: list[FieldSpec] = [{"name": "token", "kind": "category", "size": VOCABULARY_SIZE}]
     split = Split(Ragged(offsets, {"token": tokens}), labels, pa.array(rows.astype(str)), rows)

@@ -24,43 +24,28 @@ def main(config: SearchConfig) -> SearchResult:
 def _search(config: SearchConfig) -> SearchResult:
     from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
     from seqclf.documents.terminal import console
-    from seqclf.search.space import known_keys
-    from seqclf.search.trials import (
-        BEST,
-        DATABASE,
-        SearchResult,
-        best_command,
-        completed_trials,
-        open_study,
-        run_trials,
-        trial_line,
-        trials_table,
-        write_best,
-    )
+    from seqclf.search.space import SETTINGS, known_keys
+    from seqclf.search.trials import BEST, DATABASE, SearchResult, best_command, open_study, run_trials, write_best
     from seqclf.training.checks.check_targets import resolve_targets
 
+    options, folder = config.search, run_folder()
     # Check the settings before the first trial, because a trial reports errors later.
-    resolved = resolve_targets(config)
-    options, folder = (
-        config.search.model_copy(update={"usual": known_keys(config.search.usual, resolved)}),
-        run_folder(),
-    )
+    space = options.space or known_keys(options.usual, resolve_targets(config))
     # Each trial gets the overrides that the user typed, except the overrides of the search.
     typed = [text for text in typed_overrides() if not text.lstrip("+").startswith(("search.", "hydra."))]
     overrides = [*config_folders(), *typed]
-    study = open_study(folder, options, [*overrides, *options.trial_overrides])
+    study = open_study(folder, options, overrides)
     if getattr(config.logger, "group", "") is None:
         overrides.append(f"logger.group={folder.name}")
     if (before := len(study.trials)) > 0:
         console.print(f"goes on after {before} trials in {folder / DATABASE}", soft_wrap=True)
-    for_trials = [*overrides, *options.trial_overrides]
-    run_trials(study, options, for_trials, folder, lambda trial: console.print(trial_line(trial), soft_wrap=True))
-    trials = completed_trials(study)
-    best = trials[0]
-    write_best(best, options.metric, folder / BEST)
-    console.print(trials_table(trials, options.metric))
-    console.print(f"best: {folder / BEST}, or\n  {best_command(best, overrides)}", soft_wrap=True)
-    return SearchResult(str(folder), len(study.trials), options.metric, best.score, best.settings)
+    for line in run_trials(study, options, space, overrides, folder):
+        console.print(line, soft_wrap=True)
+    best = study.best_trial
+    settings = best.user_attrs[SETTINGS]
+    write_best(settings, f"Trial {best.number}: {options.metric} {best.value:.6g}", folder / BEST)
+    console.print(f"best: {folder / BEST}, or\n  {best_command(settings, overrides)}", soft_wrap=True)
+    return SearchResult(str(folder), len(study.trials), options.metric, best.value, settings)
 
 
 if __name__ == "__main__":

@@ -32,10 +32,10 @@ LOSSES = {"loss", "ece"}
 NOT_SEARCHABLE = {"decision.holdout", "decision.provisional"}
 
 
-def check_space(space: Mapping[str, Any]) -> None:
-    """Raise InputError unless each key of a search space has a list of values or a range `{low, high, log, step}`.
+def check_space(space: dict[str, Any]) -> dict[str, Any]:
+    """Return a search space.
 
-    >>> check_space({"model.layers": [1, 2], "optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}})
+    Raises InputError unless each key has a list of values or a range `{low, high, log, step}`.
     """
     for key, values in space.items():
         setting = f"search.space: {key}={values}"
@@ -52,6 +52,7 @@ def check_space(space: Mapping[str, Any]) -> None:
             raise InputError(setting, "low must be a number below high")
         elif values.get("log") and (values["low"] <= 0 or values.get("step")):
             raise InputError(setting, "a range on a log scale is above 0 and has no step")
+    return space
 
 
 def known_keys(space: Mapping[str, Any], config: Options | Mapping[str, Any]) -> dict[str, Any]:
@@ -97,8 +98,6 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
 
 def _suggest_value(trial: Any, key: str, values: Any) -> Any:
     if isinstance(values, list):
-        if all(choice is None or isinstance(choice, (bool, int, float, str)) for choice in values):
-            return trial.suggest_categorical(key, values)
         # Optuna's parameters must be scalars, so a list or a dict is converted to JSON text.
         return json.loads(trial.suggest_categorical(key, [json.dumps(choice) for choice in values]))
     log, step = bool(values.get("log")), values.get("step")
@@ -109,20 +108,6 @@ def _suggest_value(trial: Any, key: str, values: Any) -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def require_space(space: dict[str, Any]) -> dict[str, Any]:
-    """Return the search space. Raises InputError if a range is invalid or a list is empty (see `check_space`)."""
-    check_space(space)
-    return space
-
-
-def require_trial_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings. Raises InputError if the search itself sets a key for all trials (see `OF_TRIALS`)."""
-    for key in settings:
-        if key in OF_TRIALS:
-            raise InputError(f"search.trial: {key}", "is the same for all trials", "remove it")
-    return settings
 
 
 def require_metric(name: str) -> str:
@@ -142,7 +127,7 @@ def require_metric(name: str) -> str:
 
 
 SCORES: dict[str, Any] = {"validation": SplitMetrics, "test": SplitMetrics, "calibration": Calibration}
-Space = Annotated[dict[str, Any], AfterValidator(require_space)]
+Space = Annotated[dict[str, Any], AfterValidator(check_space)]
 
 
 class SearchOptions(Options):
@@ -153,25 +138,14 @@ class SearchOptions(Options):
 
     space: Space | None
     usual: Space
-    trial: Annotated[dict[str, Any], AfterValidator(require_trial_settings)] | None
     trials: Count
     metric: Annotated[str, AfterValidator(require_metric)]
-    direction: Literal["maximize", "minimize"] | None
     seed: Seed
 
     @property
     def goal(self) -> Literal["maximize", "minimize"]:
-        """Direction of the search. By default, a loss is minimized and any other metric is maximized."""
-        is_loss = any(part in LOSSES for part in self.metric.split(".")[1:2])
-        return self.direction or ("minimize" if is_loss else "maximize")
-
-    @property
-    def trial_overrides(self) -> list[str]:
-        """Overrides for the trials, from the key `search.trial`.
-
-        The command that `best_command` returns does not contain these overrides.
-        """
-        return as_overrides(self.trial or {})
+        """Direction of the search. Losses and calibration errors are minimized, and other metrics are maximized."""
+        return "minimize" if self.metric.split(".")[1] in LOSSES else "maximize"
 
 
 class SearchConfig(TrainConfig):

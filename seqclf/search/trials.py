@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from rich.table import Table
 
 from seqclf.config.composition import CONF
 from seqclf.config.override_text import shell_word
 from seqclf.errors import InputError
-from seqclf.search.space import OF_TRIALS, SETTINGS, TrialSettings, as_overrides, suggest
+from seqclf.search.space import OF_TRIALS, TrialSettings, as_overrides, suggest
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
@@ -30,32 +29,15 @@ if TYPE_CHECKING:
 
 DATABASE = "search.db"
 BEST = Path("experiment") / "best.yaml"
-MAX_ROWS = 15  # maximum number of trials in the printed table
 MAX_FAILURES = 5  # number of failed trials in a row after which the search ends
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A finished trial. `settings`: dict dotted key → value. `value`: metric of the trial, None for a failed trial."""
-
-    number: int
-    settings: TrialSettings
-    value: float | None
-    error: str | None
-
-    @property
-    def score(self) -> float:
-        """Metric of a trial that did not fail."""
-        assert self.value is not None, f"trial {self.number} failed"
-        return self.value
 
 
 def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -> Any:
     """Open the Optuna study (stored trials) in `folder`. If the folder has no study, create a new study.
 
     A study is an SQLite file. `overrides`: the user's overrides, which are the same for all trials. Raises InputError
-    if the stored trials have other overrides, metrics or directions, because their values cannot be compared. The
-    stored trials could also have trained on rows that are held out for a guarantee.
+    if the stored trials have other overrides or another metric, because their values cannot be compared. The stored
+    trials could also have trained on rows that are held out for a guarantee.
     """
     try:
         import optuna
@@ -70,7 +52,7 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
         direction=options.goal,
         load_if_exists=True,
     )
-    settings = [*sorted(overrides), f"search.metric={options.metric}", f"search.direction={options.goal}"]
+    settings = [*sorted(overrides), f"search.metric={options.metric}"]
     earlier = study.user_attrs.get("overrides", settings)
     if earlier != settings:
         raise InputError(
@@ -82,36 +64,17 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
     return study
 
 
-def completed_trials(study: Any) -> list[Trial]:
-    """Return all trials of a study that did not fail, sorted from best to worst."""
-    trials = [_trial(trial) for trial in study.trials if trial.state.name == "COMPLETE"]
-    sign = -1 if study.direction.name == "MAXIMIZE" else 1
-    return sorted(trials, key=lambda trial: sign * trial.score)
-
-
-def _trial(frozen: Any) -> Trial:
-    """Convert an Optuna trial to a `Trial`."""
-    return Trial(
-        frozen.number,
-        frozen.user_attrs.get(SETTINGS) or dict(frozen.params),
-        frozen.value,
-        frozen.user_attrs.get("error"),
-    )
-
-
 def run_trials(
-    study: Any, options: SearchOptions, overrides: Sequence[str], folder: Path, report: Callable[[Trial], None]
-) -> None:
-    """Run trials until the study has `options.trials` trials that did not fail.
+    study: Any, options: SearchOptions, space: Mapping[str, Any], overrides: Sequence[str], folder: Path
+) -> Iterator[str]:
+    """Run trials until the study has `options.trials` trials that did not fail. Yield a line about each trial.
 
     If the training command of a trial fails, the trial is stored as failed and the search goes on. Raises InputError if
-    the first trial fails, or if `MAX_FAILURES` trials in a row fail. `report`: function that is called with each
-    finished trial.
+    the first trial fails, or if `MAX_FAILURES` trials in a row fail.
     """
     import optuna
 
     states = optuna.trial.TrialState
-    space = options.space or options.usual
     # If a search was killed, its last trial is still stored as running. Mark this trial as failed.
     for abandoned in study.get_trials(deepcopy=False, states=[states.RUNNING]):
         study.tell(abandoned.number, state=states.FAIL)
@@ -120,33 +83,26 @@ def run_trials(
         failures = 0
         while len(study.get_trials(deepcopy=False, states=[states.COMPLETE])) < options.trials:
             trial = study.ask()
-            settings = as_overrides(suggest(trial, space))
-            value, error = _train([*overrides, *settings], folder / f"trial-{trial.number}", options.metric)
+            settings = suggest(trial, space)
+            run = folder / f"trial-{trial.number}"
+            value, error = _train([*overrides, *as_overrides(settings)], run, options.metric)
             if value is not None:
                 failures = 0
                 searching.advance()
                 study.tell(trial, value)
             else:
                 failures += 1
-                trial.set_user_attr("error", error)
                 study.tell(trial, state=states.FAIL)
                 if trial.number == 0 or failures == MAX_FAILURES:
-                    raise InputError(f"trial {trial.number} ({' '.join(settings)})", error)
-            report(_trial(study.trials[-1]))
+                    raise InputError(f"trial {trial.number} ({' '.join(as_overrides(settings))})", error)
+            yield trial_line(trial.number, error if value is None else f"{value:.4f}", settings)
 
 
 def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | None, str]:
     """Run the training command of a trial. Return the metric and "", or None and the last line of the error output."""
     # Each trial runs in its own process, because training may run out of memory and changes PyTorch's global settings.
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "seqclf.train",
-        *overrides,
-        f"hydra.run.dir={run}",
-        *as_overrides(OF_TRIALS),
-    ]
+    python = [sys.executable, "-P", "-m", "seqclf.train"]
+    command = [*python, *overrides, f"hydra.run.dir={run}", *as_overrides(OF_TRIALS)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
@@ -192,38 +148,26 @@ class SearchResult(JsonResult):
     best: TrialSettings
 
 
-def trial_line(trial: Trial) -> str:
-    """Return one line of text about a trial: its number, its metric and its settings.
+def trial_line(number: int, result: str, settings: TrialSettings) -> str:
+    """Return one line of text about a trial. `result`: its metric or its error.
 
-    >>> trial_line(Trial(3, {"model.layers": 2, "optimizer.lr": 0.00123456}, 0.91239, None))
+    >>> trial_line(3, "0.9124", {"model.layers": 2, "optimizer.lr": 0.00123456})
     'trial 3: 0.9124  model.layers=2 optimizer.lr=0.001235'
     """
-    settings = " ".join(f"{key}={_short(value)}" for key, value in trial.settings.items())
-    result = trial.error or "failed" if trial.value is None else f"{trial.value:.4f}"
-    return f"trial {trial.number}: {result}  {settings}"
+    texts = (f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items())
+    return f"trial {number}: {result}  {' '.join(texts)}"
 
 
-def trials_table(trials: Sequence[Trial], metric: str) -> Table:
-    """Return a table with the first `MAX_ROWS` trials. The table has a column for each setting."""
-    keys = list(dict.fromkeys(key for trial in trials for key in trial.settings))
-    table = Table(title=metric, title_justify="left")
-    for heading in ("trial", "value", *keys):
-        table.add_column(heading, justify="right")
-    for trial in trials[:MAX_ROWS]:
-        table.add_row(str(trial.number), f"{trial.score:.4f}", *(_short(trial.settings.get(key)) for key in keys))
-    return table
-
-
-def write_best(best: Trial, metric: str, path: Path) -> None:
-    """Write the settings of a trial to a YAML file.
+def write_best(settings: TrialSettings, title: str, path: Path) -> None:
+    """Write the settings of a trial to a YAML file, which begins with the comment `title`.
 
     A command reads the file with `--config-dir FOLDER experiment=best`.
     """
     nested: dict[str, Any] = {}
-    chosen = {key: value for key, value in best.settings.items() if (CONF / key).is_dir()}
+    chosen = {key: value for key, value in settings.items() if (CONF / key).is_dir()}
     if chosen:
         nested["defaults"] = [{f"override /{group}": name} for group, name in chosen.items()]
-    for key, value in best.settings.items():
+    for key, value in settings.items():
         if key in chosen:
             continue
         *groups, name = key.split(".")
@@ -231,19 +175,15 @@ def write_best(best: Trial, metric: str, path: Path) -> None:
         for part in groups:
             group = group.setdefault(part, {})
         group[name] = value
-    head = f"# @package _global_\n# Trial {best.number}: {metric} {best.score:.6g}\n"
-    write_output(path, head + yaml.safe_dump(nested, sort_keys=False, allow_unicode=True))
+    text = yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
+    write_output(path, f"# @package _global_\n# {title}\n{text}")
 
 
-def best_command(best: Trial, overrides: Sequence[str]) -> str:
+def best_command(settings: TrialSettings, overrides: Sequence[str]) -> str:
     """Return the command line that trains a model with the settings of a trial. `overrides`: the user's overrides.
 
-    >>> print(best_command(Trial(0, {"optimizer.betas": [0.9, 0.99]}, 0.5, None), ["seed=1", "baseline=false"]))
+    >>> print(best_command({"optimizer.betas": [0.9, 0.99]}, ["seed=1", "baseline=false"]))
     python -m seqclf.train seed=1 'optimizer.betas=[0.9, 0.99]'
     """
     kept = [text for text in overrides if text.lstrip("+").partition("=")[0] not in OF_TRIALS]
-    return " ".join(map(shell_word, ["python", "-m", "seqclf.train", *kept, *as_overrides(best.settings)]))
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return " ".join(map(shell_word, ["python", "-m", "seqclf.train", *kept, *as_overrides(settings)]))

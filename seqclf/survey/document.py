@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from seqclf.documents.blocks import Alerts, Section, Table, Text
 from seqclf.documents.formatting import label_text, number, percent, score, shortened, warning_lines
-from seqclf.evaluation.metrics import ClassificationMetrics, metric_title
+from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics, metric_title
 from seqclf.survey.guarantees import GuaranteeSurvey
 from seqclf.survey.survey import DatasetSurvey
 
@@ -63,7 +67,9 @@ def _baseline(survey: DatasetSurvey) -> Section | None:
     metrics = {name: by_split[split] for name, by_split in models.items() if split in by_split}
     if not metrics or survey.baseline is None:
         return None
-    scores = {MAJORITY: majority_scores(survey)} | {name: _scores(entry) for name, entry in metrics.items()}
+    # The rows of each class are those of the models, which are a sample if the split is large.
+    majority = _majority_metrics(survey, next(iter(metrics.values())).support_by_class)
+    scores = {name: _scores(entry) for name, entry in {MAJORITY: majority, **metrics}.items()}
     rows = [
         [_score_title(name, survey.positive), *(score(entry.get(name)) for entry in scores.values())]
         for name in scores[MAJORITY]
@@ -96,26 +102,11 @@ def _score_title(name: str, positive: str | None) -> str:
     return metric_title("recall", positive) if name == "positive_recall" else metric_title(name)
 
 
-def majority_scores(survey: DatasetSurvey) -> dict[str, float | None]:
-    """Return the scores on the last split of a model that always predicts the most frequent training class.
-
-    As in `seqclf.evaluation.metrics`, macro recall is the mean over classes with rows. Macro F1 is the mean over
-    classes that occur as a label or as a prediction.
-    """
-    split = list(survey.rows)[-1]
-    majority = max(survey.classes, key=lambda counts: counts.rows["train"]).label
-    rows = {counts.label: counts.rows[split] for counts in survey.classes}
-    total, correct = sum(rows.values()), rows[majority]
-    occurring = sum(count > 0 or label == majority for label, count in rows.items())
-    scores: dict[str, float | None] = {
-        "accuracy": correct / max(1, total),
-        "recall": (correct > 0) / max(1, sum(count > 0 for count in rows.values())),
-        "f1": 2 * correct / max(1, correct + total) / occurring,
-    }
-    if survey.positive is not None:
-        positives = rows[survey.positive]
-        both_classes = 0 < positives < total  # both areas under curves are undefined with a single class
-        scores["positive_recall"] = float(majority == survey.positive) if positives else None
-        scores["average_precision"] = positives / total if both_classes else None
-        scores["auroc"] = 0.5 if both_classes else None
-    return scores
+def _majority_metrics(survey: DatasetSurvey, rows: Mapping[str, int]) -> ClassificationMetrics:
+    """Return the metrics of always predicting the most frequent training class. `rows`: dict label → number of rows."""
+    classes = list(survey.classes)
+    majority = max(classes, key=lambda label: survey.classes[label]["train"])
+    labels = np.repeat(np.arange(len(classes)), list(rows.values()))
+    probabilities = np.zeros((len(labels), len(classes)), np.float32)
+    probabilities[:, classes.index(majority)] = 1
+    return classification_metrics(labels, probabilities, classes, survey.positive)

@@ -19,19 +19,15 @@ from seqclf.system.json_result import JsonResult
 class FieldStatistics(JsonResult):
     """Statistics of one field. A statistic is `None` if it does not apply to the kind of the field.
 
-    `describe`: description of the encoder's options. `size`: number of category ids. `unknown`: dict split → fraction
-    of tokens whose value is not in the vocabulary. `missing`: dict channel → fraction of training tokens without a
-    value. `constant`: True if every training token has the same value. `constant_channels`: channels of a number field
-    that are constant, if other channels of the field vary.
+    `constant`: True if every training token has the same value. `unknown`: dict split → fraction of tokens whose value
+    is not in the vocabulary. `missing`: dict channel → fraction of training tokens without a value.
+    `constant_channels`: channels of a number field that are constant, if other channels of the field vary.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"size", "unknown", "missing", "constant_channels"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"unknown", "missing", "constant_channels"})
 
     kind: str
-    columns: list[str]
-    describe: str
     constant: bool
-    size: int | None = None
     unknown: dict[str, float] | None = None
     missing: dict[str, float] | None = None
     constant_channels: list[str] | None = None
@@ -40,30 +36,20 @@ class FieldStatistics(JsonResult):
 def measure_field(dataset: Dataset, name: str, encoder: FieldEncoder) -> FieldStatistics:
     """Measure the statistics of one field. Only a sample of the rows of a large split is measured."""
     spec = encoder.spec()
-    values = {
+    tokens = {
         split_name: sample_split(split, MAX_FITTED_TOKENS, 0).sequences.fields[name]
         for split_name, split in dataset.splits.items()
     }
+    train = tokens["train"]
     if spec["kind"] == "number":
-        return _number_statistics(encoder, spec, values["train"])
-    return _id_statistics(encoder, values, spec["size"], UNKNOWN_IDS[spec["kind"]])
-
-
-def _id_statistics(encoder: FieldEncoder, ids: dict[str, np.ndarray], size: int, unknown: int) -> FieldStatistics:
-    """Measure the statistics of a field whose tokens are ids.
-
-    `ids`: dict split → (S,) ids, or (S, K) with K ids for each token. `unknown`: id of unknown values. Smaller ids
-    stand for tokens without a value.
-    """
-    train = ids["train"]
+        return _number_statistics(encoder, spec, train)
+    # Ids below that of unknown values stand for tokens without a value.
+    unknown_id = UNKNOWN_IDS[spec["kind"]]
     return FieldStatistics(
         kind=encoder.field.kind,
-        columns=list(encoder.field.columns),
-        describe=encoder.describe(),
         constant=bool(len(train) and (train == train[0]).all()),
-        size=size,
         unknown={
-            split: float((values == unknown).sum() / max(1, (values >= unknown).sum())) for split, values in ids.items()
+            split: float((ids == unknown_id).sum() / max(1, (ids >= unknown_id).sum())) for split, ids in tokens.items()
         },
     )
 
@@ -74,30 +60,22 @@ def _number_statistics(encoder: FieldEncoder, spec: NumberSpec, train: np.ndarra
     The first columns of `train` are the channels of the field. If values can be missing, one mask column for each
     channel follows.
     """
-    channels, missing = encoder.channel_names(), None
+    channels, missing = encoder.channel_names(), dict[str, float]()
     width = len(channels)
     if "masked" in spec:
         shares = 1 - np.asarray(train[:, width : 2 * width]).mean(axis=0)
-        missing = {channel: float(share) for channel, share in zip(channels, shares, strict=True)}
+        missing = dict(zip(channels, shares.tolist(), strict=True))
     is_equal = (np.asarray(train) == train[:1]).all(axis=0)
     is_constant = is_equal[:width]
     if "constant" in spec:
         # In sequences of equal values, all scaled values are 0. Two such sequences may still differ in the last
         # channels, log-deviation and log-mean.
         is_constant = is_constant & is_equal[-2 * width :].reshape(2, -1).all(axis=0)
-    constant_channels = None
-    if not is_constant.all():
-        # A constant channel with missing values is not listed, because the presence of a value carries information.
-        constant_channels = [
-            channel
-            for channel, constant in zip(channels, is_constant, strict=True)
-            if constant and not (missing or {}).get(channel)
-        ]
+    # A constant channel with missing values is not listed, because the presence of a value carries information.
+    constant = [name for name, same in zip(channels, is_constant, strict=True) if same and not missing.get(name)]
     return FieldStatistics(
         kind=encoder.field.kind,
-        columns=list(encoder.field.columns),
-        describe=encoder.describe(),
         constant=bool(is_constant.all()),
-        missing=missing,
-        constant_channels=constant_channels,
+        missing=missing or None,
+        constant_channels=None if is_constant.all() else constant,
     )

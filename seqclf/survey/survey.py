@@ -6,7 +6,7 @@ The order-blind baseline is a model that sees the tokens of a sequence but not t
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -14,11 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.config.override_text import argument
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.options import DataOptions
-from seqclf.data.schema.casts import quote_identifier, quote_literal
 from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
@@ -30,13 +28,8 @@ from seqclf.evaluation.baselines.baseline_scores import (
     score_baseline,
     score_single_fields,
 )
-from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.fields import FieldStatistics, measure_field
 from seqclf.survey.guarantees import GuaranteeSurvey
-from seqclf.survey.lengths import (
-    LengthStatistics,
-    measure_lengths,
-)
 from seqclf.survey.target_leakage import ColumnLeakage, find_target_leakage
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -54,13 +47,15 @@ def dataset_warnings(survey: DatasetSurvey) -> list[str]:
 
     Problems are leaks between splits, rare classes, suspicious fields and target leakage.
     """
-    lines = [*survey.leaks.warnings(), *_class_warnings(survey.classes)]
-    lines += _label_warnings(counts.label for counts in survey.classes)
+    train_rows = {label: rows["train"] for label, rows in survey.classes.items()}
+    lines = [*survey.leaks.warnings(), *_class_warnings(train_rows), *_label_warnings(survey.classes)]
     for name, statistics in survey.fields.items():
         lines += _field_warnings(name, statistics)
-    for leakage in survey.columns:
-        if leakage.revealing:
-            lines.append(_leakage_warning(leakage))
+    lines += [
+        f"column '{leakage.column}' gives the label away (AUROC {leakage.auroc:.3f} alone); it is not used, keep it out"
+        for leakage in survey.columns
+        if leakage.revealing
+    ]
     for name, recall in (survey.single_field_recall or {}).items():
         if recall >= SUSPICIOUS_RECALL:
             lines.append(
@@ -70,8 +65,7 @@ def dataset_warnings(survey: DatasetSurvey) -> list[str]:
     return lines
 
 
-def _class_warnings(classes: list[ClassCounts]) -> Iterator[str]:
-    train_rows = {counts.label: counts.rows["train"] for counts in classes}
+def _class_warnings(train_rows: Mapping[str, int]) -> Iterator[str]:
     largest, smallest = max(train_rows.values()), min(train_rows.values())
     if smallest and largest / smallest >= IMBALANCE_RATIO:
         rarest = min(train_rows, key=lambda label: train_rows[label])
@@ -125,13 +119,6 @@ def _field_warnings(name: str, field: FieldStatistics) -> Iterator[str]:
             yield f"field {name}: {share:.1%} of the tokens of {split} are values unseen in training"
 
 
-def _leakage_warning(leakage: ColumnLeakage) -> str:
-    evidence = f"AUROC {leakage.auroc:.3f} alone"
-    if leakage.paired_with is not None:
-        evidence = f"AUROC {leakage.auroc_together:.3f} next to '{leakage.paired_with}'"
-    return f"column '{leakage.column}' gives the label away ({evidence}); it is not used, keep it out"
-
-
 # Advice on columns that may have been read as something else than they are.
 
 MAX_CODES = 20  # maximum number of distinct integers that are always treated as codes
@@ -143,14 +130,8 @@ def ignored_advice(schema: Schema, options: DataOptions) -> list[str]:
     names = [name for name in schema.ignored if name not in (options.group, options.split.column)]
     if options.fields or not names:
         return []
-    use, field, cell = "name all fields in data.fields", schema.fields[0], quote_identifier(names[0])
-    if not schema.group_by:
-        column = quote_identifier(field.columns[0])
-        cut = f"string_split({column}, {quote_literal(field.separator)})" if field.separator else f"{column}::VARCHAR[]"
-        repeated = f"list_transform({cut}, lambda token: {cell}) AS {cell}"
-        made = f"concat_ws(' ', {cell}, {column}) AS {column}" if field.kind == "text" else repeated
-        use = argument("data.query", f"SELECT * REPLACE ({made}) FROM {'(QUERY)' if options.query else 'input'}")
-    return [f"columns that no field reads: {_first(names)}; for values that are known at prediction, set {use}"]
+    use = "name all fields in data.fields" if schema.group_by else "add them to the tokens by data.query"
+    return [f"columns that no field reads: {_first(names)}; for values that are known at prediction, {use}"]
 
 
 def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
@@ -198,10 +179,22 @@ MAX_WARNINGS, MAX_WARNING_CHARACTERS = 10, 200  # limits of `summary`; the JSON 
 
 
 @dataclass(frozen=True)
+class LengthSummary(JsonResult):
+    """Range, mean, median and 95 % quantile of the sequence lengths of a split, in tokens before truncation."""
+
+    min: int
+    mean: float
+    p50: float
+    p95: float
+    max: int
+
+
+@dataclass(frozen=True)
 class DatasetSurvey(JsonResult):
     """Everything that the command `describe` finds out about a dataset.
 
-    `rows`: dict split → numbers of rows and tokens. `groups`: dict split → number of distinct groups, or `None` without
+    `classes`: dict label → split → number of rows. `rows`: dict split → numbers of rows and tokens. `lengths`: dict
+    split → lengths of the sequences. `groups`: dict split → number of distinct groups, or `None` without
     `data.group`. `ignored`: columns of the data that no field reads. `leaks`: numbers of rows and groups that occur in
     several splits. `columns`: scores of the ignored columns as predictors of the label (target leakage).
     `single_field_recall`: dict field → macro recall of a baseline model that reads only this field. In a survey without
@@ -211,13 +204,12 @@ class DatasetSurvey(JsonResult):
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"groups", "single_field_recall", "guarantees"})
-    JSON_NAMES: ClassVar[Mapping[str, str]] = {"single_field_recall": "alone"}
 
     name: str
-    classes: list[ClassCounts]
+    classes: dict[str, dict[str, int]]
     positive: str | None
     rows: dict[str, SplitCounts]
-    lengths: LengthStatistics
+    lengths: dict[str, LengthSummary]
     fields: dict[str, FieldStatistics]
     ignored: list[str]
     leaks: LeakReport
@@ -238,10 +230,30 @@ class DatasetSurvey(JsonResult):
             **({} if self.groups is None else {"groups": self.groups}),
             "refused": sum(counts.refused for counts in self.rows.values()),
             "tokens": sum(counts.tokens for counts in self.rows.values()),
-            "lengths": self.lengths.by_split["train"].to_dict(),
+            "lengths": self.lengths["train"].to_dict(),
             "warnings": [line[:MAX_WARNING_CHARACTERS] for line in self.warnings[:MAX_WARNINGS]],
             "warning_count": len(self.warnings),
         }
+
+
+def count_classes(labels: Mapping[str, np.ndarray], classes: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return dict label → split → number of rows. `labels`: dict split → (N,) class codes.
+
+    >>> count_classes({"train": np.array([0, 0, 1]), "test": np.array([1])}, ["no", "yes"])
+    {'no': {'train': 2, 'test': 0}, 'yes': {'train': 1, 'test': 1}}
+    """
+    counts = {split: np.bincount(codes, minlength=len(classes)).tolist() for split, codes in labels.items()}
+    return {label: {split: rows[code] for split, rows in counts.items()} for code, label in enumerate(classes)}
+
+
+def summarize_lengths(lengths: np.ndarray) -> LengthSummary:
+    """Summarize `lengths` (N,), where N ≥ 1.
+
+    >>> summarize_lengths(np.array([1, 2, 3, 10]))
+    LengthSummary(min=1, mean=4.0, p50=2.5, p95=8.95, max=10)
+    """
+    p50, p95 = np.percentile(lengths, (50, 95)).round(2).tolist()
+    return LengthSummary(int(lengths.min()), float(lengths.mean()), p50, p95, int(lengths.max()))
 
 
 def count_groups(splits: Mapping[str, Split]) -> dict[str, int] | None:
@@ -267,7 +279,7 @@ def survey_dataset(dataset: Dataset, options: DataOptions, *, baseline: bool) ->
         positive=dataset.positive,
         rows=dataset.report,
         groups=count_groups(dataset.splits),
-        lengths=measure_lengths(dataset),
+        lengths={name: summarize_lengths(split.lengths_before_truncation) for name, split in dataset.splits.items()},
         fields={name: measure_field(dataset, name, encoder) for name, encoder in dataset.encoders.items()},
         ignored=list(dataset.schema.ignored),
         leaks=dataset.leaks,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +25,6 @@ LARGEST = 1e30  # scikit-learn trees reject infinity and values whose sum exceed
 MIN_ROWS_PER_CLASS = 4
 MAX_FOLDS = 4
 LEAKING_AUROC = 0.95
-# A pair of columns also leaks if its error (1 - AUROC) is below this fraction of the error of the best leaking column.
-PAIR_ERROR_RATIO = 0.7
 
 
 @dataclass(frozen=True)
@@ -35,18 +32,12 @@ class ColumnLeakage(JsonResult):
     """Score of one column as a predictor of the label.
 
     `auroc`: cross-validated area under the ROC curve of a small decision tree on this column; chance level is 0.5.
-    `revealing`: True if the column reveals the label, alone or together with the column `paired_with`.
-    `auroc_together`: AUROC of a tree on both this column and `paired_with`.
+    `revealing`: True if the column reveals the label.
     """
-
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"paired_with", "auroc_together"})
-    JSON_NAMES: ClassVar[Mapping[str, str]] = {"paired_with": "beside"}
 
     column: str
     auroc: float
     revealing: bool
-    paired_with: str | None = None
-    auroc_together: float | None = None
 
 
 def find_target_leakage(dataset: Dataset, options: DataOptions) -> list[ColumnLeakage]:
@@ -85,7 +76,12 @@ def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[Col
         values = None if name == label else _as_feature(rows.column(name).combine_chunks())
         if values is not None:
             features[name] = values[usable_rows]
-    return _rank_columns(features, codes[usable_rows])
+    columns = progress.track(
+        features.items(), "looking for columns that reveal the label", total=len(features), unit="columns"
+    )
+    aurocs = {name: _cross_validated_auroc(values, codes[usable_rows]) for name, values in columns}
+    ranked = sorted(aurocs.items(), key=lambda entry: -entry[1])
+    return [ColumnLeakage(name, round(auroc, 4), revealing=auroc >= LEAKING_AUROC) for name, auroc in ranked]
 
 
 def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | None:
@@ -106,33 +102,6 @@ def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | 
     while any(pa.types.is_struct(kind) for kind in rows.schema.types):
         rows = rows.flatten()
     return rows
-
-
-def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[ColumnLeakage]:
-    """Score each column alone.
-
-    If the best column reveals the label, also score each other column together with the best column.
-    """
-    aurocs = {
-        name: _cross_validated_auroc(values, codes)
-        for name, values in progress.track(
-            features.items(), "looking for columns that reveal the label", total=len(features), unit="columns"
-        )
-    }
-    ranked = sorted(aurocs, key=lambda name: -aurocs[name])
-    leakages = []
-    for name in ranked:
-        auroc = aurocs[name]
-        leakage = ColumnLeakage(name, round(auroc, 4), revealing=auroc >= LEAKING_AUROC)
-        best = ranked[0]
-        if not leakage.revealing and aurocs[best] >= LEAKING_AUROC:
-            # Two columns together may form an outcome, such as days of survival and days of the hospital stay.
-            pair = np.concatenate([features[best], features[name]], axis=1)
-            together = _cross_validated_auroc(pair, codes)
-            if 1 - together < PAIR_ERROR_RATIO * (1 - aurocs[best]):
-                leakage = ColumnLeakage(name, round(auroc, 4), True, best, round(together, 4))
-        leakages.append(leakage)
-    return leakages
 
 
 def _as_feature(cells: pa.Array) -> np.ndarray | None:

@@ -21,7 +21,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -45,15 +45,20 @@ def atomic_replace(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent, f"{PREFIX}{glob.escape(path.name)}.*{SUFFIX}")
-    unfinished, held = _create_locked(path)
-    try:
-        yield unfinished
-        _flush(unfinished)
-        unfinished.replace(path)
-        _flush(path.parent)
-    finally:
-        unfinished.unlink(missing_ok=True)
-        _release(held)
+
+    def create() -> Path:
+        unfinished = path.with_name(f"{PREFIX}{path.name}.{os.urandom(4).hex()}{SUFFIX}")
+        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
+        return unfinished
+
+    with _created(create) as unfinished:
+        try:
+            yield unfinished
+            _flush(unfinished)
+            unfinished.replace(path)
+            _flush(path.parent)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -93,12 +98,11 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
     prefix = PREFIX + prefix.lstrip(".")
     parent.mkdir(parents=True, exist_ok=True)
     sweep(parent, f"{glob.escape(prefix)}*")
-    folder, held = _create_locked_folder(parent, prefix)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        _release(held)
+    with _created(lambda: Path(tempfile.mkdtemp(dir=parent, prefix=prefix))) as folder:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def exchange(first: Path, second: Path) -> bool:
@@ -136,49 +140,29 @@ def _delete_unlocked(path: Path) -> None:
         os.close(handle)
 
 
-def _release(handle: int | None) -> None:
-    if handle is not None:
-        os.close(handle)
+@contextmanager
+def _created(create: Callable[[], Path]) -> Iterator[Path]:
+    """Yield the path of a new temporary file or folder, which is locked until the end of the `with` block.
 
-
-def _create_locked(path: Path) -> tuple[Path, int | None]:
-    """Create and lock a temporary file for the final file `path`.
-
-    Returns the path of the temporary file and its open file descriptor, which holds the lock. On a system without
-    locks, the file is closed and `None` is returned as the file descriptor.
+    `create`: function that creates a file or folder of a new name, and returns its path.
     """
-    while True:
-        unfinished = path.with_name(f"{PREFIX}{path.name}.{os.urandom(4).hex()}{SUFFIX}")
-        handle = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
-        if not has_locks():
+    handle = None
+    try:
+        while True:
+            path = create()
+            if not has_locks():
+                break
+            with suppress(FileNotFoundError):  # another process deletes the path before this process has locked it
+                handle = os.open(path, os.O_RDONLY | NO_LINK)
+                if lock(handle) is not False and path.exists():
+                    break
+            if handle is not None:
+                os.close(handle)
+                handle = None
+        yield path
+    finally:
+        if handle is not None:
             os.close(handle)
-            return unfinished, None
-        try:
-            if lock(handle) is not False and unfinished.exists():  # otherwise another process deletes the file
-                return unfinished, handle
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)
-
-
-def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
-    """Create and lock a temporary folder in `parent`.
-
-    Returns the path of the folder and its open file descriptor, which holds the lock. On a system without locks, `None`
-    is returned as the file descriptor.
-    """
-    while True:
-        folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
-        if not has_locks():
-            return folder, None
-        try:
-            handle = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # another process deleted the folder before this process locked it
-        if lock(handle) is not False and folder.exists():
-            return folder, handle
-        os.close(handle)
 
 
 def _flush(path: Path) -> None:

@@ -59,35 +59,46 @@ def one_at_a_time(path: Path) -> Iterator[None]:
     `path`: lock file, which is created at the start of the block and removed at the end. A process waits at the start
     while another process holds the lock. If the lock file cannot be created or locked, the block runs without a lock.
     """
-    handle = _lock_file(path)
+    handle = None
+    if has_locks():
+        with suppress(OSError):
+            handle = lock_file(path, wait=True)
     try:
         yield
     finally:
         if handle is not None:
-            with suppress(OSError):
-                path.unlink()  # delete before unlocking, so that a waiting process finds the file deleted
-            os.close(handle)
+            remove_lock(handle, path)
 
 
-def _lock_file(path: Path) -> int | None:
-    """Create and lock a file. Return the file descriptor, or `None` if the file cannot be created or locked."""
-    while has_locks():
+def lock_file(path: Path, wait: bool = False, text: str = "") -> int:
+    """Create and lock a file, and return its file descriptor. Its folder is created too.
+
+    `text`: new content of the file, or "" to leave the content. Raises BlockingIOError if another process has locked
+    the file and `wait` is false, or OSError if the file cannot be created. On a system or a file system without locks,
+    the file is not locked.
+    """
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_CREAT | os.O_RDWR | NO_LINK, 0o666)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_CREAT | os.O_RDWR | NO_LINK, 0o666)
-        except OSError:
-            return None
-        try:
-            held = lock(handle, wait=True)
-            if held and is_at(handle, path):
+            if lock(handle, wait) is False:
+                raise BlockingIOError
+            if is_at(handle, path):
+                if text:
+                    os.truncate(handle, 0)
+                    os.write(handle, text.encode())
                 return handle
         except BaseException:  # for example, a signal handler raises an exception while this process waits
             os.close(handle)
             raise
-        os.close(handle)
-        if not held:
-            return None
-    return None
+        os.close(handle)  # another process deleted the file before this process locked it, so try again
+
+
+def remove_lock(handle: int, path: Path) -> None:
+    """Delete and unlock a lock file."""
+    with suppress(OSError):
+        path.unlink()  # delete before unlocking, so that a waiting process finds the file deleted
+    os.close(handle)
 
 
 def call_in_child(function: Callable[[], None]) -> None:

@@ -16,7 +16,6 @@ class JsonResult:
 
     `OMIT_NONE`: names of fields that are left out of the JSON if their value is `None`. Fields that are not in
     `OMIT_NONE` are always written. In the JSON, null means "not defined", and a missing key means "not computed".
-    `JSON_NAMES`: dict field name → JSON key, for fields whose JSON key differs from the field name.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -28,7 +27,6 @@ class JsonResult:
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset()
-    JSON_NAMES: ClassVar[Mapping[str, str]] = {}
 
     def to_dict(self) -> JsonObject:
         """Return the fields as a dict that `json.dumps` accepts.
@@ -39,9 +37,7 @@ class JsonResult:
         # million numbers.
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {
-            self.JSON_NAMES.get(name, name): _to_json(value)
-            for name, value in values.items()
-            if value is not None or name not in self.OMIT_NONE
+            name: _to_json(value) for name, value in values.items() if value is not None or name not in self.OMIT_NONE
         }
 
     @classmethod

@@ -28,16 +28,13 @@ DELAY_S = 1.5  # seconds; shorter work shows no progress line
 class Stage:
     """A stage of work, such as reading a file, whose progress is displayed.
 
-    `total`: number of units of work, or `None` if the number is unknown. `share`: function that returns the completed
-    fraction of the work. `share` is for stages that do not count units, such as stages with a time limit. If `share`
-    returns 0 or less, the fraction is unknown. `completed`: number of completed units. `note`: further text, such as
-    the current loss.
+    `total`: number of units of work, or `None` if the number is unknown. `completed`: number of completed units.
+    `note`: further text, such as the current loss.
     """
 
     title: str
     total: float | None = None
     unit: str = ""
-    share: Callable[[], float] = lambda: 0.0
     completed: float = 0.0
     note: str = ""
     started: float = field(default_factory=time.monotonic)
@@ -66,10 +63,8 @@ class Stage:
         >>> stage.row()
         ('reading', 0.25, '25%  15 s left  250 of 1,000 rows  50 rows/s')
         """
-        share = max(self.completed / (self.total or math.inf), self.share())
-        # Ignore a fraction outside 0 to 1. A fraction above 1 means that an estimated total was too low. A library may
-        # report a negative fraction before its work begins.
-        fraction = share if 0 < share <= 1 else None
+        share = self.completed / (self.total or math.inf)
+        fraction = share if 0 < share <= 1 else None  # above 1, an estimated total was too low
         seconds = round(self.seconds / fraction - self.seconds if fraction else self.seconds)
         figures = [
             f"{fraction:.0%}  {duration_text(seconds)} left" if fraction else duration_text(seconds),
@@ -145,13 +140,11 @@ def stage(
     *,
     total: float | None = None,
     unit: str = "",
-    share: Callable[[], float] = lambda: 0.0,
     summary: bool = True,
 ) -> Iterator[Stage]:
     """Show the progress of the `with` block.
 
-    The arguments are the fields of `Stage`. `summary`: True to print a line with the duration at the end of a long
-    stage.
+    `title`, `total`, `unit`: see `Stage`. `summary`: True to print a line with the duration at the end of a long stage.
 
     >>> with stage("reading train.csv", total=3, unit="rows") as reading:
     ...     for row in range(3):
@@ -159,7 +152,7 @@ def stage(
     >>> reading.completed
     3.0
     """
-    current = Stage(title, total, unit, share)
+    current = Stage(title, total, unit)
     if not is_shown():
         yield current
         return
@@ -202,9 +195,8 @@ def advance(unit: str, amount: float) -> None:
 
     This function is for code that has no access to its `Stage` object.
     """
-    for current in DISPLAY.stages[-1:]:
-        if current.unit == unit:
-            current.advance(amount)
+    if DISPLAY.stages and DISPLAY.stages[-1].unit == unit:
+        DISPLAY.stages[-1].advance(amount)
 
 
 def is_shown() -> bool:

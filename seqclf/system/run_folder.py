@@ -11,7 +11,7 @@ from pathlib import Path
 
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import UNFINISHED, sweep
-from seqclf.system.file_locks import NO_LINK, call_in_child, is_at, lock
+from seqclf.system.file_locks import NO_LINK, call_in_child, lock_file, remove_lock
 
 LOCK = ".seqclf.lock"  # lock file; no other program uses this name
 MAX_HOLDER_BYTES = 512  # maximum bytes to read; a lock file holds the id and host of the process that locked the file
@@ -98,7 +98,8 @@ def locked(folder: Path) -> Iterator[None]:
     """
     path = folder / LOCK
     try:
-        handle = _lock(path)
+        _require_own_file(path)
+        handle = lock_file(path, text=f"process {os.getpid()} on {socket.gethostname()}\n")
     except BlockingIOError:
         raise InputError(
             f"hydra.run.dir={folder}",
@@ -111,40 +112,14 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):
-            path.unlink()  # delete before unlocking, so that a waiting process finds the file deleted
         _HELD.discard(handle)
-        os.close(handle)
-
-
-def _lock(path: Path) -> int:
-    """Create and lock a file, and return its file descriptor.
-
-    Raises BlockingIOError if another process has locked the file.
-    """
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _require_own_file(path)
-        handle = os.open(path, os.O_CREAT | os.O_RDWR | NO_LINK, 0o666)
-        try:
-            # On a system without locks, `lock` returns None, and two runs in one folder are not detected.
-            if lock(handle) is False:
-                raise BlockingIOError
-            if is_at(handle, path):
-                os.truncate(handle, 0)
-                os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-                return handle
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)  # another run deleted the file before this process locked it, so try again
+        remove_lock(handle, path)
 
 
 def _require_own_file(path: Path) -> None:
     """Raise InputError if the lock file is not a regular file, or is a link to another file.
 
-    The function `_lock` overwrites the lock file. If the lock file were a link, `_lock` would overwrite the linked
-    file.
+    The lock file is overwritten. If it were a link, the linked file would be overwritten.
     """
     with suppress(FileNotFoundError):
         status = path.lstat()

@@ -29,6 +29,11 @@ class Terminated(SystemExit):
         self.name = signal.Signals(received).name
         self.advice = ""  # text for the user, such as how to resume; printed when the command ends
 
+    @property
+    def message(self) -> str:
+        """The line that says what ended the command, with the advice."""
+        return "; ".join(filter(None, (f"stopped by {self.name}", self.advice)))
+
 
 class _State:
     received: int | None = None
@@ -70,7 +75,7 @@ def ending_command() -> Iterator[None]:
         if end.code:
             # One write for text and line end. The ranks of a training share a terminal. Without buffers, as torchrun
             # starts Python, print makes two writes, and another rank may write between them.
-            sys.stderr.write("; ".join(filter(None, (f"stopped by {end.name}", end.advice))) + "\n")
+            sys.stderr.write(f"{end.message}\n")
         _State.received, _State.ending = None, False  # the message about the signal is printed
         sys.exit(end.code)
 
@@ -103,7 +108,7 @@ def handled() -> Iterator[None]:
     if ended is not None:
         with suppress(KeyboardInterrupt):
             signal.raise_signal(signal.Signals[ended.name])
-        raise KeyboardInterrupt("; ".join(filter(None, (f"stopped by {ended.name}", ended.advice))))
+        raise KeyboardInterrupt(ended.message)
 
 
 def reinstall() -> None:

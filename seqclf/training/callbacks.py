@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning.pytorch.callbacks import Callback, Checkpoint, ModelCheckpoint, Timer
+from lightning.pytorch.callbacks import Callback, Checkpoint, ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_only
 from torch import distributed
 
@@ -315,11 +315,6 @@ class TrainingProgress(Callback):
         self.first_step = trainer.global_step
         steps = trainer.estimated_stepping_batches
         self.stage.total = steps - self.first_step if math.isfinite(steps) else None
-        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        # If trainer.max_time is set, Lightning adds a Timer.
-        timers = [entry.time_remaining() for entry in callbacks if isinstance(entry, Timer)]
-        seconds = min((limit for limit in timers if limit), default=math.inf)
-        self.stage.share = lambda: self.stage.seconds / seconds  # `seconds` is the smallest time limit
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
         self._name_epoch(trainer)

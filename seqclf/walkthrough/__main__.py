@@ -14,8 +14,6 @@ from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
     from seqclf.data.schema.schema import Label
-    from seqclf.training.module import SequenceTask
-    from seqclf.walkthrough.inspect_rows import Inspection
     from seqclf.walkthrough.options import WalkthroughConfig
     from seqclf.walkthrough.shown_rows import RowReader, ShownRows
 
@@ -110,12 +108,13 @@ def _train(config: WalkthroughConfig, run: Path) -> Path | None:
 
 
 def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> WalkthroughResult:
+    from seqclf.data.schema.schema import typed_labels
     from seqclf.documents.html import render_document
     from seqclf.documents.terminal import console, show_document
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
     from seqclf.training.module import load_task
-    from seqclf.walkthrough.document import Walkthrough, walkthrough_document
+    from seqclf.walkthrough.document import walkthrough_document
     from seqclf.walkthrough.inspect_rows import inspect_rows
     from seqclf.walkthrough.run_files import chosen_rule
     from seqclf.walkthrough.shown_rows import RowReader
@@ -129,19 +128,26 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
     if task.model.halts:
         task.model.threshold = rule.threshold  # the checkpoint was written before validation set the threshold
     inspection = inspect_rows(task, rows, rule.decision)
-    walkthrough = Walkthrough(
-        stages=inspection.stages,
-        refused=rows.refused,
-        model=task.hparams["model"],
-        weights=sum(weight.numel() for weight in task.model.parameters()),
-        checkpoint=str(checkpoint),
-    )
-    document = walkthrough_document(walkthrough)
+    weights = sum(weight.numel() for weight in task.model.parameters())
+    document = walkthrough_document(inspection.stages, rows.refused, task.hparams["model"], weights, checkpoint)
     show_document(document)
     with progress.stage("writing the page"):
         write_output(page, render_document(document))
     console.print(f"page: {page}", soft_wrap=True)
-    return _result(inspection, rows, task, reader, page, checkpoint)
+    labels: list[Any] = typed_labels(task.classes, reader.schema.label_type).to_pylist()
+    predicted = inspection.predicted.tolist()
+    longest = int(inspection.lengths.max())
+    return WalkthroughResult(
+        page=str(page),
+        checkpoint=str(checkpoint),
+        rows=len(rows),
+        refused=len(rows.refused),
+        longest=longest,
+        padding=round(1 - float(inspection.lengths.mean()) / longest, 6),
+        stages=[stage.title for stage in inspection.stages],
+        predictions=[labels[index] for index in predicted],
+        probabilities=[round(float(inspection.probabilities[row, index]), 6) for row, index in enumerate(predicted)],
+    )
 
 
 def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
@@ -162,32 +168,6 @@ def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
     if split not in dataset.splits:
         raise InputError(f"split={split}", "the data has none", f"choose {' or '.join(dataset.splits)}")
     return reader.of_split(dataset.splits[split], dataset.classes, config.rows)
-
-
-def _result(
-    inspection: Inspection,
-    rows: ShownRows,
-    task: SequenceTask,
-    reader: RowReader,
-    page: Path,
-    checkpoint: Path,
-) -> WalkthroughResult:
-    from seqclf.data.schema.schema import typed_labels
-
-    labels: list[Any] = typed_labels(task.classes, reader.schema.label_type).to_pylist()
-    predicted = inspection.predicted.tolist()
-    longest = int(inspection.lengths.max())
-    return WalkthroughResult(
-        page=str(page),
-        checkpoint=str(checkpoint),
-        rows=len(rows),
-        refused=len(rows.refused),
-        longest=longest,
-        padding=round(1 - float(inspection.lengths.mean()) / longest, 6),
-        stages=[stage.title for stage in inspection.stages],
-        predictions=[labels[index] for index in predicted],
-        probabilities=[round(float(inspection.probabilities[row, index]), 6) for row, index in enumerate(predicted)],
-    )
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.documents.blocks import Block, HeatCell, HeatMap, HeatMaps, Table, Text
 from seqclf.documents.formatting import NO_VALUE, printable, shortened
-from seqclf.walkthrough.heat_map import MAX_CELLS, MAX_TOKENS, limited
+from seqclf.walkthrough.heat_map import MAX_CELLS, MAX_TOKENS, first_of, limited
 from seqclf.walkthrough.shown_rows import ShownRows
 from seqclf.walkthrough.stages import Stage
 
 SHOWN_CHANNELS = 3  # shown channels of a number field
 MAX_NAME_CHARACTERS, MAX_CELL_CHARACTERS = 24, 400
-FEW_ROWS = 8  # with more rows, raw cells are cut to a quarter of MAX_CELL_CHARACTERS
 MIN_COLUMNS = 16  # minimum number of token positions in the padded batch
 
 
@@ -35,14 +34,13 @@ def data_stages(rows: ShownRows, fields: Mapping[str, np.ndarray], lengths: np.n
 
 
 def _raw(rows: ShownRows) -> Stage:
-    most = MAX_CELL_CHARACTERS if len(rows) <= FEW_ROWS else MAX_CELL_CHARACTERS // 4
     labelled = any(label is not None for label in rows.labels)
     # A leading space distinguishes the heading of a field from the headings row, length and label.
     columns = {"row": "text", **{f" {name}": "text" for name in rows.encoders}, "length": "number"}
     columns |= {"label": "text"} if labelled else {}
     table = []
     for name, cells, length, label in zip(rows.names, rows.cells, rows.original_lengths, rows.labels, strict=True):
-        texts = [shortened(cells[field], most) for field in rows.encoders]
+        texts = [shortened(cells[field], MAX_CELL_CHARACTERS) for field in rows.encoders]
         answer = [NO_VALUE if label is None else shortened(label, MAX_NAME_CHARACTERS)] if labelled else []
         table.append([name, *texts, f"{length:,}", *answer])
     text = "Each row is one sequence. Sequences have different lengths, and nothing is cut or filled up yet."
@@ -89,8 +87,7 @@ def _encoded(rows: ShownRows, encoded: list[dict[str, list[HeatCell]]]) -> Stage
                 tokens: list[HeatCell | None] = [HeatCell(token or "␣") for token in shown[:MAX_TOKENS]]
                 lines += [(shortened(name, MAX_NAME_CHARACTERS), tokens), ("encoded", [*cells[:MAX_TOKENS]])]
             count = len(next(iter(fields.values())))
-            more = f"the first {MAX_TOKENS} of {count:,} tokens" if count > MAX_TOKENS else ""
-            yield HeatMap(f"Row {rows.names[row]}", lines, more=more)
+            yield HeatMap(f"Row {rows.names[row]}", lines, more=first_of(min(count, MAX_TOKENS), count))
 
     note = f"{unknown} {'value is' if unknown == 1 else 'values are'} unknown, with a question mark." if unknown else ""
     return Stage("Encoded tokens", " ".join(sentences), [limited(maps(), len(rows))], note=note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from seqclf.documents.blocks import Document, Section, Text
@@ -12,22 +12,13 @@ from seqclf.report.model_card import network_kind
 from seqclf.walkthrough.stages import Stage
 
 
-@dataclass(frozen=True, kw_only=True)
-class Walkthrough:
-    """Stages of some rows, and facts about the model.
+def walkthrough_document(
+    stages: Sequence[Stage], refused: Sequence[str], model: Mapping[str, Any], weights: int, checkpoint: Path
+) -> Document:
+    """Build a document with one section for each stage.
 
     `refused`: one reason for each rejected row. `model`: config of the network. `weights`: number of weights.
     """
-
-    stages: Sequence[Stage]
-    refused: Sequence[str]
-    model: Mapping[str, Any]
-    weights: int
-    checkpoint: str
-
-
-def walkthrough_document(walkthrough: Walkthrough) -> Document:
-    """Build a document with one section for each stage."""
     sections = [
         Section(
             f"{number}. {stage.title}",
@@ -39,15 +30,15 @@ def walkthrough_document(walkthrough: Walkthrough) -> Document:
             ],
             aside=stage.shape_text,
         )
-        for number, stage in enumerate(walkthrough.stages, start=1)
+        for number, stage in enumerate(stages, start=1)
     ]
     return Document(
         "From rows to labels",
         "Rows on the way through a trained model, stage by stage: the shape of the data, its values, and why it "
-        f"changes. The model has {walkthrough.weights:,} weights.",
+        f"changes. The model has {weights:,} weights.",
         sections,
-        facts={"model": [_model_text(walkthrough.model)], "checkpoint": [walkthrough.checkpoint]},
-        alerts=[f"left out: {shortened(reason, 390)}" for reason in walkthrough.refused],
+        facts={"model": [_model_text(model)], "checkpoint": [str(checkpoint)]},
+        alerts=[f"left out: {shortened(reason, 390)}" for reason in refused],
     )
 
 

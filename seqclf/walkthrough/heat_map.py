@@ -12,7 +12,6 @@ from seqclf.documents.formatting import shortened
 
 MAX_CHANNELS = 8
 MAX_TOKENS = 200  # maximum number of token columns in a heat map
-MAX_PADDING_COLUMNS = 4  # maximum number of padding columns, so that a short row has a small heat map
 MAX_CELLS = 4000  # maximum number of cells in all heat maps of a stage; at least one heat map is drawn
 MAX_TOKEN_CHARACTERS = 14
 SMALL, LARGE = 0.2, 1000.0  # numbers have 3 decimals if the largest value is below SMALL, 0 from LARGE on, else 2
@@ -29,6 +28,17 @@ class ShownBatch(NamedTuple):
     lengths: np.ndarray
     tokens: Sequence[Sequence[str]] | None
 
+    def headings(self, row: int, columns: int) -> tuple[list[str], list[str]]:
+        """Return the headings and the notes of the first columns of a row.
+
+        The headings are token texts and the notes are token numbers. If the tokens have no texts, the headings are
+        token numbers and there are no notes.
+        """
+        numbers = [str(position + 1) for position in range(columns)]
+        if self.tokens is None:
+            return numbers, []
+        return [shortened(token, MAX_TOKEN_CHARACTERS) or "␣" for token in self.tokens[row][:columns]], numbers
+
 
 def token_maps(values: np.ndarray, batch: ShownBatch, lines: Sequence[str] | None = None) -> HeatMaps:
     """Return one heat map for each row, with a line for each channel and a column for each token.
@@ -44,17 +54,13 @@ def token_maps(values: np.ndarray, batch: ShownBatch, lines: Sequence[str] | Non
     def maps() -> Iterator[HeatMap]:
         for row, length in enumerate(batch.lengths.tolist()):
             columns = min(length, MAX_TOKENS)
-            hidden = values.shape[1] - length
-            padding = min(hidden, MAX_PADDING_COLUMNS) if columns == length else 0
             cells = [
-                (name, [*(number_cell(value, largest) for value in line), *[None] * padding])
+                (name, [number_cell(value, largest) for value in line])
                 for name, line in zip(lines, values[row, :columns][:, channels].T, strict=True)
             ]
-            headings, notes = _headings(None if batch.tokens is None else batch.tokens[row], columns, padding)
-            more = f"and {hidden - padding:,} more columns of padding" if padding and hidden > padding else ""
-            more = f"the first {columns} of {length:,} tokens" if columns < length else more
+            headings, notes = batch.headings(row, columns)
             corner = "position" if batch.tokens is None else "token"
-            yield HeatMap(f"Row {batch.names[row]}", cells, headings, corner, notes, more)
+            yield HeatMap(f"Row {batch.names[row]}", cells, headings, corner, notes, first_of(columns, length))
 
     return limited(maps(), len(batch.names))
 
@@ -66,14 +72,13 @@ def pair_maps(values: np.ndarray, batch: ShownBatch) -> HeatMaps:
     def maps() -> Iterator[HeatMap]:
         for row, length in enumerate(batch.lengths.tolist()):
             shown = min(length, most)
-            tokens, _ = _headings(None if batch.tokens is None else batch.tokens[row], shown, 0)
+            tokens, _ = batch.headings(row, shown)
             largest = float(values[row, :length, :length].max())
-            more = f"the first {shown} of {length:,} tokens" if shown < length else ""
             cells = [
                 (token, [number_cell(value, largest) for value in line[:shown]])
                 for token, line in zip(tokens, values[row, :shown], strict=True)
             ]
-            yield HeatMap(f"Row {batch.names[row]}", cells, tokens, "token reads", more=more)
+            yield HeatMap(f"Row {batch.names[row]}", cells, tokens, "token reads", more=first_of(shown, length))
 
     return limited(maps(), len(batch.names))
 
@@ -101,6 +106,11 @@ def limited(maps: Iterable[HeatMap], count: int) -> HeatMaps:
     return HeatMaps(kept, count - len(kept))
 
 
+def first_of(shown: int, count: int) -> str:
+    """Return a text on the tokens that are shown, or "" if all are."""
+    return f"the first {shown} of {count:,} tokens" if shown < count else ""
+
+
 def varying_channels(vectors: np.ndarray) -> np.ndarray:
     """Return the ascending indices of the `MAX_CHANNELS` channels of `vectors` (N, D) that vary most.
 
@@ -121,17 +131,3 @@ def number_cell(value: float, largest: float, mark: bool = False) -> HeatCell:
     text = f"{value:.{digits}f}"
     text = text.removeprefix("-") if float(text) == 0 else text
     return HeatCell(text, share, "down" if value < 0 else "up", mark)
-
-
-def _headings(tokens: Sequence[str] | None, columns: int, padding: int) -> tuple[list[str], list[str]]:
-    """Return the headings and the notes of the columns.
-
-    The headings are token texts and the notes are token numbers. If the tokens have no texts, the headings are token
-    numbers and there are no notes.
-    """
-    numbers = [str(position + 1) for position in range(columns)]
-    pads = ["pad"] * padding
-    if tokens is None:
-        return [*numbers, *pads], []
-    texts = [shortened(token, MAX_TOKEN_CHARACTERS) or "␣" for token in tokens[:columns]]
-    return [*texts, *pads], [*numbers, *[""] * padding]

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from seqclf.documents.blocks import Block, HeatMaps, Text
+from seqclf.documents.blocks import HeatMaps, Text
 from seqclf.models.embedding import FieldEmbedding, TokenDropout
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.pooling import Pooling, token_mask
 from seqclf.models.rnn.recurrent import flip_order, reorder
 from seqclf.models.transformer import SelfAttention, rotate
-from seqclf.models.trees.tree_levels import sort_nodes
 from seqclf.models.trees.tree_lstm import TreeLSTM
 from seqclf.training.debugging.module_hooks import leaves
 from seqclf.walkthrough.heat_map import MAX_CHANNELS, ShownBatch, pair_maps, row_map, token_maps, varying_channels
@@ -135,16 +134,18 @@ def _stage(
     if isinstance(module, Pooling):
         text = f"{text} The kind is {'+'.join(module.kinds)}. Padding does not count."
         note = _halting(call, known)
-    elif isinstance(module, TreeLSTM):
-        note = _levels(call)
     values = as_array(output)
+    axes = ("rows", "channels") if values.ndim == 2 else ("rows", "tokens", "channels")
     if values.ndim == 2:
         channels = varying_channels(values)
         headings = [f"channel {channel + 1}" for channel in channels]
         maps = HeatMaps([row_map(values[:, channels], batch.names, headings)])
-        return Stage(title, text, [_selection(values), maps], values, ("rows", "channels"), name, note)
-    maps = token_maps(values, _shortened(batch, known[values.shape[1]]))
-    return Stage(title, text, [_selection(values), maps], values, ("rows", "tokens", "channels"), name, note)
+    else:
+        maps = token_maps(values, _shortened(batch, known[values.shape[1]]))
+    count = values.shape[-1]
+    selection = f"The {MAX_CHANNELS} of {count:,} channels that vary most."
+    blocks = [Text(selection, soft=True) if count > MAX_CHANNELS else None, maps]
+    return Stage(title, text, blocks, values, axes, name, note)
 
 
 def _first_tensor(output: Any, longest: int) -> Tensor | None:
@@ -161,13 +162,6 @@ def _shortened(batch: ShownBatch, lengths: np.ndarray) -> ShownBatch:
     return batch._replace(lengths=lengths, tokens=batch.tokens if is_same else None)
 
 
-def _selection(values: np.ndarray) -> Block | None:
-    count = values.shape[-1]
-    if count <= MAX_CHANNELS:
-        return None
-    return Text(f"The {MAX_CHANNELS} of {count:,} channels that vary most.", soft=True)
-
-
 def _halting(call: Call, known: Mapping[int, np.ndarray]) -> str:
     """Return a sentence on the rows of which a network that halts has not read all tokens, or ""."""
     read = as_array(call.args[1])
@@ -178,15 +172,6 @@ def _halting(call: Call, known: Mapping[int, np.ndarray]) -> str:
         if count < length
     ]
     return f"The network halts before the end: {', '.join(halted)}. Tokens behind it do not count." if halted else ""
-
-
-def _levels(call: Call) -> str:
-    """Return a sentence on the number of nodes at each depth of the trees."""
-    parents, lengths = call.kwargs["parents"], as_array(call.args[1])
-    depths = as_array(sort_nodes(parents, call.args[1]).depths).reshape(parents.shape)
-    counts = np.bincount(depths[np.arange(parents.shape[1]) < lengths[:, None]])
-    steps = ", ".join(f"{count:,}" for count in counts[::-1].tolist())
-    return f"{len(counts)} levels of nodes, computed from the deepest to the roots: {steps} nodes."
 
 
 def _attention(name: str, attention: SelfAttention, calls: Mapping[str, Call], batch: ShownBatch) -> Stage | None:

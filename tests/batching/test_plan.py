@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
-from seqclf.bench.workload import LENGTH_DISTRIBUTIONS
+from seqclf.bench.modes import LENGTH_DISTRIBUTIONS
 from seqclf.config.documentation import CONF
 from seqclf.config.options import parse_options
 from seqclf.errors import InputError

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from seqclf.bench.workload import CLASS_TOKENS, LENGTH_DISTRIBUTIONS, generate_workload
+from seqclf.bench.modes import LENGTH_DISTRIBUTIONS
+from seqclf.bench.workload import CLASS_TOKENS, generate_workload
 from seqclf.errors import InputError
 
 
@@ -33,10 +34,9 @@ def test_batches_are_full_and_represent_all_lengths():
     lengths = workload.split.sequences.lengths
     assert [len(rows) for rows in workload.batches] == [16] * 9
     assert lengths[workload.longest_batch].max() == lengths.max() == workload.max_length
-    assert abs(workload.size.mean_length - lengths.mean()) < 0.15 * lengths.mean()
-    assert workload.size.mean_length == pytest.approx(
-        np.mean([lengths[row] for rows in workload.batches for row in rows])
-    )
+    assert abs(workload.size["mean_length"] - lengths.mean()) < 0.15 * lengths.mean()
+    mean_length = np.mean([lengths[row] for rows in workload.batches for row in rows])
+    assert workload.size["mean_length"] == pytest.approx(mean_length)
 
 
 def test_too_few_sequences_for_a_batch_are_refused():

@@ -15,9 +15,7 @@ from typing_extensions import TypedDict, get_type_hints
 
 from seqclf import load_config
 from seqclf.batching.options import BatchingOptions
-from seqclf.bench import mode_trainer as modes
-from seqclf.bench import workload
-from seqclf.bench.options import LENGTHS_NAMES, MODE_NAMES, BenchConfig
+from seqclf.bench.options import BenchConfig
 from seqclf.command_options import DescribeConfig, EvaluateConfig, ExportConfig, PredictConfig
 from seqclf.config.documentation import CONF
 from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
@@ -287,7 +285,6 @@ def test_choices_are_those_of_the_code_that_reads_them():
     kinds = get_args(get_args(LoggerOptions)[0])
     names = {name for kind in kinds for name in get_args(kind.model_fields["name"].annotation)}
     assert names - {"csv", "none"} == {*LOGGERS}
-    assert tuple(modes.MODES) == MODE_NAMES and tuple(workload.LENGTH_DISTRIBUTIONS) == LENGTHS_NAMES
 
 
 # Values of conf/ that a choice sets otherwise than its classes do.

@@ -8,8 +8,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from seqclf.config.composition import compose_config
 from seqclf.config.options import parse_options
 from seqclf.errors import InputError
-from seqclf.search.space import SearchOptions, as_overrides, check_space, suggest
-from seqclf.search.trials import Trial, best_command, completed_trials, open_study, read_metric, write_best
+from seqclf.search.space import SETTINGS, SearchOptions, as_overrides, check_space, suggest
+from seqclf.search.trials import best_command, open_study, read_metric, write_best
 
 optuna = pytest.importorskip("optuna")
 
@@ -46,9 +46,16 @@ def test_an_invalid_space_is_refused_by_key(values):
 
 
 def test_a_metric_is_read_by_its_dotted_name():
-    metrics = {"validation": {"recall": 0.5, "positive": {"average_precision": 1}, "confusion": [[1]]}}
+    scores = {
+        "recall": 0.5,
+        "positive": {"average_precision": 1},
+        "recall_by_class": {"v0.1": 0.25},
+        "confusion": [[1]],
+    }
+    metrics = {"validation": scores}
     assert read_metric(metrics, "validation.recall") == 0.5
     assert read_metric(metrics, "validation.positive.average_precision") == 1.0
+    assert read_metric(metrics, "validation.recall_by_class.v0.1") == 0.25
     for name in ("validation.beauty", "validation", "validation.confusion", "recall.of.what"):
         with pytest.raises(InputError, match=f"search.metric={name}: metrics.json has no such number"):
             read_metric(metrics, name)
@@ -60,8 +67,8 @@ def test_the_holdout_of_a_guarantee_is_not_searched():
 
 
 def options(**values):
-    given = {"space": SPACE, "usual": {}, "trials": 1, "metric": "validation.recall", "direction": None, "seed": 0}
-    return parse_options(SearchOptions, {"trial": None, **given, **values}, "search")
+    given = {"space": SPACE, "usual": {}, "trials": 1, "metric": "validation.recall", "seed": 0}
+    return parse_options(SearchOptions, {**given, **values}, "search")
 
 
 @pytest.mark.parametrize(
@@ -74,40 +81,25 @@ def options(**values):
         ("validation.recall_by_class.loss", "maximize"),
     ],
 )
-def test_the_direction_follows_the_metric_unless_it_is_set(metric, goal):
+def test_the_direction_follows_the_metric(metric, goal):
     assert options(metric=metric).goal == goal
-    assert options(metric=metric, direction="maximize").goal == "maximize"
 
 
-def test_a_search_for_the_lowest_loss_returns_it_first(tmp_path):
+def test_a_search_by_loss_finds_the_lowest(tmp_path):
     study = open_study(tmp_path, options(metric="validation.loss"), [])
     for loss in (0.4, 0.2, 0.9):
         study.tell(study.ask(), loss)
-    assert [trial.value for trial in completed_trials(study)] == [0.2, 0.4, 0.9]
+    assert study.best_trial.value == 0.2
     with pytest.raises(InputError) as refused:
-        open_study(tmp_path, options(metric="validation.loss", direction="maximize"), [])
+        open_study(tmp_path, options(metric="validation.ece"), [])
     assert refused.value.where == f"hydra.run.dir={tmp_path}"
 
 
-@pytest.mark.parametrize(
-    "metric",
-    [
-        "validation.f2",
-        "validation",
-        "recall",
-        "valid.recall",
-        "baseline.recall",
-    ],
-)
+@pytest.mark.parametrize("metric", ["validation.f2", "validation", "recall", "baseline.recall"])
 def test_an_unknown_metric_is_refused_before_the_first_trial(metric):
     with pytest.raises(InputError) as refused:
         options(metric=metric)
     assert refused.value.where == f"search.metric={metric}"
-
-
-def test_a_metric_is_read_below_a_name_with_points():
-    metrics = {"validation": {"recall_by_class": {"v0.1": 0.25}}}
-    assert read_metric(metrics, "validation.recall_by_class.v0.1") == 0.25
 
 
 AWKWARD = {
@@ -128,10 +120,10 @@ def test_lists_mappings_and_texts_are_quoted_as_hydra_reads_them():
 
 
 def test_the_best_settings_are_an_experiment_and_a_command_that_compose_to_them(tmp_path):
-    best = Trial(3, {"model": "gru", "model.layers": 2, **AWKWARD}, 0.9, None)
+    best = {"model": "gru", "model.layers": 2, **AWKWARD}
     folder = tmp_path / "experiment"
     folder.mkdir()
-    write_best(best, "validation.recall", folder / "best.yaml")
+    write_best(best, "Trial 3: validation.recall 0.9", folder / "best.yaml")
     typed = ["baseline=false", "decision.provisional=true", "trainer.max_epochs=7", "seed=3"]
     program, flag, module, *arguments = shlex.split(best_command(best, typed))
     assert (program, flag, module) == ("python", "-m", "seqclf.train")
@@ -147,21 +139,10 @@ def test_the_best_settings_are_an_experiment_and_a_command_that_compose_to_them(
     assert (config["trainer"]["max_epochs"], config["seed"]) == (7, 3), "what the user set for the training stays"
 
 
-def test_settings_of_the_trials_alone_are_not_in_the_best_command(tmp_path):
-    chosen = options(trial={"trainer.max_epochs": 3})
-    assert chosen.trial_overrides == ["trainer.max_epochs=3"]
-    with pytest.raises(InputError) as refused:
-        options(trial={"decision.provisional": False})
-    assert refused.value.where == "search.trial: decision.provisional"
-
-
 def test_a_choice_that_is_a_list_or_a_mapping_is_read_back_from_the_study(tmp_path):
     study = open_study(tmp_path, options(), [])
     trial = study.ask()
     settings = suggest(trial, {"betas": [[0.9, 0.99]], "cost": [{"fraud": 10}], "pooling": ["[1]"]})
     study.tell(trial, 0.5)
-    assert (
-        completed_trials(study)[0].settings
-        == settings
-        == {"betas": [0.9, 0.99], "cost": {"fraud": 10}, "pooling": "[1]"}
-    )
+    assert study.best_trial.user_attrs[SETTINGS] == settings
+    assert settings == {"betas": [0.9, 0.99], "cost": {"fraud": 10}, "pooling": "[1]"}

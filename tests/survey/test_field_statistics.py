@@ -31,13 +31,12 @@ def dataset(options, tmp_path_factory):
 def test_constant_channels_are_named(dataset):
     statistics = measure_field(dataset, "vector", dataset.encoders["vector"])
     assert statistics.constant_channels == ["vector[1]"] and not statistics.constant
-    assert statistics.unknown is None and statistics.size is None
+    assert statistics.unknown is None
 
 
 def test_unknown_values_are_shares_of_the_tokens_by_split(dataset):
     statistics = measure_field(dataset, "word", dataset.encoders["word"])
     assert statistics.unknown == {"train": 0.0, "validation": 0.0, "test": 0.5}
-    assert statistics.size == 3  # with the unknown value
 
 
 def test_sequences_that_are_constant_but_differ_make_no_constant_field(options, tmp_path):

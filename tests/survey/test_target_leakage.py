@@ -34,17 +34,3 @@ def test_outcomes_leak_the_target_and_ages_do_not(table, kind):
     assert {leakage.column for leakage in leakages if leakage.revealing} == {"survival", "outcome"}
     assert {"id", "dead", "note"}.isdisjoint(leakage.column for leakage in leakages)
     assert all(leakage.auroc < 0.7 for leakage in leakages if leakage.column in ("age", "stay"))
-
-
-def test_a_column_that_leaks_only_next_to_another_is_named_with_it(tmp_path):
-    """Death during the stay: days of survival alone predict it well, together with the days of the stay exactly."""
-    generator = np.random.default_rng(1)
-    survival = np.where(generator.random(2000) < 0.4, generator.integers(1, 40, 2000), -1)
-    stay = generator.integers(20, 40, 2000)
-    dead = (survival > 0) & (survival <= stay)
-    columns = {"dead": dead.astype(int).tolist(), "survival": survival.tolist(), "stay": stay.tolist()}
-    leakages = score_column_leakage(Source(str(write(tmp_path / "t.csv", columns)), "data.train"), "dead", set())
-    by_name = {leakage.column: leakage for leakage in leakages}
-    assert by_name["survival"].revealing and by_name["survival"].paired_with is None
-    assert by_name["stay"].paired_with == "survival" and by_name["stay"].auroc_together > 0.99
-    assert by_name["stay"].to_dict()["beside"] == "survival" and "beside" not in by_name["survival"].to_dict()

@@ -126,16 +126,11 @@ def test_a_failed_stage_is_removed(display):
     assert not display.stages
 
 
-@pytest.mark.parametrize("width", [1, 20, 80])
-@pytest.mark.parametrize("title", ["reading", "reading " + "x" * 100, "読む" * 30, "a\nb\x1b[31m"])
+@pytest.mark.parametrize(("width", "title"), [(1, "reading"), (20, "読む" * 30), (80, "a\nb\x1b[31m" + "x" * 100)])
 def test_a_line_fits_the_terminal(width, title):
     console = Console(width=width, file=io.StringIO(), soft_wrap=True, force_terminal=True, color_system=None)
-    row = stage_of(completed=5e6, total=1e7, note="loss 0.1234").row()
+    started = time.monotonic() - 10
+    row = progress.Stage("reading", 1e7, "rows", completed=5e6, note="loss 0.1234", started=started).row()
     console.print(line_of((title, *row[1:])))
     lines = console.file.getvalue().removesuffix("\n").split("\n")
     assert len(lines) == 1 and cell_len(lines[0]) <= width and "\x1b" not in lines[0]
-
-
-def stage_of(completed, total, note=""):
-    """A stage that has read rows for ten seconds."""
-    return progress.Stage("reading", total, "rows", completed=completed, note=note, started=time.monotonic() - 10)

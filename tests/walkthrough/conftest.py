@@ -15,9 +15,10 @@ from support.untrained_task import data_options
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.data.storage.dataset import Dataset
+from seqclf.documents.blocks import Document
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.training.module import SequenceTask
-from seqclf.walkthrough.document import Walkthrough
+from seqclf.walkthrough.document import walkthrough_document
 from seqclf.walkthrough.inspect_rows import Inspection, inspect_rows
 from seqclf.walkthrough.shown_rows import RowReader, ShownRows
 
@@ -42,14 +43,9 @@ class Inspected(NamedTuple):
         return [stage.title for stage in self.result.stages]
 
     @property
-    def walkthrough(self) -> Walkthrough:
-        return Walkthrough(
-            stages=self.result.stages,
-            refused=["row 9: is empty"],
-            model={"cell": "lstm", "pooling": "max"},
-            weights=1234,
-            checkpoint="RUN/checkpoints/best.ckpt",
-        )
+    def document(self) -> Document:
+        model = {"cell": "lstm", "pooling": "max"}
+        return walkthrough_document(self.result.stages, ["row 9: is empty"], model, 1234, Path("RUN/best.ckpt"))
 
     def stage(self, title: str) -> Any:
         """Return the stage whose title begins so."""

@@ -6,7 +6,6 @@ import pytest
 
 from seqclf.documents.html import render_document
 from seqclf.documents.terminal import PADDING, console, show_document
-from seqclf.walkthrough.document import walkthrough_document
 
 ROWS = [[1, 2, 3], [99], [4, 5, 6, 0]]
 
@@ -21,14 +20,14 @@ def printed(monkeypatch):
     def lines(case, width=100):
         monkeypatch.setattr(console, "_width", width)
         with console.capture() as captured:
-            show_document(walkthrough_document(case.walkthrough))
+            show_document(case.document)
         return captured.get().splitlines()
 
     return lines
 
 
 def page_of(case):
-    return render_document(walkthrough_document(case.walkthrough))
+    return render_document(case.document)
 
 
 def test_every_stage_has_a_section_with_its_shape_and_explanation(case, printed):
