@@ -146,22 +146,20 @@ def _created(create: Callable[[], Path]) -> Iterator[Path]:
 
     `create`: function that creates a file or folder of a new name, and returns its path.
     """
-    handle = None
-    try:
-        while True:
-            path = create()
-            if not has_locks():
-                break
-            with suppress(FileNotFoundError):  # another process deletes the path before this process has locked it
-                handle = os.open(path, os.O_RDONLY | NO_LINK)
-                if lock(handle) is not False and path.exists():
-                    break
-            if handle is not None:
-                os.close(handle)
-                handle = None
-        yield path
-    finally:
-        if handle is not None:
+    while True:
+        path = create()
+        if not has_locks():
+            yield path
+            return
+        try:
+            handle = os.open(path, os.O_RDONLY | NO_LINK)
+        except FileNotFoundError:
+            continue  # another process deleted the path before this process locked it
+        try:
+            if lock(handle) is not False and path.exists():  # otherwise another process deletes the path
+                yield path
+                return
+        finally:
             os.close(handle)
 
 
