@@ -25,7 +25,7 @@ class Hidden(SequenceEncoder):
 
 def test_a_run_ends_before_its_training_where_a_checkpoint_would_lack_weights(tmp_path):
     settings = [
-        *FAST[1:],  # without the size, which is a key to add here
+        *FAST[2:],  # without keys of the model
         "model=own_encoder",
         f"model.encoder._target_={__name__}.Hidden",
         "+model.hidden_size=8",

@@ -143,6 +143,12 @@ def test_damaged_metadata_are_refused(tmp_path, metadata):
         read_scores(tmp_path / "s.parquet")
 
 
+def test_another_kind_of_file_is_refused(tmp_path):
+    (tmp_path / "s.csv").write_text("split,id\n")
+    with pytest.raises(InputError, match=r"s\.csv: cannot be read as Parquet"):
+        read_scores(tmp_path / "s.csv")
+
+
 def test_rows_are_found_by_their_ids_in_any_order():
     whole = scores({"test": outputs(9)})
     order = np.array([4, 0, 8])

@@ -11,7 +11,7 @@ from torch import nn
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.onnx.export import export_onnx, replace_modules
+from seqclf.models.onnx.export import replace_modules
 
 FIELDS: list[Any] = [{"name": "value", "kind": "number", "width": 3}]
 COMMON = {"embedding_size": 6, "pooling": "last", "token_dropout": 0.0, "number_noise": 0.0}
@@ -129,8 +129,3 @@ def test_modules_are_replaced_wherever_they_are_nested():
     assert form.original is shared
     assert type(form.nested[1]) is SequenceEncoder, "by default an encoder is exported as it is"
     assert isinstance(network[1][1], Form)
-
-
-def test_an_encoder_of_another_package_is_exported(tmp_path):
-    export_onnx(classifier(Halving, width=5), FIELDS, tmp_path / "model.onnx")
-    assert (tmp_path / "model.onnx").stat().st_size > 1000
