@@ -101,7 +101,7 @@ CASES = [
     ("train", [f"+trainer.callbacks=[{{_target_: {__name__}.Every, evry: 2}}]"], "trainer.callbacks[0].evry", "every"),
     ("train", ["+trainer.callbacks=[{every: 2}]"], "trainer.callbacks[0]._target_", "name the class of the callback"),
     # models
-    ("train", ["model=transformer", "model.heads=5"], "model.heads=5", "set model.heads=4 or model.hidden_size=100"),
+    ("train", ["model=transformer", "model.heads=5"], "model.heads=5", "set model.hidden_size=100, or other heads"),
     ("train", ["model=transformer", "model.cell=gru"], "model.cell", "no cell, so remove it (model=auto has cell)"),
     ("train", ["model.expansion=8"], "model.expansion", "write model=transformer model.expansion=8"),
     ("train", [LSTM, "model.residual_layers=1"], "model.residual_layers=1", "the first layer cannot be residual"),

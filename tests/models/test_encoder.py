@@ -59,13 +59,6 @@ def classifier(kind, block=(), **arguments):
     ).eval()
 
 
-@pytest.mark.parametrize("where", ["block", "beside"])
-def test_arguments_come_from_the_block_of_the_encoder_or_from_the_model(where):
-    network = classifier(Halving, {"width": 5}) if where == "block" else classifier(Halving, width=5)
-    assert network.encoder.linear.out_features == 10 and network.encoder.linear.in_features == 6
-    assert network.encoder.dropout == 0.25, "dropout of the model, because the encoder takes it"
-
-
 def test_the_block_of_the_encoder_comes_first():
     network = classifier(Halving, {"width": 5, "dropout": 0.5}, width=7)
     assert network.encoder.linear.out_features == 10 and network.encoder.dropout == 0.5
@@ -78,9 +71,7 @@ def test_an_encoder_that_takes_anything_gets_all_arguments_but_not_dropout():
 @pytest.mark.parametrize(
     ("kind", "block", "arguments", "message"),
     [
-        (Halving, {}, {"width": 5, "cell": "lstm"}, "model.cell: no such argument of Halving; it takes width"),
         (Halving, {"widht": 5}, {"width": 5}, "model.encoder.widht: no such argument of Halving; did you mean 'width'"),
-        (Halving, {}, {}, "model.width: missing; Halving needs it"),
         (Sizeless, {}, {}, "Sizeless: has no attribute size; set it to the channels of an output"),
         (int, {}, {}, "model.encoder._target_=builtins.int: is not a SequenceEncoder; derive it from seqclf.extend."),
     ],
@@ -88,11 +79,6 @@ def test_an_encoder_that_takes_anything_gets_all_arguments_but_not_dropout():
 def test_an_encoder_that_cannot_be_built_is_one_line(kind, block, arguments, message):
     with pytest.raises(InputError, match=re.escape(message)):
         classifier(kind, block, **arguments)
-
-
-def test_a_block_without_a_class_is_refused():
-    with pytest.raises(InputError, match=r"model\.encoder: names no class; set model\.encoder\._target_"):
-        SequenceClassifier(FIELDS, 3, encoder={}, dropout=0.0, variational=False, **COMMON)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pooling", ["last", "max", "mean+attention"])

@@ -196,19 +196,9 @@ def test_a_loss_without_a_constructor_takes_no_arguments(monkeypatch):
         resolve_loss({"_target_": f"{HERE}.PerRow", "gamma": 2.0})
 
 
-@pytest.mark.parametrize(
-    ("callback", "message"),
-    [
-        ({"_target_": f"{HERE}.Every", "every": 0}, "every must be positive"),
-        (
-            {"_target_": "lightning.pytorch.callbacks.LearningRateMonitor", "logging_interval": "hour"},
-            "logging_interval should be",
-        ),
-    ],
-)
-def test_a_value_that_a_callback_refuses_is_one_line(callback, message):
-    with pytest.raises(InputError, match=rf"^trainer.callbacks\[0\]._target_={callback['_target_']}: {message}"):
-        build_callbacks([callback])
+def test_a_value_that_a_callback_refuses_is_one_line():
+    with pytest.raises(InputError, match=rf"^trainer.callbacks\[0\]._target_={HERE}.Every: every must be positive"):
+        build_callbacks([{"_target_": f"{HERE}.Every", "every": 0}])
 
 
 class Lazy(SequenceNetwork):
