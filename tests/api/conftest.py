@@ -11,6 +11,7 @@ from support.torchlib_registry import share_registry
 import seqclf
 
 FAST = (
+    "model=lstm",
     "model.hidden_size=8",
     "model.embedding_size=8",
     "trainer.max_epochs=2",

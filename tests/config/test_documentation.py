@@ -9,7 +9,9 @@ from omegaconf import OmegaConf
 
 from seqclf.config.documentation import CONF, GLOBAL_GROUP, Command, command_names
 from seqclf.config.help_text import help_text
+from seqclf.config.options import parse_options
 from seqclf.errors import InputError
+from seqclf.training.options import TrainConfig
 
 CHOICES = [
     (name, group, choice)
@@ -22,7 +24,7 @@ CHOICES = [
 
 def composed(name, *overrides):
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose(name, list(overrides)), resolve=False)
+        return compose(name, list(overrides))
 
 
 def at(config, path):
@@ -32,16 +34,20 @@ def at(config, path):
 
 
 @pytest.mark.parametrize(("name", "group", "choice"), CHOICES)
-def test_the_defaults_of_a_choice_are_those_that_hydra_composes(name, group, choice):
-    plain = composed(name, f"{group}='{choice}'")  # in quotes: Hydra reads nan as a number
+def test_the_defaults_of_a_choice_are_those_that_hydra_composes_and_are_valid(name, group, choice):
+    config = composed(name, f"{group}='{choice}'")  # in quotes: Hydra reads nan as a number
+    plain = OmegaConf.to_container(config)
     defaults = Command(name).choice_keys(group, choice)
     assert {path: at(plain, path) for path in defaults} == defaults
     assert {path.split(".")[1] for path in defaults} == {*plain[group]}
+    if name == "train":
+        values = OmegaConf.to_container(config, resolve=True)
+        parse_options(TrainConfig, {**values, "data": {**values["data"], "label": "label"}})
 
 
 @pytest.mark.parametrize("name", command_names())
 def test_the_keys_of_a_command_are_those_that_hydra_composes(name):
-    plain = composed(name)
+    plain = OmegaConf.to_container(composed(name))
     defaults = {path: value for path, value in Command(name).defaults().items() if not path.startswith("hydra.")}
     assert {path: at(plain, path) for path in defaults} == defaults
     assert {path.partition(".")[0] for path in defaults} | {GLOBAL_GROUP} >= plain.keys()

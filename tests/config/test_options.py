@@ -202,20 +202,6 @@ def train_values():
     return composed("train")
 
 
-BELOW = {
-    **dict.fromkeys(["seed", "patience", "runtime.threads", "batching.overhead", "optimizer.weight_decay"], -1),
-    **dict.fromkeys(["batching.max_tokens", "model.hidden_size", "model.members", "optimizer.lr", "logger.timeout"], 0),
-    **dict.fromkeys(["model.dropout", "decision.holdout", "data.split.validation", "data.max_bad_share"], -0.1),
-    **dict.fromkeys(["decision.min_recall", "decision.cost", "trainer.max_epochs", "data.max_length"], 0),
-}
-
-
-@pytest.mark.parametrize(("key", "value"), BELOW.items())
-def test_numbers_below_their_range_are_refused_by_key(train_values, key, value):
-    with pytest.raises(InputError, match=rf"^{re.escape(f'{key}={value}')}: must be "):
-        resolve_model(parse_options(TrainConfig, with_value(train_values, key, value)).model)
-
-
 def test_arguments_of_other_packages_may_be_anything(train_values):
     model = {"_target_": "mine.Transformer", "members": 1, "layers": "many", "heads": [4, 8]}
     loss = {"_target_": "mine.Loss", "gamma": "high"}

@@ -36,12 +36,3 @@ def test_user_files_are_benchmarked_as_one_workload(shell):
         result["workloads"]["data"]["modes"]["static"]["loss"], abs=1e-3
     )
     assert json.dumps(result)
-
-
-@pytest.mark.slow
-def test_too_few_sequences_end_in_one_error_line(shell):
-    completed = shell("bench", "lengths=[equal]", *TINY, "batch_size=100")
-    assert completed.exit_code == 2
-    assert completed.stderr.strip().splitlines()[-1] == (
-        "error: batch_size=100: there are only 64 sequences; set a smaller one"
-    )

@@ -24,6 +24,7 @@ def commands(shell, files):
     return {name: wait() for name, wait in waits.items()}
 
 
+@pytest.mark.slow
 def test_shapes_end_after_a_table(shell, commands):
     command = commands["shapes"]
     assert "first batch: " in command.stderr and "model " in command.stderr and "HeadsClassifier" in command.stderr
@@ -31,6 +32,7 @@ def test_shapes_end_after_a_table(shell, commands):
     assert stored["modules"][0]["weights"] == command.result["weights"]
 
 
+@pytest.mark.slow
 def test_a_value_that_is_not_finite_ends_the_run_in_one_line(shell, commands):
     command = commands["nan"]
     assert command.exit_code == 2
@@ -41,7 +43,7 @@ def test_a_value_that_is_not_finite_ends_the_run_in_one_line(shell, commands):
     assert "Traceback" not in command.stderr
 
 
-def test_debugging_from_python(shell, commands, tmp_path):
+def test_debugging_from_python(shell, tmp_path):
     overrides = ["data.id=card", *QUICK, "model.hidden_size=4", "trainer.max_epochs=1"]
     train = shell.folder / "train.jsonl"
     with pytest.raises(InputError, match="the weight model"):

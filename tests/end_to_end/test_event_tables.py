@@ -35,21 +35,17 @@ def tables(shell):
 def run(shell, tables):
     """The run folder of a training on the old events."""
     data = ["data=files", "data.train=old_events.parquet", *EVENTS]
-    completed = shell("train", *data, *SMALL, "logger=none", "hydra.run.dir=events")
+    quick = [*SMALL, "trainer.max_epochs=1", "baseline=false", "logger=none"]
+    completed = shell("train", *data, *quick, "hydra.run.dir=events")
     assert completed.exit_code == 0, completed.stderr
     return shell.folder / "events"
 
 
-def test_training_reports_the_order_blind_baseline_and_every_event(run):
+def test_training_reports_every_event(run):
     metrics = json.loads((run / "metrics.json").read_text())
-    baseline = metrics["baseline"]
-    assert baseline["split"] == "validation" and baseline["rows"] == metrics["validation"]["rows"] == 40
-    assert {"loss", "accuracy", "recall", "positive"} <= set(baseline)
-    assert (
-        metrics["data"]["train"]["events"]
-        == metrics["data"]["train"]["tokens"] + metrics["data"]["validation"]["tokens"]
-    )
-    assert metrics["leaks"]["rows"] == 200
+    counts = metrics["data"]
+    assert counts["train"]["events"] == counts["train"]["tokens"] + counts["validation"]["tokens"]
+    assert metrics["leaks"]["rows"] == 200 and metrics["validation"]["rows"] == 40
 
 
 def test_every_group_is_predicted_once_and_like_the_same_tokens_in_lists(shell, run):
@@ -95,6 +91,6 @@ def test_describe_without_output_writes_no_files(shell, tables, tmp_path):
         *EVENTS,
         f"data.labels={shell.folder}/cards.csv",
     ]
-    completed = shell.start("-m", "seqclf.describe", *data, "baseline=false", cwd=tmp_path)()
+    completed = shell("describe", *data, "baseline=false", cwd=tmp_path)
     assert completed.result["output"] is None
     assert list(tmp_path.iterdir()) == []

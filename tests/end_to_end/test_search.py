@@ -57,18 +57,3 @@ def test_search_continues_only_with_the_same_settings(shell, files, searched):
     ]
     completed = shell("search", *arguments)
     assert completed.exit_code == 2 and "searched: holds trials of other settings (" in completed.stderr
-
-
-@pytest.mark.parametrize(
-    ("space", "message"),
-    [
-        ("search.space={model.colour: [1, 2]}", "model.colour"),
-        ("search.space={optimizer.lr: {low: 2, high: 1}}", "low must be a number below high"),
-        ("search.space={optimizer.lr: []}", "has no choice"),
-    ],
-)
-def test_invalid_search_space_ends_in_one_error_line(shell, files, space, message):
-    arguments = [*files, "logger=none", "trainer.max_epochs=1", "search.trials=1", "hydra.run.dir=failed"]
-    completed = shell("search", *arguments, space)
-    assert completed.exit_code == 2
-    assert completed.stderr.splitlines()[-1].startswith("error: ") and message in completed.stderr

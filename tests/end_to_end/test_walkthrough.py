@@ -73,6 +73,7 @@ def test_rows_of_a_file_have_their_labels(shell, trained):
     assert not (shell.folder / "walked-cards").exists()
 
 
+@pytest.mark.slow
 def test_rows_of_a_split_are_those_of_the_trained_data(shell, walked):
     completed = shell("walkthrough", *QUICK, "split=validation", "rows=3", "export=false", "hydra.run.dir=of-split")
     assert completed.result["rows"] == 3

@@ -74,28 +74,6 @@ def rate(simulate, *arguments, repeats, kinds=None):
     return sum(bool(found if kinds is None else found & kinds) for found in raised) / repeats
 
 
-# rows, prevalence, separation of the scores in standard deviations, recall of the threshold (None: argmax). At rare
-# prevalences, argmax finds most positive rows at a large separation only.
-HEALTHY_PAIRS = [
-    *((rows, 0.5, 2 * norm.ppf(accuracy), None) for rows in (100, 500, 2000) for accuracy in (0.6, 0.75, 0.9, 0.99)),
-    *((rows, share, 4.0, None) for rows in (100, 500, 2000) for share in (0.05, 0.01)),
-    *(
-        (rows, share, separation, 0.8)
-        for rows in (100, 500, 2000)
-        for share in (0.5, 0.05, 0.01)
-        for separation in (1.2, 1.8, 3.0)
-    ),
-    (20_000, 0.5, 2 * norm.ppf(0.6), None),
-    (20_000, 0.01, 1.8, 0.8),
-]
-HEALTHY_CLASSES = [
-    (rows, shares, accuracy)
-    for classes, sizes in ((3, (100, 500, 2000)), (10, (100, 500, 2000)), (50, (250, 2000)), (100, (300, 1000, 20_000)))
-    for rows in sizes
-    for shares in (equal(classes), skewed(classes))
-    for accuracy in (0.3, 0.6, 0.75, 0.9, 0.99)
-    if accuracy > 0.5 or len(shares) > 10
-]
 CHANCE = {"no_better_than_chance", "useless_alerts", "never_predicted"}
 FAULTS = {
     "12 % recall": (many_classes, (2000, [0.98, 0.02], [0.998, 0.12]), {"hidden_recall"}),
@@ -133,13 +111,6 @@ def test_healthy_models_hardly_ever_raise_an_alarm(cell):
     assert healthy_rate(cell, 100) <= HIGHEST_RATE
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("cell", HEALTHY_PAIRS + HEALTHY_CLASSES, ids=range(len(HEALTHY_PAIRS + HEALTHY_CLASSES)))
-def test_every_healthy_model_hardly_ever_raises_an_alarm(cell):
-    # Three standard deviations of 200 repeats at the level.
-    assert healthy_rate(cell, 200) <= HIGHEST_RATE + 0.046
-
-
 @pytest.mark.parametrize("repeats", [20, pytest.param(200, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faulty_models_raise_their_alarm_in_four_of_five_runs(fault, repeats):
@@ -147,16 +118,14 @@ def test_faulty_models_raise_their_alarm_in_four_of_five_runs(fault, repeats):
     assert rate(simulate, *arguments, repeats=repeats, kinds=kinds) >= LOWEST_POWER
 
 
-def grouped_rate(classes, recall, groups, layout, repeats, ignore_groups=False):
+def grouped_rate(classes, recall, groups, layout, repeats):
     """How often a model that is healthy over all groups raises an alarm, where it fails on some of them."""
     generator, sizes, raised = np.random.default_rng(0), group_sizes(groups, layout), 0
     for _ in range(repeats):
         labels, predicted, group = draw_predictions(generator, sizes, SHARES[classes], recall, 0.7, mixed=False)
         names = [f"c{code}" for code in range(len(SHARES[classes]))]
         lengths = np.full(len(labels), 5)
-        outputs = SplitOutputs(
-            2.0 * np.eye(len(names))[predicted], labels, lengths, lengths < 0, None if ignore_groups else group
-        )
+        outputs = SplitOutputs(2.0 * np.eye(len(names))[predicted], labels, lengths, lengths < 0, group)
         metrics = evaluate_split(outputs, names, None, Decision(), with_intervals=False)
         raised += bool({alarm.kind for alarm in metrics.alarms})
     return raised / repeats
@@ -166,7 +135,3 @@ def grouped_rate(classes, recall, groups, layout, repeats, ignore_groups=False):
 def test_healthy_models_of_grouped_rows_hardly_ever_raise_an_alarm(classes, recall, groups, layout):
     limit = HIGHEST_RATE + 2.5 * np.sqrt(HIGHEST_RATE * (1 - HIGHEST_RATE) / 100)
     assert grouped_rate(classes, recall, groups, layout, 100) <= limit
-
-
-def test_ignoring_groups_would_raise_alarms():
-    assert grouped_rate("10", 0.8, 20, 20, 80, ignore_groups=True) > 0.15, "else the simulation shows nothing"

@@ -1,7 +1,6 @@
 """Alarms of a model that is not shown to beat the baseline, and the rows that would show the difference."""
 
 import numpy as np
-import pytest
 
 from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms, rows_to_tell
 from seqclf.evaluation.decisions.decision import Decision
@@ -76,11 +75,3 @@ def power_of_advice(rows, wins, losses, repeats):
 def test_the_advised_rows_show_the_difference_in_four_of_five_samples():
     """Rows that make the interval as wide as the difference show it in 0.49 of the samples."""
     assert 0.75 <= power_of_advice(200, 0.13, 0.08, 200) <= 0.88
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("rows", "wins", "losses"), [(100, 0.2, 0.15), (200, 0.1, 0.07), (500, 0.05, 0.03), (1000, 0.3, 0.28)]
-)
-def test_advised_rows_show_differences_of_any_size(rows, wins, losses):
-    assert 0.76 <= power_of_advice(rows, wins, losses, 600) <= 0.9

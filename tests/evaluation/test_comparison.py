@@ -103,11 +103,6 @@ def test_a_difference_over_many_classes_is_seen():
     assert recall.high - recall.low < 1.35 * (0.045 - 0.018)
 
 
-@pytest.mark.slow
-def test_macro_recall_over_many_classes_is_covered(few_draws):
-    assert macro_recall_coverage((20,) * 30, [OUTCOMES["better"]] * 30, 300) >= 0.92, "two deviations below 0.95"
-
-
 OUTCOMES = {
     "equal": (0.1, 0.1, 0.8),
     "better": (0.2, 0.05, 0.75),
@@ -326,14 +321,6 @@ def precision_coverage(shares, rows, distances, repeats):
 )
 def test_mean_average_precision_is_covered(few_draws, shares, rows, distances):
     assert precision_coverage(shares, rows, distances, 150) >= 0.92, "two deviations below 0.95"
-
-
-def test_a_difference_is_seen_where_auroc_is_near_1():
-    """Macro AUROC differs by .0016 here, which 1,000 rows do not show."""
-    generator = np.random.default_rng(0)
-    labels = np.arange(1000) % 10
-    seen = [compare_models(labels, *draw_models(generator, labels, 10, (4.5, 4.0)))[0].is_better for _ in range(10)]
-    assert sum(seen) >= 9
 
 
 @pytest.mark.parametrize("positive", [None, 1])

@@ -7,9 +7,6 @@ from scipy.stats import norm
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.evaluation.uncertainty import intervals
 
-REPEATS = 400
-LOWEST_COVERAGE = 0.95 - 3 * np.sqrt(0.95 * 0.05 / REPEATS)  # an exact interval falls below it once in 700 times
-
 
 def confusion_population(supports, recalls, errors_go_to):
     """(C, C) joint probabilities of true and predicted class.
@@ -27,7 +24,7 @@ def confusion_population(supports, recalls, errors_go_to):
     return by_class * shares[:, None]
 
 
-def confusion_coverage(supports, recalls, errors_go_to, repeats=REPEATS):
+def confusion_coverage(supports, recalls, errors_go_to, repeats):
     """Coverage of macro recall, precision and F1, and of the F1 of the last class."""
     classes = len(supports)
     population = confusion_population(supports, recalls, errors_go_to)
@@ -56,7 +53,7 @@ def confusion_coverage(supports, recalls, errors_go_to, repeats=REPEATS):
     return {name: count / repeats for name, count in covered.items()}
 
 
-def ranking_coverage(population, auroc, rows, positive_share, repeats=REPEATS):
+def ranking_coverage(population, auroc, rows, positive_share, repeats):
     """Coverage of AUROC and average precision. `population`: see `score_quantiles`."""
     generator = np.random.default_rng(0)
     grid = (np.arange(200_000) + 0.5) / 200_000
@@ -97,7 +94,7 @@ def score_quantiles(population, auroc):
     return lambda u: deviation * norm.ppf(u) + separation, norm.ppf
 
 
-def assert_covered(coverage, lowest=LOWEST_COVERAGE):
+def assert_covered(coverage, lowest):
     assert min(coverage.values()) >= lowest, coverage
 
 
@@ -115,21 +112,14 @@ def test_rare_classes_with_few_errors_are_covered(few_draws):
 
 # Some classes are harder than others, and some have few rows.
 MANY_CLASSES = [
-    ((10,) * 100, (0.8,) * 100),
-    ((20,) * 100, tuple(np.linspace(0.6, 0.99, 100))),
     ((5,) * 100, tuple(np.linspace(0.99, 0.6, 100))),
-    ((10,) * 100, (0.99,) * 100),
     ((10,) * 100, (1.0,) * 90 + (0.5,) * 10),
-    ((5,) * 100, (1.0,) * 97 + (0.5,) * 3),
-    ((8,) * 50, (0.6,) * 50),
-    (tuple((200 / np.arange(1, 101) + 3).astype(int)), tuple(np.linspace(0.6, 0.99, 100)[np.arange(100) * 37 % 100])),
-    (tuple((300 / np.arange(1, 51) + 5).astype(int)), (0.98,) * 40 + (0.7,) * 10),
 ]
 
 
 def test_macro_means_of_many_classes_are_covered_by_narrow_intervals(few_draws):
     """One more row in each class, as in the interval of a single proportion, makes these three times as wide."""
-    for supports, recalls in (MANY_CLASSES[2], MANY_CLASSES[4]):
+    for supports, recalls in MANY_CLASSES:
         assert_covered(confusion_coverage(supports, recalls, "large", 60), 0.93)
     labels = np.repeat(np.arange(100), 10)
     predicted = np.where(np.arange(1000) % 10 < 8, labels, (labels + 1) % 100)
@@ -143,39 +133,6 @@ def test_rankings_near_one_and_mixed_positives_are_covered(few_draws):
     """A percentile bootstrap covers 0.4 of the first, and Newcombe's normal approximation 0.75 of the second."""
     assert_covered(ranking_coverage("normal", 0.999, 1000, 0.01, 100), 0.93)
     assert_covered(ranking_coverage("mixed positives", 0.95, 1000, 0.03, 100), 0.93)
-
-
-RECALLS_BY_SUPPORT = [
-    ((990, 10), ((0.99, 0.9), (0.999, 0.9), (0.99, 0.5), (0.9, 0.9), (1.0, 0.9))),
-    ((100, 10), ((0.99, 0.9), (0.95, 0.7))),
-    ((1000, 30), ((0.99, 0.99), (0.97, 0.7))),
-    ((50, 50), ((0.95, 0.9), (0.99, 0.99), (0.8, 0.8), (0.6, 0.5))),
-    ((1000, 1000, 1000), ((0.95, 0.9, 0.99),)),
-    ((500, 100, 20, 10), ((0.99, 0.95, 0.9, 0.8), (0.9, 0.8, 0.7, 0.5), (0.999, 0.999, 0.99, 0.99))),
-    ((10,) * 5, ((0.9,) * 5, (0.99,) * 5)),
-    ((30,) * 9, ((0.99,) * 9, (0.95,) * 9, (0.8,) * 9, (0.5,) * 9)),
-]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("supports", "recalls"),
-    [(supports, recalls) for supports, all_recalls in RECALLS_BY_SUPPORT for recalls in all_recalls],
-)
-def test_metrics_of_confusion_matrices_are_covered(few_draws, supports, recalls):
-    # With two classes there is only one other class for errors to go to.
-    for errors_go_to in ("large",) if len(supports) == 2 else ("large", "even", "next"):
-        assert_covered(confusion_coverage(supports, recalls, errors_go_to))
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("errors_go_to", ["large", "next"])
-@pytest.mark.parametrize(("supports", "recalls"), MANY_CLASSES, ids=range(len(MANY_CLASSES)))
-def test_metrics_of_many_classes_are_covered(few_draws, supports, recalls, errors_go_to):
-    coverage = confusion_coverage(supports, recalls, errors_go_to, 300)
-    del coverage["last_f1"]  # of one small class
-    # 0.94 with these few draws, 0.95 with all, less twice the deviation of 300 repeats.
-    assert_covered(coverage, 0.91)
 
 
 @pytest.mark.soak

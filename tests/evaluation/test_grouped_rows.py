@@ -55,20 +55,9 @@ def test_rankings_of_grouped_rows_are_covered(groups, layout):
     require_coverage(ranking_coverage(groups, layout, 0.7, 0.2, 0.9, True, 60))
 
 
-def test_rankings_that_ignore_groups_are_not_covered():
-    coverage, _ = ranking_coverage(20, 20, 0.7, 0.5, 0.9, False, 60, ignore_groups=True)
-    assert max(coverage.values()) < 0.8
-
-
 @pytest.mark.parametrize("classes", [pytest.param("2", marks=pytest.mark.slow), "10"])
 def test_verdicts_on_grouped_rows_are_rarely_wrong(classes):
     require_few_errors(verdict_errors(50, 20, 0.7, SHARES[classes], 1.8, True, 60))
-
-
-def test_verdicts_that_ignore_groups_are_often_wrong():
-    for classes in ("2", "10"):
-        errors, _ = verdict_errors(50, 20, 0.7, SHARES[classes], 1.8, False, 40, ignore_groups=True)
-        assert errors["average_precision"] > 0.3
 
 
 def test_a_large_difference_is_seen_in_50_groups():

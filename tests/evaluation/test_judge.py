@@ -13,7 +13,7 @@ from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.judge import Facts, judge
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import BEFORE_REFIT, HEAD, NETWORK, ORDER_BLIND, Scores
+from seqclf.evaluation.scores import BEFORE_REFIT, HEAD, NETWORK, ORDER_BLIND, Scores, taken
 
 CLASSES = ["no", "yes"]
 ARGMAX = dict.fromkeys(("min_recall", "min_precision", "max_alerts", "cost"))
@@ -119,3 +119,17 @@ def test_scores_that_do_not_fit_are_refused():
         judge([replace(few, splits={"test": short}), network], Facts(), Decision())
     with pytest.raises(InputError, match="decision: there are no rows to set its thresholds"):
         judge([scores(2.0, splits=("test",))], Facts(), decision_options({**ARGMAX, "min_recall": 0.8}))
+
+
+def test_a_row_that_stands_twice_does_not_take_the_place_of_another():
+    twice = np.array([0, 0, *range(2, 200)])
+    head = scores(1.0, HEAD, "counts")
+    doubled = replace(head, splits={"test": taken(head.splits["test"], twice)})
+    with pytest.raises(InputError, match="split test: has ids that repeat"):
+        judge([doubled, scores(2.0)], Facts(), decision_options(ARGMAX))
+    numbered = [
+        replace(one, splits={"test": one.splits["test"]._replace(positions=positions)})
+        for one, positions in ((doubled, twice), (scores(2.0), np.arange(200)))
+    ]
+    with pytest.raises(InputError, match="scores of counts: lack rows of test"):
+        judge(numbered, Facts(), Decision())

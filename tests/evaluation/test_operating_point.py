@@ -126,8 +126,3 @@ def test_one_of_two_equal_models_is_rarely_said_to_find_more(monkeypatch, groups
     monkeypatch.setattr(intervals, "DRAWS", 200)
     errors, seen = equal_alert_errors(groups, layout, correlation, share, recall, 80)
     assert seen > 40 and errors <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / seen)
-
-
-def test_ignoring_groups_one_of_two_equal_models_is_often_said_to_find_more(monkeypatch):
-    monkeypatch.setattr(intervals, "DRAWS", 200)
-    assert equal_alert_errors(20, 20, 0.7, 0.5, 0.8, 80, ignore_groups=True)[0] > 0.15

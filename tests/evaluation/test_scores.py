@@ -20,6 +20,7 @@ from seqclf.evaluation.scores import (
     positions_in,
     read_contenders,
     read_scores,
+    taken,
     write_contenders,
     write_scores,
 )
@@ -110,7 +111,7 @@ def test_scores_of_another_tool_need_four_columns(tmp_path):
 
 def changed(table, **columns):
     for name, values in columns.items():
-        table = table.drop_columns(name)
+        table = table.drop_columns(name) if name in table.column_names else table
         table = table if values is None else table.append_column(name, pa.array(values))
     return table
 
@@ -123,6 +124,17 @@ def changed(table, **columns):
         ({"label": ["2", "10", "7"]}, "label '7' is no class; the classes are 2, 10, 30"),
         ({"logits": [[1.0, 2.0, 3.0], [1.0, np.nan, 3.0], [1.0, 2.0, 3.0]]}, "row 2 has scores that are not finite"),
         ({"logits": [[1.0, 2.0]] * 3}, "has rows without 3 scores; give one for each of 2, 10, 30"),
+        ({"logits": ["a", "b", "c"]}, "has scores that are no lists of numbers"),
+        ({"logits": [[[1.0]] * 3] * 3}, "has scores that are no lists of numbers"),
+        ({"logits": None, "probabilities": [[0.5, 0.5, 0.5]] * 3}, "has probabilities that are not shares of 1"),
+        ({"logits": None, "probabilities": [[-1.0, 1.0, 1.0]] * 3}, "has probabilities that are not shares of 1"),
+        ({"split": ["test", "test", None]}, "column split has rows without a value"),
+        ({"split": ["a", "b", "c"]}, "has a split 'a'; name it one of train, validation, test, threshold"),
+        ({"split": ["threshold"] * 3}, "has no rows to judge by"),
+        ({"id": [["a"], ["b"], ["c"]]}, "column id is not of type string"),
+        ({"length": ["x", "y", "z"]}, "column length is not of type int64"),
+        ({"length": [1, None, 3]}, "column length has rows without a value"),
+        ({"group": [["a"], ["b"], ["c"]]}, "column group is not of type string"),
     ],
 )
 def test_a_file_that_is_no_scores_is_refused_by_one_line(tmp_path, columns, error):
@@ -134,13 +146,36 @@ def test_a_file_that_is_no_scores_is_refused_by_one_line(tmp_path, columns, erro
     assert str(refused.value).startswith(f"{tmp_path}/s.parquet: {error}")
 
 
-@pytest.mark.parametrize("metadata", [b"{", b"[]", json.dumps({"classes": ["a", 1]}).encode(), b'{"classes": ["a"]}'])
+WHOLE = {"role": NETWORK, "name": "n", "model": "m", "positive": None, "classes": CLASSES, "label_type": "integer"}
+DAMAGED = [b"{", b"[]", b"[" * 100_000]
+DAMAGED += [
+    json.dumps({**WHOLE, **change}).encode()
+    for change in (
+        {"classes": 5},
+        {"classes": ["2", 10, "30"]},
+        {"classes": ["2", "2", "10"]},
+        {"classes": None},
+        {"positive": "zzz"},
+        {"role": "other"},
+        {"label_type": 3},
+    )
+]
+
+
+@pytest.mark.parametrize("metadata", DAMAGED)
 def test_damaged_metadata_are_refused(tmp_path, metadata):
     write_scores(tmp_path / "s.parquet", scores({"test": outputs(3)}))
     table = pq.read_table(tmp_path / "s.parquet").replace_schema_metadata({METADATA: metadata})
     pq.write_table(table, tmp_path / "s.parquet")
-    with pytest.raises(InputError, match=r"s\.parquet: (is not as this version|does not name its classes)"):
+    with pytest.raises(InputError) as refused:
         read_scores(tmp_path / "s.parquet")
+    assert refused.value.where == str(tmp_path / "s.parquet")
+
+
+def test_another_kind_of_file_is_refused(tmp_path):
+    (tmp_path / "s.csv").write_text("split,id\n")
+    with pytest.raises(InputError, match=r"s\.csv: cannot be read as Parquet"):
+        read_scores(tmp_path / "s.csv")
 
 
 def test_rows_are_found_by_their_ids_in_any_order():
@@ -152,7 +187,46 @@ def test_rows_are_found_by_their_ids_in_any_order():
     few = scores({"test": part}, ORDER_BLIND)
     assert positions_in(few, whole, "test").tolist() == [4, 0, 8]
     wrong = part._replace(labels=(part.labels + 1) % 3)
-    with pytest.raises(InputError, match="split test: has other labels in two files of scores"):
+    with pytest.raises(InputError, match="split test: has other labels or ids in two files of scores"):
         positions_in(replace(few, splits={"test": wrong}), whole, "test")
     with pytest.raises(InputError, match="row 5-0 is in one file of scores only"):
         positions_in(scores({"test": outputs(3, 5)}), whole, "test")
+
+
+def test_rows_of_a_run_are_found_by_their_positions_where_ids_repeat():
+    whole = scores({"test": outputs(9)})
+    rows = whole.splits["test"]._replace(ids=pa.array(["a"] * 5 + ["b"] * 4), positions=np.arange(9))
+    whole = replace(whole, splits={"test": rows})
+    order = np.array([1, 4, 8])
+    few = scores({"test": taken(rows, order)}, ORDER_BLIND)
+    assert positions_in(few, whole, "test").tolist() == [1, 4, 8]
+    unnumbered = scores({"test": taken(rows, order)._replace(positions=None)}, ORDER_BLIND)
+    with pytest.raises(InputError, match="split test: has ids that repeat"):
+        positions_in(unnumbered, whole, "test")
+    beyond = scores({"test": taken(rows, order)._replace(positions=np.array([1, 4, 9]))}, ORDER_BLIND)
+    with pytest.raises(InputError, match="is in one file of scores only"):
+        positions_in(beyond, whole, "test")
+
+
+def test_the_run_gives_the_groups_and_lengths_that_a_file_lacks(tmp_path):
+    run = scores({"test": outputs(6, grouped=True)._replace(positions=np.arange(6))})
+    known = run.splits["test"]
+    write_scores(tmp_path / "s.parquet", run)
+    table = pq.read_table(tmp_path / "s.parquet").select(["split", "id", "label", "logits"]).take(pa.array([5, 0, 3]))
+    pq.write_table(table.replace_schema_metadata({}), tmp_path / "mine.parquet")
+    read = read_scores(tmp_path / "mine.parquet", run).splits["test"]
+    for name in ("groups", "lengths", "truncated", "labels"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(known, name)[[5, 0, 3]])
+    named = pq.read_table(tmp_path / "s.parquet").drop_columns(["group"])
+    pq.write_table(named, tmp_path / "named.parquet")
+    groups = read_scores(tmp_path / "named.parquet").splits["test"].groups
+    assert len(set(groups.tolist())) == 6  # two names, and four rows without one
+
+
+def test_splits_are_judged_in_their_order_whatever_the_order_of_the_rows(tmp_path):
+    write_scores(
+        tmp_path / "s.parquet", scores({"train": outputs(3, 1), "validation": outputs(3, 2), "test": outputs(3)})
+    )
+    table = pq.read_table(tmp_path / "s.parquet")
+    pq.write_table(table.take(pa.array(range(8, -1, -1))), tmp_path / "s.parquet")
+    assert list(read_scores(tmp_path / "s.parquet").splits) == ["train", "validation", "test"]

@@ -14,6 +14,7 @@ from seqclf.data.prepare import prepare
 
 SEED = 4
 FILES = 40
+QUICK = 14
 
 
 @pytest.mark.parametrize("kind", bases())
@@ -25,7 +26,9 @@ def test_valid_files_are_read_completely(tmp_path, kind):
     assert len(truth(base, files).untouched) == len(base.tokens())
 
 
-@pytest.mark.parametrize("number", range(FILES))
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=[pytest.mark.slow] * (number >= QUICK)) for number in range(FILES)]
+)
 def test_mutated_files_end_in_success_or_one_clear_error_line(tmp_path, number):
     outcome = examine(make_case(SEED, number, tmp_path), tmp_path)
     assert outcome.findings == []

@@ -326,12 +326,6 @@ class Wrong(RecurrentCell):
         return hidden, {"hidden": hidden}
 
 
-class WrongShape(Wrong):
-    def step(self, inputs, state):
-        hidden = self.linear(inputs)
-        return hidden, {"hidden": hidden[:, None]}
-
-
 class Unnamed(Wrong):
     def step(self, inputs, state):
         return state["hidden"], {"memory": state["hidden"]}
@@ -385,16 +379,9 @@ class FromMinusInfinity(Wrong):
         self.states = [State("hidden", (hidden_size,), -np.inf)]
 
 
-class Stateless(Wrong):
-    def __init__(self, input_size, hidden_size):
-        nn.Module.__init__(self)
-        self.size = hidden_size
-
-
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (WrongShape, r"returns the state hidden as \(\(3, 1, 8\), .*; return \(\(3, 8\), torch.float32\)"),
         (Squeezing, r"returns the output as \(\(8,\), torch.float32\) for 1 tokens"),
         (Unnamed, r"step returns the output, state memory, not the output, state hidden; write step"),
         (InPlace, r"step changes an argument in place; return a new tensor"),
@@ -402,7 +389,6 @@ class Stateless(Wrong):
         (Branching, r"other results for a row alone than in a batch; compute each row alone: torch\.where"),
         (Random, r"other results for a row alone than in a batch; .*nn\.Dropout"),
         (nn.GRUCell, r"is not a RecurrentCell"),
-        (Stateless, r"has the attribute states None; set it to a list"),
         (FromMinusInfinity, r"has the attribute states .*-inf.*; set it to a list .* a finite number"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -431,10 +417,3 @@ def test_cells_are_built_without_memory_as_a_checkpoint_is_read():
     with torch.device("meta"):
         built = SequenceClassifier(FIELDS, 4, encoder=settings(TimeLSTM), **PLAIN)
     assert all(weight.is_meta for weight in built.parameters())
-
-
-def test_arguments_of_a_cell_are_checked_by_name():
-    with pytest.raises(InputError, match=r"model\.encoder\.cell\.kes: no such argument of MatrixMemory.*keys"):
-        CellEncoder(9, cell={"_target_": path(CELLS["matrix"]), "kes": 3})
-    with pytest.raises(InputError, match=r"model\.encoder\.cell.*names no class"):
-        CellEncoder(9, cell={})

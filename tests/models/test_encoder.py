@@ -11,7 +11,7 @@ from torch import nn
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.onnx.export import export_onnx, replace_modules
+from seqclf.models.onnx.export import replace_modules
 
 FIELDS: list[Any] = [{"name": "value", "kind": "number", "width": 3}]
 COMMON = {"embedding_size": 6, "pooling": "last", "token_dropout": 0.0, "number_noise": 0.0}
@@ -59,13 +59,6 @@ def classifier(kind, block=(), **arguments):
     ).eval()
 
 
-@pytest.mark.parametrize("where", ["block", "beside"])
-def test_arguments_come_from_the_block_of_the_encoder_or_from_the_model(where):
-    network = classifier(Halving, {"width": 5}) if where == "block" else classifier(Halving, width=5)
-    assert network.encoder.linear.out_features == 10 and network.encoder.linear.in_features == 6
-    assert network.encoder.dropout == 0.25, "dropout of the model, because the encoder takes it"
-
-
 def test_the_block_of_the_encoder_comes_first():
     network = classifier(Halving, {"width": 5, "dropout": 0.5}, width=7)
     assert network.encoder.linear.out_features == 10 and network.encoder.dropout == 0.5
@@ -78,9 +71,7 @@ def test_an_encoder_that_takes_anything_gets_all_arguments_but_not_dropout():
 @pytest.mark.parametrize(
     ("kind", "block", "arguments", "message"),
     [
-        (Halving, {}, {"width": 5, "cell": "lstm"}, "model.cell: no such argument of Halving; it takes width"),
         (Halving, {"widht": 5}, {"width": 5}, "model.encoder.widht: no such argument of Halving; did you mean 'width'"),
-        (Halving, {}, {}, "model.width: missing; Halving needs it"),
         (Sizeless, {}, {}, "Sizeless: has no attribute size; set it to the channels of an output"),
         (int, {}, {}, "model.encoder._target_=builtins.int: is not a SequenceEncoder; derive it from seqclf.extend."),
     ],
@@ -88,11 +79,6 @@ def test_an_encoder_that_takes_anything_gets_all_arguments_but_not_dropout():
 def test_an_encoder_that_cannot_be_built_is_one_line(kind, block, arguments, message):
     with pytest.raises(InputError, match=re.escape(message)):
         classifier(kind, block, **arguments)
-
-
-def test_a_block_without_a_class_is_refused():
-    with pytest.raises(InputError, match=r"model\.encoder: names no class; set model\.encoder\._target_"):
-        SequenceClassifier(FIELDS, 3, encoder={}, dropout=0.0, variational=False, **COMMON)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pooling", ["last", "max", "mean+attention"])
@@ -129,8 +115,3 @@ def test_modules_are_replaced_wherever_they_are_nested():
     assert form.original is shared
     assert type(form.nested[1]) is SequenceEncoder, "by default an encoder is exported as it is"
     assert isinstance(network[1][1], Form)
-
-
-def test_an_encoder_of_another_package_is_exported(tmp_path):
-    export_onnx(classifier(Halving, width=5), FIELDS, tmp_path / "model.onnx")
-    assert (tmp_path / "model.onnx").stat().st_size > 1000

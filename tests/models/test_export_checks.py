@@ -181,10 +181,6 @@ def test_logits_of_another_shape_or_type_are_one_line(make, returned):
     check_logits(Returning(torch.Tensor.double), FIELDS, 3, KEY)
 
 
-def test_a_network_that_exports_exactly_passes():
-    check_exportable(Network(), FIELDS, KEY)
-
-
 class ReadsPadding(Network):
     def read(self, tokens, lengths, host_lengths):
         return tokens + tokens.mean(dim=1, keepdim=True)

@@ -96,11 +96,10 @@ class Reading(Network):
         return self.layer(fields["x"])[0][:, 0]
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_a_layer_of_torch_is_refused_by_its_name_with_the_layer_to_use(kind, tmp_path):
+def test_a_layer_of_torch_is_refused_by_its_name_with_the_layer_to_use(tmp_path):
     with pytest.raises(InputError) as caught:
-        export_onnx(Packing(kind(4, 3, batch_first=True)), FIELDS, tmp_path / "model.onnx")
-    assert caught.value.problem.startswith(f"cannot be exported to ONNX: layer ({kind.__name__}) ")
+        export_onnx(Packing(nn.GRU(4, 3, batch_first=True)), FIELDS, tmp_path / "model.onnx")
+    assert caught.value.problem.startswith("cannot be exported to ONNX: layer (GRU) ")
     assert "seqclf.extend.MaskedLSTM" in caught.value.remedy and "export=false" in caught.value.remedy
     assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
 

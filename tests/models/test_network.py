@@ -7,7 +7,7 @@ from torch import nn
 
 from seqclf.errors import InputError
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.ensemble import Ensemble, build_classifier
+from seqclf.models.ensemble import Ensemble
 from seqclf.models.network import SequenceNetwork
 
 BATCH = {"word": torch.randint(1, 9, (2, 5))}, torch.tensor([5, 2]), np.array([5, 2])
@@ -57,17 +57,6 @@ def test_an_ensemble_calls_the_methods_of_its_members():
 def test_an_encoder_reads_in_one_direction_and_has_no_step_by_default():
     encoder = SequenceEncoder()
     assert (encoder.backward_size, encoder.structure, encoder.step_form()) == (0, (), None)
-
-
-class Plain(nn.Module):
-    def __init__(self, fields, num_classes):
-        super().__init__()
-
-
-def test_a_network_without_the_base_class_is_one_line():
-    line = r"^model\._target_=.*Plain: is not a SequenceNetwork; derive it from seqclf\.extend\.SequenceNetwork$"
-    with pytest.raises(InputError, match=line):
-        build_classifier({"_target_": f"{__name__}.Plain", "members": 1}, [], 2)
 
 
 def test_the_loss_of_a_compiled_network_runs_what_is_compiled():

@@ -34,7 +34,7 @@ def rows(count, seed=0):
 
 def train(folder, *overrides, test=None):
     settings = [*SETTINGS, f"data.cache_dir={folder.parent / 'cache'}", *overrides]
-    return seqclf.fit(rows(300), label="label", test=test, overrides=settings, folder=folder)
+    return seqclf.fit(rows(150), label="label", test=test, overrides=settings, folder=folder)
 
 
 def weights_of(path):

@@ -109,7 +109,7 @@ def draw_scores(generator, sizes, shares, distance, correlation, mixed, models=1
     return labels, scores, group
 
 
-def ranking_coverage(groups, layout, correlation, prevalence, auroc, mixed, repeats, ignore_groups=False):
+def ranking_coverage(groups, layout, correlation, prevalence, auroc, mixed, repeats):
     """Coverage of the intervals of AUROC and average precision of the positive label."""
     generator, sizes = np.random.default_rng(0), group_sizes(groups, layout)
     # The difference of two scores is compared: its deviation is that of one score times the square root of two.
@@ -130,9 +130,7 @@ def ranking_coverage(groups, layout, correlation, prevalence, auroc, mixed, repe
         margin = scores[:, 1] - scores[:, 0]
         probabilities = np.stack([-margin, margin], axis=1)
         predicted = (margin > 0).astype(int)
-        limits = metric_intervals(
-            labels, predicted, probabilities, ["no", "yes"], "yes", None if ignore_groups else group
-        ).positive
+        limits = metric_intervals(labels, predicted, probabilities, ["no", "yes"], "yes", group).positive
         for name, value in true.items():
             interval = getattr(limits, name)
             if interval is not None:
@@ -141,7 +139,7 @@ def ranking_coverage(groups, layout, correlation, prevalence, auroc, mixed, repe
     return {name: covered[name] / defined[name] for name in defined}, defined
 
 
-def verdict_errors(groups, layout, correlation, shares, distance, mixed, repeats, ignore_groups=False):
+def verdict_errors(groups, layout, correlation, shares, distance, mixed, repeats):
     """Share of draws in which one of two exchangeable models is said to be better, by metric."""
     generator, sizes = np.random.default_rng(0), group_sizes(groups, layout)
     wrong, defined = Counter(), Counter()
@@ -154,14 +152,14 @@ def verdict_errors(groups, layout, correlation, shares, distance, mixed, repeats
         if len(shares) > 2:
             models = [RowPredictions(values.argmax(axis=1), values) for values in scores]
         positive = 1 if len(shares) == 2 else None
-        for entry in compare_models(labels, *models, positive, group=None if ignore_groups else group):
+        for entry in compare_models(labels, *models, positive, group=group):
             if not entry.too_few_groups:
                 defined[entry.metric] += 1
                 wrong[entry.metric] += entry.is_better or entry.is_worse
     return {name: wrong[name] / defined[name] for name in defined}, defined
 
 
-def equal_alert_errors(groups, layout, correlation, share, recall, repeats, ignore_groups=False):
+def equal_alert_errors(groups, layout, correlation, share, recall, repeats):
     """Share of draws in which one of two equal models is said to find more with as many alerts, and number of draws.
 
     `groups`: None for `layout` independent rows. `share`: share of positives. `recall`: recall of both models.
@@ -177,7 +175,7 @@ def equal_alert_errors(groups, layout, correlation, share, recall, repeats, igno
         first, second = labels * distance + np.sqrt(0.5) * (noise[2] + noise[:2])
         predicted = (first > distance + norm.ppf(1 - recall)).astype(int)
         models = [RowPredictions(predicted, np.stack([-score, score], axis=1)) for score in (first, second)]
-        codes = None if groups is None or ignore_groups else group
+        codes = None if groups is None else group
         for entry in compare_models(labels, *models, 1, group=codes):
             if entry.metric == "recall_at_equal_alerts" and not entry.too_few_groups:
                 defined, wrong = defined + 1, wrong + (entry.is_better or entry.is_worse)

@@ -12,10 +12,8 @@ from .conftest import QUIET
 pytestmark = QUIET
 LIMITS = [
     {"max_epochs": 3},
-    {"max_epochs": 3, "check_val_every_n_epoch": 2},
     {"max_epochs": -1, "max_steps": 10},
     {"max_epochs": 3, "limit_val_batches": 0},
-    {"max_epochs": 3, "val_check_interval": 4},
     {"max_epochs": 3, "accumulate_grad_batches": 2},
 ]
 

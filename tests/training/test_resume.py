@@ -150,7 +150,7 @@ def test_a_run_killed_between_validations_keeps_their_scores_and_the_best_weight
     kills = CopyAfterBatches(tmp_path / "unbroken")
     rows, best, unbroken = saved_run(task, fit, tmp_path / "unbroken", kills, **settings)
     assert len(kills.copies) > 6 and len(kills.best) >= (1 if set(settings) == {"check_val_every_n_epoch"} else 2)
-    for checkpoint in kills.copies + kills.best:
+    for checkpoint in kills.copies[::3] + kills.best:
         moment = f"{checkpoint.parent.name}, {checkpoint.name}"
         again, best_again, resumed = saved_run(task, fit, checkpoint.parent, checkpoint=checkpoint, **settings)
         assert again == rows, moment

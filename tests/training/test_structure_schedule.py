@@ -98,7 +98,6 @@ REFUSED = [
     ([{"epoch": 2, "freeze": "embeding"}], "[0].freeze=embeding: no such module; did you mean 'embedding'?"),
     ([{"epoch": 2, "freeze": "norm"}, {"epoch": 3, "freeze": "norm"}], "[1].freeze=norm: has no weight that learns"),
     ([{"epoch": 2, "freeze": ["embedding", "encoder", "norm", "output"]}], "[0]: leaves no weight that learns; "),
-    ([{"epoch": 2, "layers": 2}, {"epoch": 3, "layers": 2}], "[1].layers=2: is the value already; remove it"),
 ]
 
 
