@@ -34,11 +34,16 @@ def main(config: JudgeConfig) -> JsonObject:
     from seqclf.report.score_table import show_verdict
     from seqclf.system.atomic_files import write_output
 
+    if config.run and (config.scores or config.against):
+        raise InputError(f"run={config.run}", "is beside scores or against", "judge a run, or a file of scores")
     if config.output:
         check_output_path(Path(config.output))
     contenders, facts, settings = read_run(Path(config.run)) if config.run else _of_files(config)
+    _check_split(config, contenders[-1])
     contenders = [_changed(scores, config) for scores in contenders]
-    result = judge(contenders, facts, _decision(config, settings.get("decision", {}), contenders[-1])).result
+    if config.split is not None:
+        facts = replace(facts, training=None)  # the next step is about the split of the run
+    result = judge(contenders, facts, _decision(config, settings.get("decision", {}), contenders)).result
     show_verdict(result)
     if config.against:
         show_section(Section("Compared", [ladder_table(result.ladder)]))
@@ -77,21 +82,35 @@ def _changed(scores: Scores, config: JudgeConfig) -> Scores:
     return replace(scores, splits={split: scores.splits[split] for split in (*kept, *order, config.split)})
 
 
-def _decision(config: JudgeConfig, settings: dict[str, Any], network: Scores) -> DecisionOptions | Decision:
+def _check_split(config: JudgeConfig, network: Scores) -> None:
+    """Raise InputError for a split without scores, and for one whose rows made the model or its threshold."""
+    from seqclf.data.storage.dataset import THRESHOLD
+
+    judging = [split for split in network.splits if split not in ("train", THRESHOLD)]
+    if not judging:
+        raise InputError("scores", "hold no rows to judge by", "score the split validation or test")
+    if config.split is not None and config.split not in judging:
+        raise InputError(f"split={config.split}", "does not judge this model", f"the splits are {', '.join(judging)}")
+
+
+def _decision(config: JudgeConfig, settings: dict[str, Any], contenders: list[Scores]) -> DecisionOptions | Decision:
     """Return the decision of `threshold`, or the target of the config in place of that of the run."""
     from seqclf.config.options import parse_options
-    from seqclf.evaluation.decisions.decision import RULES, Decision, override_threshold
+    from seqclf.evaluation.decisions.decision import RULES, override_threshold
+    from seqclf.evaluation.judge import decide
     from seqclf.evaluation.options import DecisionOptions
 
-    if config.split is not None and config.split not in network.splits:
-        raise InputError(f"split={config.split}", "has no scores", f"the splits are {', '.join(network.splits)}")
-    if config.threshold is not None:
-        return override_threshold(Decision(), config.threshold, network.positive, network.classes)
     own = dict.fromkeys(RULES) | {"confidence": 0.95, "holdout": 0.5, "provisional": False, "calibrate": False}
     given = {key: value for key, value in config.decision.items() if value is not None}
     if any(rule in given for rule in RULES):  # replaces the target of the run
         settings = {key: value for key, value in settings.items() if key not in RULES}
-    return parse_options(DecisionOptions, {**own, **settings, **given}, "decision")
+    options, network = parse_options(DecisionOptions, {**own, **settings, **given}, "decision"), contenders[-1]
+    if config.threshold is None:
+        return options
+    if rules := [rule for rule in RULES if rule in given]:
+        raise InputError(f"threshold={config.threshold}", f"is beside decision.{rules[0]}", "set one of the two")
+    # The threshold is one of probabilities, which the temperature of the run changes.
+    return override_threshold(decide(contenders, options), config.threshold, network.positive, network.classes)
 
 
 if __name__ == "__main__":

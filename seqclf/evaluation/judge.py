@@ -77,7 +77,7 @@ class Facts:
             "monitor": self.monitor,
             "chosen": list(self.chosen),
             "no_baseline": self.no_baseline,
-            "training": None if training is None else {**vars(training), "settings": None},
+            "training": None if training is None else {**vars(training), "settings": None, "bundle": None},
             "data": {split: counts.to_dict() for split, counts in self.data.items()},
             "leaks": None if self.leaks is None else self.leaks.to_dict(),
             "trained_steps": self.trained_steps,
@@ -104,8 +104,8 @@ class Facts:
                 halting=None if halting is None else TokensCurve.from_manifest(halting),
                 refit=None if refit is None else Refit.from_dict(refit),
                 padding_error=state["padding_error"],
-                history=tuple(state["history"]),
-                warnings=tuple(state["warnings"]),
+                history=tuple(dict(row) for row in state["history"]),
+                warnings=tuple(map(str, state["warnings"])),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(None, f"is not as this version writes it ({type(error).__name__}: {error})") from error
@@ -136,8 +136,8 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     for scores in contenders:
         if scores.classes != network.classes:
             raise InputError(f"scores of {scores.name}", "are for other classes", f"score {', '.join(network.classes)}")
-    if isinstance(decision, DecisionOptions) and THRESHOLD not in network.splits:
-        decision = decision.model_copy(update={"holdout": 0.0})  # rows that chose the model back no guarantee
+    if isinstance(decision, DecisionOptions):
+        decision = _with_held_out(decision, network)
     options = decision if isinstance(decision, DecisionOptions) else None
     held_out = _threshold_rows(network, before)
     chosen = _decide(decision, network, held_out)
@@ -146,7 +146,8 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     if before is not None and THRESHOLD in before.splits:  # the splits that trained the refitted model
         own = _decide(decision, before, before.splits[THRESHOLD])
         decisions |= dict.fromkeys(before.splits.keys() - network.splits.keys(), own)
-    used_for = {"validation": [*facts.chosen, *_used_for(options, chosen.rule)]}
+    made = [] if THRESHOLD in network.splits else _used_for(options, chosen.rule)
+    used_for = {"validation": [*facts.chosen, *made]}
     metrics = {
         split: evaluate_split(
             outputs,
@@ -154,7 +155,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
             network.positive,
             decisions[split],
             with_intervals=split != "train",  # training rows do not represent new data
-            used_for=used_for.get(split) if options else None,
+            used_for=used_for.get(split),
         )
         for split, outputs in progress.track(splits.items(), "computing confidence intervals", total=len(splits))
     }
@@ -201,6 +202,18 @@ def _threshold_rows(scores: Scores | None, before: Scores | None) -> SplitOutput
             if source is not None and split in source.splits:
                 return source.splits[split]
     return None
+
+
+def decide(contenders: Sequence[Scores], options: DecisionOptions) -> Decision:
+    """Return the decision that `judge` would choose for these options."""
+    network = _only(contenders, NETWORK)
+    assert network is not None, "a model to judge"
+    return _decide(_with_held_out(options, network), network, _threshold_rows(network, _only(contenders, BEFORE_REFIT)))
+
+
+def _with_held_out(options: DecisionOptions, network: Scores) -> DecisionOptions:
+    """Return options without a guarantee where no rows were held out: rows that chose the model back none."""
+    return options if THRESHOLD in network.splits else options.model_copy(update={"holdout": 0.0})
 
 
 def _decide(decision: DecisionOptions | Decision, scores: Scores, rows: SplitOutputs | None) -> Decision:
@@ -290,11 +303,12 @@ def _compare(
 def _all_rows(scores: Scores, whole: Scores, split: str) -> RowPredictions:
     """Return the predictions of a model in the order of all rows of a split. Raises InputError if it lacks some."""
     positions = positions_in(scores, whole, split)
-    if len(positions) < len(whole.splits[split].labels):
+    if len(np.unique(positions)) < len(whole.splits[split].labels):
         raise InputError(f"scores of {scores.name}", f"lack rows of {split}", "score the same rows")
-    probabilities = np.empty_like(scores.probabilities(split))
-    probabilities[positions] = scores.probabilities(split)
-    return most_probable(probabilities)
+    probabilities = scores.probabilities(split)
+    ordered = np.empty_like(probabilities)
+    ordered[positions] = probabilities
+    return most_probable(ordered)
 
 
 def _baseline(

@@ -21,20 +21,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from seqclf.data.schema.schema import label_codes, typed_labels
+from seqclf.data.schema.schema import ARROW_TYPES, label_codes, typed_labels
+from seqclf.data.splitting.policies import SPLITS
+from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import Split
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.ladder import most_probable
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.uncertainty.comparison import RowPredictions
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
+from seqclf.system.state_validation import error_context, one_of, parse_json, require
 
 METADATA = b"seqclf"
 FOLDER = "scores"  # folder of the files in a run folder
 NETWORK, BEFORE_REFIT, SHUFFLED, HEAD, ORDER_BLIND = "network", "before_refit", "shuffled", "head", "order_blind"
+FILE_NAME = re.compile(r"(\d{1,3})-[a-z0-9_]+\.parquet")
+FILE_SPLITS = (*SPLITS, THRESHOLD)  # names of splits, in the order in which they are judged
+ROUNDING = 1e-3  # largest distance of a sum of probabilities from 1
 KEYS = ("role", "name", "model", "positive", "classes", "label_type")  # keys of the metadata
 ROLES = (NETWORK, BEFORE_REFIT, SHUFFLED, HEAD, ORDER_BLIND)
+FACTS_SHAPE = {
+    "role": one_of(*ROLES),
+    "name": str,
+    "model": str,
+    "positive": (str, None),
+    "classes": [str],
+    "label_type": one_of(*ARROW_TYPES),
+}
 MAX_BATCH_SCORES = 2_000_000  # numbers of a row group
 
 
@@ -69,14 +83,31 @@ class Scores:
         return replace(self, label_type=other.label_type, positive=other.positive)
 
 
-def split_outputs(rows: Split, logits: np.ndarray | None, probabilities: np.ndarray | None = None) -> SplitOutputs:
-    """Return the outputs of a model for the rows of a split: logits (N, C), or probabilities (N, C)."""
+def split_outputs(
+    rows: Split,
+    logits: np.ndarray | None,
+    probabilities: np.ndarray | None = None,
+    positions: np.ndarray | None = None,
+) -> SplitOutputs:
+    """Return the outputs of a model for the rows of a split: logits (N, C), or probabilities (N, C).
+
+    `positions`: (N,) positions of the rows in the split of the data set, None for all of its rows.
+    """
     if logits is None:
         assert probabilities is not None, "one of the two"
         logits = np.log(np.maximum(probabilities, np.finfo(probabilities.dtype).tiny))
     lengths = rows.lengths_before_truncation
-    truncated = lengths > rows.sequences.lengths
-    return SplitOutputs(logits, rows.labels, lengths, truncated, rows.groups, rows.group_names, rows.ids, probabilities)
+    return SplitOutputs(
+        logits=logits,
+        labels=rows.labels,
+        lengths=lengths,
+        truncated=lengths > rows.sequences.lengths,
+        groups=rows.groups,
+        group_names=rows.group_names,
+        ids=rows.ids,
+        probabilities=probabilities,
+        positions=np.arange(len(rows.labels)) if positions is None else positions,
+    )
 
 
 def write_scores(path: Path, scores: Scores) -> None:
@@ -87,6 +118,7 @@ def write_scores(path: Path, scores: Scores) -> None:
     name = "logits" if first.probabilities is None else "probabilities"
     columns = [
         ("split", pa.string()),
+        ("row", pa.int64()),
         ("id", pa.string()),
         ("group", pa.int64()),
         ("group_name", pa.string()),
@@ -118,6 +150,7 @@ def _row_groups(split: str, outputs: SplitOutputs, labels: pa.Array) -> Iterator
         numbers = np.arange(start, start + count)
         yield [
             pa.repeat(split, count),
+            pa.nulls(count, pa.int64()) if outputs.positions is None else pa.array(outputs.positions[part]),
             pa.array(numbers.astype(str)) if outputs.ids is None else outputs.ids[part].cast(pa.string()),
             pa.nulls(count, pa.int64()) if outputs.groups is None else pa.array(outputs.groups[part].astype(np.int64)),
             pa.nulls(count, pa.string()) if outputs.group_names is None else outputs.group_names[part],
@@ -131,116 +164,189 @@ def _row_groups(split: str, outputs: SplitOutputs, labels: pa.Array) -> Iterator
 def read_scores(path: Path, against: Scores | None = None) -> Scores:
     """Read the scores of a Parquet file.
 
-    `against`: scores of another model for the same data, which give what a file of another tool leaves out: the classes
-    in the order of its scores, groups and lengths. Raises InputError for a file that is no such file, for scores that
-    are not finite, and for a label that is no class.
+    `against`: scores of another model for the same rows, which give what a file of another tool leaves out: the classes
+    in the order of its scores, groups, lengths and truncation.
+
+    Raises InputError for a file that is no such file, for scores that are not finite, for probabilities that do not sum
+    to 1, for a label that is no class and for a split of another name.
     """
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(path, f"cannot be read as Parquet ({str(error).splitlines()[0]})") from None
-    facts = _facts(path, table, against)
-    columns = set(table.column_names)
-    name = next((name for name in ("logits", "probabilities") if name in columns), None)
-    if name is None or (missing := {"split", "id", "label"} - columns):
-        lacks = "logits or probabilities" if name is None else min(missing)
-        raise InputError(path, f"has no column {lacks}", "see docs/report.md for the columns of scores")
-    values = _matrix(path, table.column(name), facts["classes"])
-    labels = label_codes(table.column("label").cast(pa.string()), facts["classes"])
-    if (labels < 0).any():
-        unknown = table.column("label")[int(np.argmax(labels < 0))].as_py()
-        raise InputError(path, f"label '{unknown}' is no class", f"the classes are {', '.join(facts['classes'])}")
-    if table.column("split").null_count:
-        raise InputError(path, "has rows without a split")
-    names = table.column("split").cast(pa.string()).combine_chunks().dictionary_encode()
-    numbers, order = np.array(names.indices), names.dictionary.to_pylist()
-    splits = {
-        split: _outputs(
-            table, np.flatnonzero(numbers == (order.index(split) if split in order else -1)), labels, values, name
-        )
-        for split in facts.pop("splits", None) or order
-    }
-    if not splits:
-        raise InputError(path, "has no rows")
-    return Scores(**facts, splits=splits)
+        raise InputError(path, f"cannot be read as Parquet ({first_line(error)})") from None
+    with error_context(path, "see docs/report.md for the content of such files"):
+        scores = _scores_of(table, _facts(table, path.stem, against))
+        return scores if against is None else completed(scores, against)
 
 
-def _facts(path: Path, table: pa.Table, against: Scores | None) -> dict[str, Any]:
-    try:
-        facts = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
-        facts = {name: facts[name] for name in (*KEYS, "splits") if name in facts}
-    except (ValueError, TypeError):
-        facts = {}
+def _facts(table: pa.Table, name: str, against: Scores | None) -> dict[str, Any]:
+    """Return the metadata of a file, which those of `against` complete."""
+    stored = (table.schema.metadata or {}).get(METADATA, b"{}")
+    facts = parse_json(stored)
+    require(facts, dict, "the metadata")
     if "classes" not in facts and against is None:
-        raise InputError(path, "does not name its classes", "give against=SCORES, a file of a run on the same data")
+        raise InputError(None, "does not name its classes", "give against=SCORES, a file of a run on the same data")
     if against is not None:
         known = {"classes": against.classes, "label_type": against.label_type, "positive": against.positive}
-        facts = {"role": NETWORK, "name": NETWORK, "model": path.stem, **known, **facts}
-    elif not set(KEYS) <= facts.keys():
-        raise InputError(path, "is not as this version writes scores", "train again")
-    if facts["role"] not in ROLES or not all(isinstance(label, str) for label in facts["classes"]):
-        raise InputError(path, "is not as this version writes scores", "train again")
-    return facts
+        facts = {"role": NETWORK, "name": NETWORK, "model": name, **known, **facts}
+    require(facts, FACTS_SHAPE)
+    classes, positive = facts["classes"], facts["positive"]
+    if len(set(classes)) != len(classes) or len(classes) < 2 or (positive is not None and positive not in classes):
+        raise InputError(None, "names no classes, or a positive label that is none of them")
+    return {key: facts[key] for key in (*KEYS, "splits") if key in facts}
 
 
-def _matrix(path: Path, column: pa.ChunkedArray, classes: Sequence[str]) -> np.ndarray:
+def _scores_of(table: pa.Table, facts: dict[str, Any]) -> Scores:
+    name = next((name for name in ("logits", "probabilities") if name in table.column_names), None)
+    if name is None:
+        raise InputError(None, "has no column logits or probabilities")
+    classes, listed = facts["classes"], facts.pop("splits", ())
+    values = _matrix(table.column(name), classes)
+    if name == "probabilities" and ((values < 0).any() or (abs(values.sum(axis=1) - 1) > ROUNDING).any()):
+        raise InputError(None, "has probabilities that are not shares of 1")
+    texts = {key: _column(table, key, pa.string()) for key in ("split", "id", "label")}
+    labels = label_codes(texts["label"], classes)
+    if (labels < 0).any():
+        unknown = texts["label"][int(np.argmax(labels < 0))].as_py()
+        raise InputError(None, f"label '{unknown}' is no class", f"the classes are {', '.join(classes)}")
+    names = texts["split"].dictionary_encode()
+    order, numbers = names.dictionary.to_pylist(), np.array(names.indices)
+    if other := next((split for split in order if split not in FILE_SPLITS), None):
+        raise InputError(None, f"has a split '{other[:40]}'", f"name it one of {', '.join(FILE_SPLITS)}")
+    found = {split: np.flatnonzero(numbers == order.index(split)) for split in FILE_SPLITS if split in order}
+    if not found.keys() - {THRESHOLD}:
+        raise InputError(None, "has no rows to judge by")
+    if THRESHOLD in listed:
+        found.setdefault(THRESHOLD, np.empty(0, np.int64))  # a run may have held out no row
+    outputs = _outputs(table, labels, values, texts["id"], is_probability=name == "probabilities")
+    return Scores(**facts, splits={split: taken(outputs, rows) for split, rows in found.items()})
+
+
+def _column(table: pa.Table, name: str, kind: pa.DataType, *, required: bool = True) -> pa.Array:
+    """Return a column as an array of one type without nulls. Raises InputError if it is missing or does not fit."""
+    if name not in table.column_names:
+        raise InputError(None, f"has no column {name}")
+    try:
+        array = table.column(name).cast(kind).combine_chunks()
+        array.validate(full=True)
+    except pa.ArrowException as error:
+        raise InputError(None, f"column {name} is not of type {kind} ({first_line(error)[:80]})") from None
+    if required and array.null_count:
+        raise InputError(None, f"column {name} has rows without a value")
+    return array
+
+
+def _optional(table: pa.Table, name: str, kind: pa.DataType, *, partly: bool = False) -> pa.Array | None:
+    """Return a column, None if it is missing or has no values. `partly`: True if some rows may lack a value."""
+    if name not in table.column_names or table.column(name).null_count == len(table):
+        return None
+    return _column(table, name, kind, required=not partly)
+
+
+def _matrix(column: pa.ChunkedArray, classes: Sequence[str]) -> np.ndarray:
     """Return the scores (N, C) of a list column."""
-    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    lengths = pc.list_value_length(array)
-    if array.null_count or pc.any(pc.not_equal(lengths, len(classes))).as_py():
-        raise InputError(path, f"has rows without {len(classes)} scores", f"give one for each of {', '.join(classes)}")
+    kind = column.type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+        raise InputError(None, "has scores that are no lists of numbers")
+    array = column.combine_chunks()
+    if array.null_count or pc.any(pc.not_equal(pc.list_value_length(array), len(classes))).as_py():
+        raise InputError(None, f"has rows without {len(classes)} scores", f"give one for each of {', '.join(classes)}")
     flat = array.flatten().to_numpy(zero_copy_only=False)
+    flat = flat if flat.dtype in (np.float32, np.float64) else flat.astype(np.float64)
     if not np.isfinite(flat).all():
         row = int(np.argmin(np.isfinite(flat))) // len(classes)
-        raise InputError(path, f"row {row + 1} has scores that are not finite")
+        raise InputError(None, f"row {row + 1} has scores that are not finite")
     return flat.reshape(-1, len(classes))
 
 
-def _outputs(table: pa.Table, rows: np.ndarray, labels: np.ndarray, values: np.ndarray, name: str) -> SplitOutputs:
-    part = table.take(pa.array(rows))
-
-    def column(name: str) -> pa.Array | None:
-        if name not in part.column_names or part.column(name).null_count == len(rows):
-            return None
-        return part.column(name).combine_chunks()
-
-    groups, lengths, truncated = column("group"), column("length"), column("truncated")
-    if groups is not None:
-        groups = groups if pa.types.is_integer(groups.type) else groups.dictionary_encode().indices
-        alone = np.array(groups.is_null())
-        groups = np.array(groups.fill_null(0)).astype(np.int64)
-        groups[alone] = groups.max() + 1 + np.arange(alone.sum())  # a row without a group is a group of its own
-    is_probability = name == "probabilities"
-    values = values[rows]
+def _outputs(
+    table: pa.Table, labels: np.ndarray, values: np.ndarray, ids: pa.Array, *, is_probability: bool
+) -> SplitOutputs:
+    """Return the outputs of all rows of a file. A length that is unknown is 0."""
+    named, rows = _optional(table, "group_name", pa.string(), partly=True), _optional(table, "row", pa.int64())
+    lengths, truncated = _optional(table, "length", pa.int64()), _optional(table, "truncated", pa.bool_())
+    kind = (
+        pa.int64() if "group" in table.column_names and pa.types.is_integer(table.schema.field("group").type) else None
+    )
+    groups = _optional(table, "group", kind or pa.string(), partly=True)
+    groups = named if groups is None else groups
     return SplitOutputs(
         logits=np.log(np.maximum(values, np.finfo(values.dtype).tiny)) if is_probability else values,
-        labels=labels[rows],
-        lengths=np.ones(len(rows), np.int64) if lengths is None else np.array(lengths),
-        truncated=np.zeros(len(rows), bool) if truncated is None else np.array(truncated),
-        groups=groups,
-        group_names=column("group_name"),
-        ids=part.column("id").cast(pa.string()).combine_chunks(),
+        labels=labels,
+        lengths=np.zeros(len(labels), np.int64) if lengths is None else np.array(lengths),
+        truncated=np.zeros(len(labels), bool) if truncated is None else np.array(truncated),
+        groups=None if groups is None else _group_codes(groups),
+        group_names=named,
+        ids=ids,
         probabilities=values if is_probability else None,
+        positions=None if rows is None else np.array(rows),
     )
+
+
+def _group_codes(groups: pa.Array) -> np.ndarray:
+    """Return a number for the group of each row. A row without a group is a group of its own."""
+    codes = groups if pa.types.is_integer(groups.type) else groups.dictionary_encode().indices
+    alone = np.array(codes.is_null())
+    numbers = np.array(codes.fill_null(0)).astype(np.int64)
+    numbers[alone] = numbers.max(initial=0) + 1 + np.arange(alone.sum())
+    return numbers
+
+
+def taken(outputs: SplitOutputs, rows: np.ndarray) -> SplitOutputs:
+    """Return the outputs of some rows: (M,) positions."""
+    found = {}
+    for name, values in outputs._asdict().items():
+        if isinstance(values, np.ndarray):
+            found[name] = values[rows]
+        elif values is not None:
+            found[name] = values.take(pa.array(rows))
+    return outputs._replace(**found)
+
+
+def completed(scores: Scores, against: Scores) -> Scores:
+    """Return scores with the groups, lengths and truncation of other scores for the same rows, where they lack them."""
+    splits = {}
+    for split, outputs in scores.splits.items():
+        if split not in against.splits:
+            splits[split] = outputs
+            continue
+        known = taken(against.splits[split], positions_in(scores, against, split))
+        if outputs.groups is None:
+            outputs = outputs._replace(groups=known.groups, group_names=known.group_names)
+        if not outputs.lengths.any():
+            outputs = outputs._replace(lengths=known.lengths, truncated=known.truncated)
+        splits[split] = outputs
+    return replace(scores, splits=splits)
 
 
 def positions_in(part: Scores, whole: Scores, split: str) -> np.ndarray:
     """Return the positions (M,) of the rows of `part` in a split of `whole`, whose rows they are.
 
-    Raises InputError for rows that `whole` lacks, that stand there more than once, or that have another label.
+    Rows are matched by their position in the data set, which files of runs hold, or else by their ids.
+
+    Raises InputError for rows that `whole` lacks, for ids that repeat, and for rows that have another label.
     """
     some, all_rows = part.splits[split], whole.splits[split]
-    if some.ids is None or all_rows.ids is None or some.ids.equals(all_rows.ids):
-        positions = np.arange(len(some.labels))
+    if some.positions is not None and all_rows.positions is not None:
+        order = np.argsort(all_rows.positions, kind="stable")
+        places = np.searchsorted(all_rows.positions, some.positions, sorter=order)
+        positions = order[np.minimum(places, len(order) - 1)]
+        is_same = all_rows.positions[positions] == some.positions
     else:
-        if pc.count_distinct(all_rows.ids).as_py() < len(all_rows.ids):
-            raise InputError(f"split {split}", "has other rows in two files of scores, and ids that repeat")
+        assert some.ids is not None and all_rows.ids is not None, "rows of a file"
+        for ids in (some.ids, all_rows.ids):
+            if pc.count_distinct(ids).as_py() < len(ids):
+                raise InputError(f"split {split}", "has ids that repeat, by which no rows can be matched")
         positions = np.array(pc.fill_null(pc.index_in(some.ids, value_set=all_rows.ids), -1)).astype(np.int64)
-        if (positions < 0).any():
-            missing = some.ids[int(np.argmax(positions < 0))].as_py()
-            raise InputError(f"split {split}", f"row {missing} is in one file of scores only", "score the same rows")
-    if len(positions) > len(all_rows.labels) or (some.labels != all_rows.labels[positions]).any():
-        raise InputError(f"split {split}", "has other labels in two files of scores", "score the same rows")
+        is_same = positions >= 0
+    if not is_same.all():
+        place = int(np.argmin(is_same))
+        row = place + 1 if some.ids is None else some.ids[place].as_py()
+        raise InputError(f"split {split}", f"row {row} is in one file of scores only", "score the same rows")
+    other_ids = some.ids is not None and all_rows.ids is not None and not some.ids.equals(all_rows.ids.take(positions))
+    if other_ids or (some.labels != all_rows.labels[positions]).any():
+        raise InputError(f"split {split}", "has other labels or ids in two files of scores", "score the same rows")
     return positions
 
 
@@ -253,7 +359,7 @@ def write_contenders(folder: Path, contenders: Sequence[Scores]) -> None:
 
 def read_contenders(folder: Path) -> list[Scores]:
     """Read the files that `write_contenders` wrote. Raises InputError for a folder without them."""
-    files = sorted(folder.glob("*-*.parquet"), key=lambda path: int(path.name.partition("-")[0]))
-    if not any(path.stem.endswith(f"-{NETWORK}") for path in files):
+    files = {int(name[1]): path for path in folder.glob("*.parquet") if (name := FILE_NAME.fullmatch(path.name))}
+    if sorted(files) != list(range(len(files))) or not files or not files[len(files) - 1].stem.endswith(f"-{NETWORK}"):
         raise InputError(folder, "holds no scores of a finished run", "name the folder of a run of this version")
-    return [read_scores(path) for path in files]
+    return [read_scores(files[number]) for number in sorted(files)]

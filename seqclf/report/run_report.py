@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,9 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title
-from seqclf.errors import InputError
+from seqclf.documents.formatting import shown_path
+from seqclf.documents.terminal import show_note
+from seqclf.errors import InputError, first_line
 from seqclf.evaluation.judge import FACTS, Facts, Judged
 from seqclf.evaluation.results import Evaluation
 from seqclf.evaluation.scores import FOLDER, Scores, read_contenders
@@ -95,7 +98,9 @@ def write_run_report(path: Path, dataset: Dataset | None, judged: Judged, facts:
     config, result = {} if facts.training is None else facts.training.settings, judged.result
     bundle = run / "bundle" if (run / "bundle").is_dir() else None
     mistakes: list[Mistake] = []
-    if dataset is not None:
+    if dataset is not None and not _is_data_of(dataset, judged.evaluation):
+        show_note("the report shows no rows: the data is not that of the run any more")
+    elif dataset is not None:
         with progress.stage("explaining the worst errors"):
             mistakes = run_mistakes(dataset, judged.evaluation, bundle)
     report = Report(
@@ -115,6 +120,14 @@ def write_run_report(path: Path, dataset: Dataset | None, judged: Judged, facts:
         write_report(report, path)
 
 
+def _is_data_of(dataset: Dataset, evaluation: Evaluation) -> bool:
+    """Return True if the rows of the last split are those that were scored."""
+    rows, scored = dataset.splits.get(evaluation.split), evaluation.last
+    if rows is None or scored.ids is None or not rows.ids.equals(scored.ids):
+        return False
+    return bool((rows.labels == scored.labels).all())
+
+
 class RunFiles(NamedTuple):
     """What a run folder holds for judging. `settings`: the content of config.yaml."""
 
@@ -127,8 +140,14 @@ def read_run(run: Path) -> RunFiles:
     """Read the scores, the facts and the config of a finished run. Raises InputError for a folder without them."""
     contenders = read_contenders(run / FOLDER)
     try:
-        settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+        settings = dict(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")))
         state = json.loads((run / FOLDER / FACTS).read_text(encoding="utf-8"))
-        return RunFiles(contenders, Facts.from_dict(state, settings), dict(settings))
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError, InputError) as error:
-        raise InputError(f"run={run}", f"is not as this version writes a run ({error})", "train again") from None
+        facts = Facts.from_dict(state, settings)
+        models = [scores.name for scores in contenders]
+        if models != state["models"] or facts.training is None or not isinstance(settings["decision"], dict):
+            raise ValueError("its scores are of other models")
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, yaml.YAMLError, InputError) as error:
+        problem = f"is not as this version writes a run ({first_line(error)})"
+        raise InputError(f"run={run}", problem, "train again") from None
+    bundle = shown_path(run / "bundle") if (run / "bundle").is_dir() else None
+    return RunFiles(contenders, replace(facts, training=replace(facts.training, bundle=bundle)), settings)

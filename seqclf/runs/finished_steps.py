@@ -10,8 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from seqclf.config.targets import is_foreign, package_of, targets
 from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import Split
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import STEPS
@@ -33,6 +36,7 @@ class FinishedSteps:
         self.steps: dict[str, JsonObject] = {}
         with suppress(OSError, ValueError):  # an unreadable file means that no step is finished
             content = json.loads(self.path.read_text(encoding="utf-8"))
+            content = content if isinstance(content, dict) else {}
             self.steps = {name: step for name, step in content.items() if isinstance(step, dict)}
 
     def find(self, step: str, inputs: str) -> JsonObject | None:
@@ -40,30 +44,48 @@ class FinishedSteps:
         found = self.steps.get(step, {})
         return found.get("result") if found.get("inputs") == inputs else None
 
-    def forget(self) -> None:
-        """Forget all steps, because the training goes on."""
-        self.steps.clear()
+    def forget(self, *steps: str) -> None:
+        """Forget steps before their files change."""
+        self.steps = {name: step for name, step in self.steps.items() if name not in steps}
+        self._write()
 
     def record(self, step: str, inputs: str, result: JsonObject) -> None:
         """Record that a step is finished. `result`: plain values that a later command needs beside the files."""
         self.steps[step] = {"inputs": inputs, "result": result}
+        self._write()
+
+    def _write(self) -> None:
         write_output(self.path, json.dumps(self.steps, indent=1) + "\n")
 
 
 def fit_inputs(config: TrainConfig, dataset: Dataset) -> str:
     """Return the hash of what a training depends on: settings, data, and the files of classes of other packages."""
     settings = {key: value for key, value in config.model_dump().items() if key not in NOT_OF_FIT}
-    rows = {name: len(split.labels) for name, split in dataset.all_splits.items()}
-    foreign = {target for _, target in targets(settings, "") if is_foreign(target)}
-    code = {target: _code_hash(target) for target in foreign if package_of(target) not in LIBRARIES}
+    rows = {name: rows_hash(split) for name, split in dataset.all_splits.items()}
+    foreign = {package_of(target) for _, target in targets(settings, "") if is_foreign(target)}
+    code = {package: _code_hashes(package) for package in foreign - set(LIBRARIES)}
     return hash_of({"config": settings, "data": dataset.digest, "rows": rows, "version": __version__, "code": code})
 
 
-def _code_hash(target: str) -> str | None:
-    """Return the hash of the file that defines a class."""
-    module = sys.modules.get(target.rpartition(".")[0])
-    path = getattr(module, "__file__", None)
-    return None if path is None else file_hash(Path(path))
+def _code_hashes(package: str) -> list[str | None]:
+    """Return the hashes of the files of a package that are imported, none for one that is installed."""
+    modules = (module for name, module in sorted(sys.modules.items()) if package_of(name) == package)
+    paths = (str(getattr(module, "__file__", None) or "") for module in modules)
+    return [file_hash(Path(path)) for path in paths if path and "site-packages" not in path]
+
+
+def rows_hash(split: Split) -> str:
+    """Return the hash of what scores hold of the rows of a split: labels, ids, groups and lengths.
+
+    The digest of a data set is that of its encoded tokens alone.
+    """
+    columns = {"label": pa.array(split.labels), "id": split.ids, "length": pa.array(split.lengths_before_truncation)}
+    if split.groups is not None:
+        columns["group"] = pa.array(split.groups)
+    if split.group_names is not None:
+        columns["group_name"] = split.group_names
+    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    return hashlib.sha256(batch.serialize()).hexdigest()
 
 
 def hash_of(content: Mapping[str, Any]) -> str:

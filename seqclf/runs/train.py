@@ -27,8 +27,8 @@ from seqclf.evaluation.next_step import FinishedTraining
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, read_contenders, write_contenders
-from seqclf.report.run_report import best_epoch, write_run_report
+from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, write_contenders
+from seqclf.report.run_report import best_epoch, read_run, write_run_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
 from seqclf.runs.finished_steps import FinishedSteps, file_hash, fit_inputs, hash_of
@@ -105,9 +105,7 @@ def train(
         check_refit(training)
     lines, known = [*data_warnings], finished_fit(training, steps)
     with opened_run(training, lines, finished=known is not None) as logger:
-        if known is None:
-            steps.forget()
-        else:
+        if known is not None:
             console.print("fit: finished before, with these settings and this data")
         fitted = known or fit(training, steps)
         if fitted is None:
@@ -151,15 +149,24 @@ def score(
         {"checkpoint": file_hash(fitted.checkpoint), "fit": fit_inputs(config, training.dataset), "models": models}
     )
     if steps.find("score", inputs) is not None:
-        with suppress(InputError, OSError, ValueError):  # otherwise the files are made anew
-            state = json.loads((run / FOLDER / FACTS).read_text(encoding="utf-8"))
-            return read_contenders(run / FOLDER), Facts.from_dict(state, config.model_dump())
+        with suppress(InputError):  # otherwise the files are made anew
+            contenders, facts, _ = read_run(run)
+            return contenders, _with_settings(facts, training)
+    steps.forget("score", "export")
     shutil.rmtree(run / FOLDER, ignore_errors=True)
     contenders, facts = _score(fitted, lines, reads_padding=reads_padding)
     write_contenders(run / FOLDER, contenders)
-    write_output(run / FOLDER / FACTS, json.dumps(facts.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    state = {"models": [scores.name for scores in contenders], **facts.to_dict()}
+    write_output(run / FOLDER / FACTS, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
     steps.record("score", inputs, {})
-    return contenders, facts
+    return contenders, _with_settings(facts, training)
+
+
+def _with_settings(facts: Facts, training: Training) -> Facts:
+    """Return facts with the settings of this command, and the bundle that it exports."""
+    assert facts.training is not None, "a run"
+    bundle = shown_path(training.folder / "bundle") if training.config.export else None
+    return replace(facts, training=replace(facts.training, settings=training.config.model_dump(), bundle=bundle))
 
 
 def _score(fitted: Fitted, lines: Sequence[str], *, reads_padding: bool) -> tuple[list[Scores], Facts]:
@@ -204,11 +211,10 @@ def _facts(fitted: Fitted, trained_steps: int, record: Refit | None) -> Facts:
         monitor=config.monitor,
         chosen=tuple(choice for choice, is_made in chosen.items() if is_made),
         training=FinishedTraining(
-            settings=config.model_dump(),
+            settings={},
             epochs=len(history),
             best_epoch=best_epoch(history, chosen_step),
             steps=history[-1]["step"] if history else 0,
-            bundle=shown_path(training.folder / "bundle") if config.export else None,
         ),
         data=training.dataset.report,
         leaks=training.dataset.leaks,

@@ -48,6 +48,31 @@ def test_a_bundle_writes_scores_that_are_judged_as_it_evaluates(shell, trained):
         assert result[metric] == pytest.approx(evaluated[metric], abs=1e-6)
 
 
+def test_a_threshold_is_one_of_the_probabilities_that_the_bundle_shows(shell, trained):
+    arguments = ["bundle=logged/bundle", "data=files", "data.test=test.parquet", "data.label=fraud", "data.id=card"]
+    evaluated = shell("evaluate", *arguments, "threshold=0.3").result
+    result = judged(shell, "run=logged", "threshold=0.3").result
+    assert result["accuracy"] == pytest.approx(evaluated["accuracy"], abs=1e-6)
+    refused = shell("judge", "run=logged", "threshold=0.3", "decision.min_recall=0.5")
+    assert refused.exit_code == 2 and "threshold=0.3: is beside decision.min_recall" in refused.stderr
+
+
+def test_rows_that_chose_the_model_do_not_judge_it_without_a_word(shell, trained):
+    assert judged(shell, "run=logged", "split=validation", "threshold=0.3").result["use"] is False
+    assert shell("judge", "run=logged", "split=train").exit_code == 2
+
+
+def test_a_report_on_other_data_shows_no_rows(shell, trained):
+    settings = trained.run / "config.yaml"
+    before = settings.read_text()
+    try:
+        settings.write_text(before.replace("test.parquet", "train.jsonl"))
+        completed = shell("report", "run=logged", "output=other.html")
+    finally:
+        settings.write_text(before)
+    assert completed.exit_code == 0 and "the report shows no rows" in completed.stderr
+
+
 def test_a_report_is_written_again_from_the_files_of_a_run(shell, trained):
     completed = shell("report", "run=logged", "output=again.html")
     assert completed.exit_code == 0 and completed.result["report"] == "again.html"

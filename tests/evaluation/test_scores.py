@@ -169,7 +169,7 @@ def test_damaged_metadata_are_refused(tmp_path, metadata):
     pq.write_table(table, tmp_path / "s.parquet")
     with pytest.raises(InputError) as refused:
         read_scores(tmp_path / "s.parquet")
-    assert refused.value.where == str(tmp_path / "s.parquet")
+    assert str(refused.value).startswith(str(tmp_path / "s.parquet"))
 
 
 def test_another_kind_of_file_is_refused(tmp_path):

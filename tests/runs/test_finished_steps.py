@@ -16,6 +16,8 @@ from seqclf import SequenceDataModule, load_task
 from seqclf.config.options import parse_options
 from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
+from seqclf.data.ragged import Ragged
+from seqclf.data.storage.store import Split
 from seqclf.evaluation.decisions.holdout import hold_out
 from seqclf.evaluation.judge import judge
 from seqclf.evaluation.options import DecisionOptions
@@ -148,11 +150,16 @@ def test_each_step_runs_alone_from_the_files_of_the_one_before(tmp_path, unbroke
     assert first == second
 
 
+def split_of(ids, groups=None):
+    sequences = Ragged(np.array([0, 1, 2]), {"x": np.array([1, 2])})
+    return Split(sequences, np.array([0, 1]), pa.array(ids), np.array([1, 2]), groups=groups)
+
+
 def test_a_change_in_the_code_of_a_network_of_ones_own_is_another_training(tmp_path, monkeypatch):
     (tmp_path / "ownnetworks.py").write_text("class Net: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("ownnetworks")
-    dataset = SimpleNamespace(all_splits={}, digest="d1gest")
+    dataset = SimpleNamespace(all_splits={"train": split_of(["a", "b"])}, digest="d1gest")
 
     def inputs(**changes):
         settings = {"model": {"_target_": "ownnetworks.Net"}, "seed": 0, "export": True, **changes}
@@ -160,5 +167,9 @@ def test_a_change_in_the_code_of_a_network_of_ones_own_is_another_training(tmp_p
 
     before = inputs()
     assert inputs(export=False) == before != inputs(seed=1)
+    for other in (split_of(["a", "c"]), split_of(["a", "b"], np.array([1, 1]))):
+        dataset.all_splits["train"] = other
+        assert inputs() != before
+    dataset.all_splits["train"] = split_of(["a", "b"])
     (tmp_path / "ownnetworks.py").write_text("class Net: changed = True\n")
     assert inputs() != before

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.store import Split, sample_split
+from seqclf.data.storage.store import Split, sample_split, sampled_rows
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.baselines.baseline import (
@@ -26,7 +26,7 @@ from seqclf.system import progress
 from seqclf.system.json_result import JsonResult
 
 # Format version in the name of the folder of scores; increase the version when their content changes.
-SCORES_FORMAT = 7
+SCORES_FORMAT = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +109,7 @@ def score_baseline(dataset: Dataset) -> list[Scores]:
 def _score_baseline(dataset: Dataset) -> list[Scores]:
     specs = [encoder.spec() for encoder in dataset.encoders.values()]
     splits, shared_scales = _sampled_splits(dataset, MAX_FITTED_TOKENS)
+    positions = {name: sampled_rows(split.sequences, MAX_FITTED_TOKENS, 0) for name, split in dataset.splits.items()}
     fitted = fit_baseline(splits, specs, len(dataset.classes), shared_scales=shared_scales)
     return [
         Scores(
@@ -118,7 +119,10 @@ def _score_baseline(dataset: Dataset) -> list[Scores]:
             classes=dataset.classes,
             label_type=dataset.schema.label_type,
             positive=dataset.positive,
-            splits={split: split_outputs(splits[split], None, values) for split, values in by_split.items()},
+            splits={
+                split: split_outputs(splits[split], None, values, positions[split])
+                for split, values in by_split.items()
+            },
         )
         for name, by_split in fitted.items()
     ]
