@@ -49,7 +49,7 @@ FACTS = "facts.json"  # file of the facts, beside the scores
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a run knows beside the scores of its models.
+    """Knowledge of a run beside the scores of its models.
 
     `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: choices that validation rows
     made about the model, such as its epoch, beside those of the decision. `no_baseline`: why there is no order-blind

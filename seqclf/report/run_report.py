@@ -129,7 +129,7 @@ def _is_data_of(dataset: Dataset, evaluation: Evaluation) -> bool:
 
 
 class RunFiles(NamedTuple):
-    """What a run folder holds for judging. `settings`: the content of config.yaml."""
+    """Content of a run folder that judging reads. `settings`: the content of config.yaml."""
 
     contenders: list[Scores]
     facts: Facts
