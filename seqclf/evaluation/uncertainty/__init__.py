@@ -1,1 +1,1 @@
-"""What chance explains: intervals, design effects of grouped rows, paired comparisons."""
+"""Uncertainty of scores: intervals, design effects of grouped rows, paired comparisons."""
