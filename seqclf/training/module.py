@@ -68,7 +68,7 @@ class Prediction(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What a fit takes from its checkpoint, beside the weights.
+    """Values that a fit takes from its checkpoint, beside the weights.
 
     `means`: dict name → averaged weight. `gradients`: dict name → gradient that is accumulated between two optimizer
     steps. `logged`: dict name → logged value, which callbacks may monitor.
