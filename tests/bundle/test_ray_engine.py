@@ -131,7 +131,7 @@ def test_a_signal_ends_the_command_and_all_its_processes(exported, source, tmp_p
     finally:
         process.kill()
     assert process.returncode == 128 + number and errors.count("\n") == 1, errors
-    gone, alive = psutil.wait_procs(children, timeout=10)
+    gone, alive = psutil.wait_procs(children, timeout=20)
     assert gone and not alive and not (tmp_path / "out.parquet").exists()
 
 

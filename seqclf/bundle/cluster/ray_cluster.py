@@ -54,12 +54,22 @@ def connected(address: str | None, *, cpus: int, object_store_mb: int) -> Iterat
                 "include_dashboard": False,
                 "_temp_dir": stack.enter_context(folder),
             }
+            stack.callback(_end_leftovers, folder.name)
         elif address != "auto":
             _require_cluster(address, where)
         stack.callback(ray.shutdown)
         stack.enter_context(_quiet())
         _connect(ray, settings, where)
         yield ray, where
+
+
+def _end_leftovers(folder: str) -> None:
+    """Kill processes of a local Ray that hold files of its folder, which Ray leaves if a signal ends its start."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            files = [str(file.readlink()) for file in (process / "fd").iterdir()]
+            if process.name != str(os.getpid()) and any(file.startswith(f"{folder}/") for file in files):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _connect(ray: Any, settings: dict[str, Any], where: str) -> None:
