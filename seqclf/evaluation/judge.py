@@ -136,15 +136,13 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     for scores in contenders:
         if scores.classes != network.classes:
             raise InputError(f"scores of {scores.name}", "are for other classes", f"score {', '.join(network.classes)}")
-    if isinstance(decision, DecisionOptions):
-        decision = _with_held_out(decision, network)
-    options = decision if isinstance(decision, DecisionOptions) else None
+    options = None if isinstance(decision, Decision) else _with_held_out(decision, network)
     held_out = _threshold_rows(network, before)
-    chosen = _decide(decision, network, held_out)
+    chosen = decision if isinstance(decision, Decision) else decide(contenders, decision)
     splits = _judged_splits(network, before)
     decisions = dict.fromkeys(splits, chosen)
-    if before is not None and THRESHOLD in before.splits:  # the splits that trained the refitted model
-        own = _decide(decision, before, before.splits[THRESHOLD])
+    if options and before is not None and THRESHOLD in before.splits:  # the splits that trained the refitted model
+        own = _decide(options, before, before.splits[THRESHOLD])
         decisions |= dict.fromkeys(before.splits.keys() - network.splits.keys(), own)
     made = [] if THRESHOLD in network.splits else _used_for(options, chosen.rule)
     used_for = {"validation": [*facts.chosen, *made]}
@@ -216,16 +214,14 @@ def _with_held_out(options: DecisionOptions, network: Scores) -> DecisionOptions
     return options if THRESHOLD in network.splits else options.model_copy(update={"holdout": 0.0})
 
 
-def _decide(decision: DecisionOptions | Decision, scores: Scores, rows: SplitOutputs | None) -> Decision:
-    if isinstance(decision, Decision):
-        return decision
+def _decide(options: DecisionOptions, scores: Scores, rows: SplitOutputs | None) -> Decision:
     if rows is None:
-        if all(getattr(decision, rule) is None for rule in RULES):
+        if all(getattr(options, rule) is None for rule in RULES):
             return Decision(positive=scores.positive)
         raise InputError("decision", "there are no rows to set its thresholds", "score the split validation too")
     with progress.stage("choosing the decision threshold"):
         return choose_decision(
-            decision,
+            options,
             rows.logits,
             rows.labels,
             scores.classes,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -93,6 +94,11 @@ class Training:
         config = self.config.model_dump()
         return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
 
+    @cached_property
+    def inputs(self) -> str:
+        """Hash of the inputs of the training. Its code is hashed once, because a training may import more modules."""
+        return fit_inputs(self.config, self.dataset)
+
     def run(self) -> None:
         """Train the task, from its checkpoint if the config names one."""
         timeout_s = self.config.runtime.rank_timeout
@@ -165,7 +171,7 @@ class Fitted:
 def finished_fit(training: Training, steps: FinishedSteps) -> Fitted | None:
     """Return the result of the training if an earlier command has finished it in the run folder, else None."""
     folder = training.folder / "checkpoints"
-    found = steps.find("fit", fit_inputs(training.config, training.dataset))
+    found = steps.find("fit", training.inputs)
     is_resumed_here = is_resumed(training.folder, training.config.checkpoint)
     if found is None or not is_resumed_here or training.trainer.world_size > 1:
         return None
@@ -205,7 +211,7 @@ def fit(training: Training, steps: FinishedSteps) -> Fitted | None:
         "seconds": seconds,
     }
     if training.has_reached_limit:  # what a callback stopped goes on in a resumed run
-        steps.record("fit", fit_inputs(training.config, training.dataset), result)
+        steps.record("fit", training.inputs, result)
     return fitted
 
 

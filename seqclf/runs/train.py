@@ -31,7 +31,7 @@ from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, write_contend
 from seqclf.report.run_report import best_epoch, read_run, write_run_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
-from seqclf.runs.finished_steps import FinishedSteps, file_hash, fit_inputs, hash_of
+from seqclf.runs.finished_steps import FinishedSteps, file_hash, hash_of
 from seqclf.runs.fit import Fitted, Training, finished_fit, fit, opened_run, padding_error
 from seqclf.runs.order_ablation import check_one_process, score_shuffled
 from seqclf.runs.predictions import write_predictions
@@ -145,9 +145,7 @@ def score(
     training, run = fitted.training, fitted.training.folder
     config = training.config
     models = [config.order_ablation, config.baseline, config.baseline_limit]
-    inputs = hash_of(
-        {"checkpoint": file_hash(fitted.checkpoint), "fit": fit_inputs(config, training.dataset), "models": models}
-    )
+    inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), "fit": training.inputs, "models": models})
     if steps.find("score", inputs) is not None:
         with suppress(InputError):  # otherwise the files are made anew
             contenders, facts, _ = read_run(run)
