@@ -121,7 +121,8 @@ def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, Labe
         return source, None
     keys = classifier.schema.group_by or (str(options.id),)
     groups = [] if options.group is None else [RowKey(GROUP, "data.group", options.group)]
-    return source, LabelTable(labels, keys, options.label, groups)
+    static = [field for field in classifier.schema.fields if field.static]
+    return source, LabelTable(labels, keys, options.label, groups, static)
 
 
 def _write_report(

@@ -38,7 +38,15 @@ class PredictedSequence(JsonResult):
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
-        {"tokens_read", "no_cuda", "tokens", "parents", "contributions", "contributions_by_field"}
+        {
+            "tokens_read",
+            "no_cuda",
+            "tokens",
+            "parents",
+            "contributions",
+            "contributions_by_field",
+            "contributions_of_static",
+        }
     )
 
     prediction: Label
@@ -51,6 +59,7 @@ class PredictedSequence(JsonResult):
     parents: list[int] | None = None
     contributions: list[float | None] | None = None
     contributions_by_field: dict[str, list[float | None]] | None = None
+    contributions_of_static: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +162,8 @@ def predict_text(classifier: Classifier, text: str, by_field: bool | None = None
     for name, share in sorted(result["probabilities"].items(), key=lambda item: -item[1]):
         console.print(f"{share:8.4f}  {name}")
     if by_field is not None:
-        show_token_bars(*(result[key] for key in ("prediction", "tokens", "contributions", "contributions_by_field")))
+        keys = ("prediction", "tokens", "contributions", "contributions_by_field", "contributions_of_static")
+        show_token_bars(*(result[key] for key in keys))
     given = {key: value for key, value in result.items() if key != "error"}
     return PredictedSequence(**given, provider=classifier.provider, no_cuda=classifier.no_cuda)
 

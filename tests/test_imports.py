@@ -39,6 +39,7 @@ DATA = [
         "splitting",
         "options",
         "event_keys",
+        "static_columns",
         "storage",
     ),
     *("stage_rows", "write_store", "prepare", "builtin"),

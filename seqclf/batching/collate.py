@@ -11,7 +11,8 @@ def pad(sequences: Ragged, rows: np.ndarray, width: int | None = None) -> tuple[
     """Pad the fields of `rows` with zeros. Return the padded fields, and the (B,) int64 lengths of `rows`.
 
     `fields[name]`: (B, T) int64, (B, T, D) float32, or (B, T, K) int64 for several ids per token. K is the largest
-    number of ids of a token in the batch. T is the longest length in the batch, or `width`.
+    number of ids of a token in the batch. T is the longest length in the batch, or `width`. A static field has no axis
+    of tokens: (B,) int64 or (B, D) float32.
 
     >>> words = Ragged(np.array([0, 3, 5, 6]), {"word": np.array([7, 8, 9, 4, 5, 6])})
     >>> fields, lengths = pad(words, np.array([2, 0]))
@@ -37,4 +38,6 @@ def pad(sequences: Ragged, rows: np.ndarray, width: int | None = None) -> tuple[
             used = np.flatnonzero(padded.any(axis=(0, 1)))
             padded = padded[..., : used[-1] + 1 if len(used) else 1]
         fields[name] = padded.astype(np.int64)
+    for name, values in sequences.static.items():
+        fields[name] = values[rows] if values.dtype.kind == "f" else values[rows].astype(np.int64)
     return fields, lengths

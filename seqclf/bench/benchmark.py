@@ -22,6 +22,7 @@ from seqclf.models.encoder import reads_trees
 from seqclf.runs.tree_fields import check_tree_fields
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
+from seqclf.training.checks.check_targets import data_for
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def make_workloads(config: BenchConfig, model: Config) -> Iterator[Workload]:
     """Yield the workload of the dataset in `data`, or a generated one for each length distribution in `lengths`."""
     size = (config.batch_size, config.updates, config.seed)
     if config.data is not None:
-        dataset = prepare(config.data, partial(check_tree_fields, model, dataset=config.data.name))
+        data = data_for(config.data, model)
+        dataset = prepare(data, partial(check_tree_fields, model, dataset=config.data.name))
         yield dataset_workload(dataset, *size)
         return
     if reads_trees(model):

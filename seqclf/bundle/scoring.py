@@ -12,6 +12,7 @@ from seqclf.bundle.predictions import Counts
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
+from seqclf.data.ragged import row_inputs
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
@@ -126,7 +127,7 @@ def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:
 
 def _described(classifier: Classifier, mistake: _Mistake, explain: bool) -> DescribedRow:
     columns, encoders = mistake.columns, classifier.encoders
-    fields = encode(encoders, columns, classifier.schema.truncation).sequences.fields
+    fields = row_inputs(encode(encoders, columns, classifier.schema.truncation).sequences, 0)
     texts = {name: columns.column(name)[0].as_py() for name, encoder in encoders.items() if encoder.holds_text}
     described = describe_row(encoders, mistake.id, fields, texts)
     if not explain:

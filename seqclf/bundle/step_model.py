@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqclf.bundle.session import check_model, open_session
-from seqclf.data.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
 from seqclf.system.state_validation import SIZE, Where, error_context
 
@@ -55,6 +55,7 @@ class StepModel:
         self.session = session
         self.states = states
         self.fields = [spec["name"] for spec in specs]
+        self.static = {spec["name"] for spec in static_specs(specs)}
         self.more = {} if threshold is None else {THRESHOLD: np.array(threshold, np.float32)}
         numbers = {STATE_INPUT + state["name"]: [None, *state["shape"]] for state in states}
         check_model(session, specs, classes, {**numbers, **dict.fromkeys(self.more, ())})
@@ -110,7 +111,10 @@ def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.
     tokens = np.empty(len(lengths), np.int64)
     logits: np.ndarray | None = None
     while len(rows):
-        part = {name: values[rows, start : start + chunk] for name, values in fields.items()}
+        part = {
+            name: values[rows] if name in model.static else values[rows, start : start + chunk]
+            for name, values in fields.items()
+        }
         result = model.run(part, np.minimum(lengths[rows] - start, chunk), states)
         done = result.halted | (lengths[rows] <= start + chunk)
         if logits is None:

@@ -9,13 +9,14 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.rows.sequence_reader import BatchLimits, batches_by_length
 from seqclf.bundle.session import explain_run_errors, require_shape
 from seqclf.bundle.step_model import STEP, StepModel
-from seqclf.data.encoding.encoders import encode
+from seqclf.data.encoding.encoders import encode, static_of, tokens_of
 from seqclf.data.encoding.row_checks import check_rows
 from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
@@ -34,9 +35,13 @@ class StreamPrediction(SequencePrediction):
 
 
 class _Open(NamedTuple):
-    """A sequence that may get more tokens. `states`: list with the sequence's row of each model state."""
+    """A sequence that may get more tokens.
+
+    `states`: list with the sequence's row of each model state. `static`: value of each static field, as it was given.
+    """
 
     states: list[np.ndarray]
+    static: dict[str, Any]
     tokens_read: int
     prediction: StreamPrediction
     last: Any  # sort key of the last token that was read (see `EventOrder.keys`), or None
@@ -52,6 +57,8 @@ class Stream:
     stream.close("host 1")
     ```
 
+    Static fields are given with the first tokens of a sequence, and may be left out later.
+
     Raises InputError if the model of the bundle can only read whole sequences. Raises InputError if the encoding of a
     token depends on other tokens, such as the time since the previous token.
     """
@@ -60,7 +67,7 @@ class Stream:
         self.classifier = classifier
         self.model = model
         self.sequences: dict[Hashable, _Open] = {}
-        for name, encoder in classifier.encoders.items():
+        for name, encoder in tokens_of(classifier.encoders).items():
             if not encoder.encodes_token_by_token:
                 kind = encoder.field.kind
                 raise InputError(
@@ -88,7 +95,7 @@ class Stream:
         if not isinstance(tokens, Mapping):
             raise InputError("stream", f"got {type(tokens).__name__}", "give the next tokens by the key of a sequence")
         running = [key for key in tokens if key not in self.sequences or not self.sequences[key].prediction["halted"]]
-        columns, errors = self.classifier.python_rows.to_columns([tokens[key] for key in running])
+        columns, errors = self.classifier.python_rows.to_columns([self._completed(key, tokens[key]) for key in running])
         last = {}
         for row, key in enumerate(running):
             try:
@@ -98,15 +105,36 @@ class Stream:
         problems = check_rows(columns, self.classifier.schema, self.classifier.encoders, labelled=False)
         for row, problem in problems.first_problems.items():
             errors[row] = errors[row] or f"{problem.column} {problem.reason}"
+        static = {key: self._static(columns, row) for row, key in enumerate(running)}
+        for row, key in enumerate(running):
+            if key in self.sequences and static[key] != (before := self.sequences[key].static) and errors[row] is None:
+                name = next(name for name in before if static[key][name] != before[name])
+                errors[row] = f"{name} changes from {before[name][0]} to {static[key][name][0]}, and is a static field"
         usable = np.array([row for row, error in enumerate(errors) if error is None], np.int64)
         results = {key: self._refused(key, error) for key, error in zip(running, errors, strict=True) if error}
         if len(usable):
             sequences = encode(self.classifier.encoders, columns.take(usable), NO_TRUNCATION).sequences
             limits = BatchLimits.of(self.model.session, threads=1, by_chunks=False)
             for rows in batches_by_length(sequences.lengths, limits.max_tokens):
-                results |= self._advance([running[usable[row]] for row in rows], *pad(sequences, rows), last)
+                results |= self._advance([running[usable[row]] for row in rows], *pad(sequences, rows), last, static)
         # Return copies, so that the caller cannot change the predictions in the stream.
         return {key: {**(results.get(key) or self.sequences[key].prediction)} for key in tokens}
+
+    def _completed(self, key: Hashable, tokens: Any) -> Any:
+        """Return the next tokens of a sequence, with the static fields that they leave out."""
+        rows = self.classifier.python_rows
+        if key not in self.sequences or not self.sequences[key].static:
+            return tokens
+        try:
+            row = rows.as_dict(tokens)
+        except ValueError:  # `to_columns` tells the reason
+            return tokens
+        given = {rows.field_of_column.get(name, name) for name in row}
+        return {**row, **{name: cell for name, cell in self.sequences[key].static.items() if name not in given}}
+
+    def _static(self, columns: pa.RecordBatch, row: int) -> dict[str, Any]:
+        """Return the canonical cells of the static fields of a row."""
+        return {name: columns.column(name)[row].as_py() for name in static_of(self.classifier.encoders)}
 
     def close(self, key: Hashable) -> None:
         """Remove a sequence from the stream."""
@@ -136,7 +164,12 @@ class Stream:
         }
 
     def _advance(
-        self, keys: list[Hashable], fields: Mapping[str, np.ndarray], lengths: np.ndarray, last: Mapping[Hashable, Any]
+        self,
+        keys: list[Hashable],
+        fields: Mapping[str, np.ndarray],
+        lengths: np.ndarray,
+        last: Mapping[Hashable, Any],
+        static: Mapping[Hashable, dict[str, Any]],
     ) -> dict[Hashable, StreamPrediction]:
         new = self.model.start(1)
         before = [self.sequences[key].states if key in self.sequences else new for key in keys]
@@ -151,5 +184,5 @@ class Stream:
             results[key] = {**prediction, "tokens_read": read, "halted": bool(chunk.halted[row])}
             # Copy the states, because a view would keep the states of the whole batch in memory.
             after = [] if chunk.halted[row] else [values[row : row + 1].copy() for values in chunk.states]
-            self.sequences[key] = _Open(after, read, results[key], last[key])
+            self.sequences[key] = _Open(after, static[key], read, results[key], last[key])
         return results

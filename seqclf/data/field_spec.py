@@ -24,12 +24,14 @@ class CategorySpec(TypedDict):
     """A field with one id per token: (B, T) int64, below `size`, 0 for unknown values.
 
     `vector_size`: number of dimensions of the pretrained vectors; missing if the field has no pretrained vectors.
+    `static`: True for a field with one id per sequence, (B,) int64.
     """
 
     name: str
     kind: Literal["category"]
     size: int
     vector_size: NotRequired[int]
+    static: NotRequired[bool]
 
 
 class BagSpec(TypedDict):
@@ -55,7 +57,8 @@ class NumberSpec(TypedDict):
     spec lacks `within`, it is 1 for every channel. `constant`: list with True for each channel that has the same value
     in all tokens of a sequence, such as the level of the sequence. If the spec lacks `constant`, there is no such
     channel. `masked`: number W of values that may be missing. They are the first W channels, and the next W are their
-    masks: 1 where the value is present. If the spec lacks `masked`, there are no masks.
+    masks: 1 where the value is present. If the spec lacks `masked`, there are no masks. `static`: True for a field with
+    numbers per sequence, (B, `width`) float32.
     """
 
     name: str
@@ -65,6 +68,7 @@ class NumberSpec(TypedDict):
     within: NotRequired[list[float]]
     constant: NotRequired[list[bool]]
     masked: NotRequired[int]
+    static: NotRequired[bool]
 
 
 class ParentsSpec(TypedDict):
@@ -85,8 +89,13 @@ FieldSpec = TokenSpec | ParentsSpec
 
 
 def token_specs(fields: Iterable[FieldSpec]) -> list[TokenSpec]:
-    """Return the specs of the fields with tokens. The spec with the parents of a tree is left out."""
-    return [field for field in fields if field["kind"] != "parents"]
+    """Return the specs of the fields with tokens, without static fields and the parents of a tree."""
+    return [field for field in fields if field["kind"] != "parents" and not field.get("static")]
+
+
+def static_specs(fields: Iterable[FieldSpec]) -> list[TokenSpec]:
+    """Return the specs of the static fields, which have one value per sequence."""
+    return [field for field in fields if field["kind"] != "parents" and field.get("static")]
 
 
 def input_axes(spec: Mapping[str, Any]) -> list[str | int]:
@@ -94,6 +103,8 @@ def input_axes(spec: Mapping[str, Any]) -> list[str | int]:
 
     >>> input_axes({"name": "x", "kind": "number", "width": 2})
     ['batch', 'time', 2]
+    >>> input_axes({"name": "country", "kind": "category", "size": 9, "static": True})
+    ['batch']
     """
     last: dict[str, list[str | int]] = {
         "category": [],
@@ -101,7 +112,7 @@ def input_axes(spec: Mapping[str, Any]) -> list[str | int]:
         "number": [spec.get("width", 1)],
         "parents": [],
     }
-    return ["batch", "time", *last[spec["kind"]]]
+    return ["batch", *([] if spec.get("static") else ["time"]), *last[spec["kind"]]]
 
 
 def input_type(spec: Mapping[str, Any]) -> type[np.generic]:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo, model_validator
 
 from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, parse_options
 from seqclf.config.override_text import label_text, shell_word
@@ -48,8 +48,8 @@ def require_generator(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def require_fields(value: Any) -> Any:
-    """Reject a value of `fields` that is not a mapping.
+def require_fields(value: Any, info: ValidationInfo) -> Any:
+    """Reject a value of `fields` or `static` that is not a mapping.
 
     For a list of names, the error message suggests a mapping of these names.
     """
@@ -57,7 +57,7 @@ def require_fields(value: Any) -> Any:
         return value
     names = value if isinstance(value, list) else [value]
     named = ", ".join(f"{label_text(name)}: KIND" for name in names if isinstance(name, (str, int)))
-    raise RefusedValueError("must be a mapping", f"write {shell_word(f'data.fields={{{named}}}')}")
+    raise RefusedValueError("must be a mapping", f"write {shell_word(f'data.{info.field_name}={{{named}}}')}")
 
 
 class DataOptions(Options):
@@ -83,6 +83,7 @@ class DataOptions(Options):
     order_format: Annotated[Text, AfterValidator(require_order_format)] | None
     rows: Literal["sequences", "events"] | None
     fields: Annotated[dict[Any, Any] | None, BeforeValidator(require_fields)]
+    static: Annotated[dict[Any, Any] | None, BeforeValidator(require_fields)]
     header: bool
     encoding: Text
     quote: Text | None

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.declaration import build_schema
+from seqclf.data.encoding.declaration import build_schema, named_static_field
 from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders
 from seqclf.data.encoding.registry import KINDS
 from seqclf.data.event_keys import times_of_sequences
@@ -31,10 +31,12 @@ from seqclf.data.schema.quarantine import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, label_type
 from seqclf.data.splitting.policies import SPLITS, SplitPolicy
 from seqclf.data.stage_rows import Staged, check_columns, collect
+from seqclf.data.static_columns import with_static
 from seqclf.data.storage.cache import CONTENT, CacheEntry, DamagedError, with_generated
 from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.data.storage.fingerprint import changed_file, fingerprint, states_of
 from seqclf.data.write_store import StoreWriter
+from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
 from seqclf.system import progress
 
@@ -200,7 +202,7 @@ def _collect_all(
     """Check that no source lacks a column. Stage the rows of each source in a file in the folder `scratch`."""
     of_labels = [] if label_table is None else label_table.row_keys
     row_keys = [key for key in policy.row_keys if key not in of_labels]
-    source_schema = schema if label_table is None else replace(schema, label=None)
+    source_schema = schema if label_table is None else label_table.without_joined(schema)
     for name, reader in readers.items():
         needed = row_keys if name == "train" else []
         check_columns(reader, source_schema, [(key.option, key.column) for key in needed])
@@ -219,18 +221,31 @@ def _collect_all(
 def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable | None:
     """Open the label table that `data.labels` names, or return None if the option is not set.
 
-    The label table may also hold the columns named in `data.group` and `data.split.column`.
+    The label table may also hold static fields, and the columns named in `data.group` and `data.split.column`.
     """
     source = options.source("labels")
     if source is None:
         return None
     id_columns = options.group_by or (str(options.id),)
-    return LabelTable(source, id_columns, options.label, policy.row_keys)
+    declared = options.static or {}
+    columns = {name: spec.get("column", name) if isinstance(spec, Mapping) else name for name, spec in declared.items()}
+    static = []
+    with SourceReader(source) as reader:
+        if held := [name for name, column in columns.items() if column in reader.column_types]:
+            sample = reader.sample(INFERENCE_ROWS)
+            static = [named_static_field(str(name), declared[name], sample, str(source)) for name in held]
+    return LabelTable(source, id_columns, options.label, policy.row_keys, static)
 
 
 def _build_schema(options: DataOptions, reader: SourceReader, label_table: LabelTable | None) -> Schema:
     """Build the schema of the training source. Settings that the options leave out are inferred from the first rows."""
     sample = reader.sample(INFERENCE_ROWS)
+    skip = [
+        options.label,
+        *_split_columns(options),
+        *times_of_sequences(reader, sample, options),
+        *reader.partitions,
+    ]
     schema = build_schema(
         sample,
         str(reader.source),
@@ -243,13 +258,14 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
         group_by=options.group_by,
         order_by=options.order_by,
         order_format=options.order_format,
-        skip=[
-            options.label,
-            *_split_columns(options),
-            *times_of_sequences(reader, sample, options),
-            *reader.partitions,
-        ],
+        skip=skip,
+        static=options.static,
+        joined=() if label_table is None else label_table.static,
     )
+    if options.static is None and options.fields is None:
+        schema = with_static(schema, reader, sample, {*skip, *filter(None, [options.id])})
+        if static := [f"{field.name} ({field.kind})" for field in schema.fields if field.static]:
+            show_note(f"static fields, of one value per sequence: {', '.join(static)}; data.static={{}} has none")
     column_type = reader.column_types[options.label] if label_table is None else label_table.label_column_type
     return replace(schema, label=options.label, label_type=label_type(column_type))
 

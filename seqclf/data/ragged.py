@@ -5,6 +5,8 @@ This module also converts Arrow list columns to ragged arrays.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +18,8 @@ class Ragged(NamedTuple):
     """N encoded sequences with S tokens in total.
 
     `offsets`: (N + 1,) int64; row i holds the tokens [offsets[i], offsets[i + 1]). `fields`: dict field → values of its
-    tokens, (S,) int32, (S, D) float32 or (S, K) int32 (see `EncodedField`).
+    tokens, (S,) int32, (S, D) float32 or (S, K) int32 (see `EncodedField`). `static`: dict static field → values of the
+    sequences, (N,) int32 or (N, D) float32.
 
     >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
     >>> len(sequences), sequences.lengths.tolist()
@@ -25,6 +28,7 @@ class Ragged(NamedTuple):
 
     offsets: np.ndarray
     fields: dict[str, np.ndarray]
+    static: Mapping[str, np.ndarray] = MappingProxyType({})
 
     @property
     def lengths(self) -> np.ndarray:
@@ -51,7 +55,18 @@ def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
     starts, counts = sequences.offsets[rows], sequences.lengths[rows]
     offsets = np.concatenate([[0], np.cumsum(counts)])
     tokens = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
-    return Ragged(offsets, {name: values[tokens] for name, values in sequences.fields.items()})
+    return Ragged(
+        offsets,
+        {name: values[tokens] for name, values in sequences.fields.items()},
+        {name: values[rows] for name, values in sequences.static.items()},
+    )
+
+
+def row_inputs(sequences: Ragged, row: int) -> dict[str, np.ndarray]:
+    """Return dict field → values of one row: (T,) or (T, D) tokens, and (1,) or (1, D) for a static field."""
+    start, stop = sequences.offsets[row : row + 2]
+    tokens = {name: values[start:stop] for name, values in sequences.fields.items()}
+    return {**tokens, **{name: values[row : row + 1] for name, values in sequences.static.items()}}
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.encoders import tokens_of
 from seqclf.data.encoding.row_checks import check_rows
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
@@ -89,7 +90,7 @@ def collect(
     rows are rejected.
     """
     staging = _Staging(schema, encoders, path, keep_texts)
-    read_schema = schema if label_table is None else replace(schema, label=None)
+    read_schema = schema if label_table is None else label_table.without_joined(schema)
     unit = "events" if schema.group_by else "rows"
     with (
         progress.stage(f"reading {reader.source.short_name}", total=reader.stored_rows(), unit=unit) as reading,
@@ -206,7 +207,7 @@ class _Staging:
         """Return the columns to stage: label, fields, id as text, row number, file number, texts and group names."""
         fields = {name: encoder.stage(columns.column(name)) for name, encoder in self.encoders.items()}
         # Lists are truncated before they are staged, so that encoders are fit only on the tokens that are kept.
-        truncated = self.schema.truncation.cut_lists(pa.record_batch(fields), fields)
+        truncated = self.schema.truncation.cut_lists(pa.record_batch(fields), tokens_of(self.encoders))
         row = pa.array(row_numbers)
         ids = as_text(columns.column(ID) if ID in columns.schema.names else row)
         staged = {

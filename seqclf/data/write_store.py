@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.encoding.encoders import encode_staged
+from seqclf.data.encoding.encoders import encode_staged, tokens_of
 from seqclf.data.encoding.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.data.ragged import Ragged, take
@@ -65,7 +65,7 @@ class StoreWriter:
         self.encoders = encoders
         self.quarantine = quarantine
         self.target = target
-        kinds = {name: encoder.spec()["kind"] for name, encoder in encoders.items()}
+        kinds = {name: encoder.spec()["kind"] for name, encoder in tokens_of(encoders).items()}
         self.unknown_ids = {name: UNKNOWN_IDS[kind] for name, kind in kinds.items() if kind in UNKNOWN_IDS}
         self.report: dict[str, SplitCounts] = {}
 
@@ -126,7 +126,7 @@ class StoreWriter:
         Raises InputError for a row with more than `data.max_length` tokens if `data.truncate` is `error`.
         """
         in_split = batch.splits >= 0
-        column = self.schema.fields[0].column
+        column = self.schema.token_fields[0].column
 
         def refusal(row: int, column: str, reason: str) -> Refusal:
             file = files[batch.staged.column(FILE)[row].as_py()]
@@ -218,7 +218,8 @@ class _Part:
             batch.staged.column(GROUP_NAME).take(indices) if GROUP_NAME in batch.staged.schema.names else None,
         )
         # Each array is hashed as a stream of bytes, so the digests do not depend on the batch size.
-        for name, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
+        arrays = {"lengths": sequences.lengths, "labels": labels, **sequences.fields, **sequences.static}
+        for name, values in arrays.items():
             self.digests[name].update(np.ascontiguousarray(values).data)
         self.counts.used += len(rows)
         self.counts.tokens += int(sequences.offsets[-1])

@@ -129,15 +129,18 @@ class AdaptiveClassifier(SequenceClassifier):
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return the logits (B, C) of each sequence at its halting token. See `SequenceClassifier.forward`."""
         outputs, _, scores = self.read(fields, lengths, host_lengths)
-        return self.head(self.pooling(outputs, tokens_read(scores, lengths, self.threshold)))
+        pooled = self.pooling(outputs, tokens_read(scores, lengths, self.threshold))
+        return self.head(pooled, fields)
 
     def read(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Reading:
         """Encode whole sequences, and return the encoder outputs, pooled prefixes and halting scores."""
         outputs, _ = self.encode(fields, lengths, host_lengths)
         prefixes = self.pooling.prefixes(outputs, lengths)
-        return Reading(outputs, prefixes, self.halting_scores(outputs, prefixes, lengths))
+        return Reading(outputs, prefixes, self.halting_scores(outputs, prefixes, lengths, fields))
 
-    def halting_scores(self, outputs: Tensor, prefixes: Tensor, lengths: Tensor) -> Tensor:
+    def halting_scores(
+        self, outputs: Tensor, prefixes: Tensor, lengths: Tensor, fields: Mapping[str, Tensor]
+    ) -> Tensor:
         """Return the halting scores (B, T). `outputs`, `prefixes`: see `Reading`."""
         # Compute the certainty without gradients. With gradients, training could lower the loss by making the
         # classifier overconfident or underconfident.
@@ -145,7 +148,7 @@ class AdaptiveClassifier(SequenceClassifier):
             parts = [prefixes]
             if not torch.compiler.is_exporting():
                 parts = list(prefixes.split(max(1, MAX_LOGITS // (self.output.out_features * len(prefixes))), dim=1))
-            certainty = torch.cat([certainty_of(self.output(self.norm(part)).float()) for part in parts], dim=1)
+            certainty = torch.cat([certainty_of(self.output(self.join(part, fields)).float()) for part in parts], dim=1)
         return halting_steps(self.halting(outputs, certainty), lengths).cumsum(dim=1)
 
     def at_thresholds(
@@ -158,7 +161,7 @@ class AdaptiveClassifier(SequenceClassifier):
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
         read = torch.stack([tokens_read(scores, lengths, float(threshold)) for threshold in thresholds], dim=1)
         chosen = prefixes.gather(1, (read - 1)[..., None].expand(-1, -1, prefixes.shape[-1]))
-        return self.head(chosen), read
+        return self.head(chosen, fields), read
 
     def halting_margin(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
         """Return the smallest distance between a halting score and the threshold for each sequence (B,).
@@ -183,32 +186,34 @@ class AdaptiveClassifier(SequenceClassifier):
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
         inside = token_mask(lengths, scores.shape[1])
         costs = torch.zeros_like(scores)
-        costs[inside] = self._costs(prefixes[inside], labels.repeat_interleave(lengths), loss)
+        of_tokens = {name: fields[name].repeat_interleave(lengths, dim=0) for name in self.static.names}
+        joined = self.join(prefixes[inside], of_tokens)
+        costs[inside] = self._costs(joined, labels.repeat_interleave(lengths), loss)
         rows = torch.arange(len(lengths), device=lengths.device)
         share = torch.arange(1, scores.shape[1] + 1, device=lengths.device) / lengths[:, None]
         last = costs[rows, lengths - 1].mean()
         with torch.no_grad():
             self.gain.lerp_((costs[:, 0].mean() - last).to(self.gain.dtype), GAIN_WEIGHT)
-            logits = self.head(prefixes[rows, lengths - 1]).float()
+            logits = self.head(prefixes[rows, lengths - 1], fields).float()
             shown = loss(logits, labels)
         price = self.earliness * self.gain.clamp(min=0.0)
         expected = (halting_distribution(scores, lengths) * (costs + price * share)).sum(dim=1).mean()
         return TrainingLoss(logits, shown, expected + last)
 
-    def _costs(self, pooled: Tensor, labels: Tensor, loss: Loss) -> Tensor:
-        """Return the loss (S,) of each of S pooled prefixes.
+    def _costs(self, joined: Tensor, labels: Tensor, loss: Loss) -> Tensor:
+        """Return the loss (S,) of each of S joined prefixes.
 
         If there are more than `MAX_LOGITS` logits, the logits are not stored, and the backward pass computes them
         again.
         """
 
         def costs(part: Tensor, part_labels: Tensor) -> Tensor:
-            return row_costs(loss, self.head(part).float(), part_labels)
+            return row_costs(loss, self.output(self.dropout(part)).float(), part_labels)
 
         size = max(1, MAX_LOGITS // self.output.out_features)
-        if len(pooled) <= size:
-            return costs(pooled, labels)
-        parts = zip(pooled.split(size), labels.split(size), strict=True)
+        if len(joined) <= size:
+            return costs(joined, labels)
+        parts = zip(joined.split(size), labels.split(size), strict=True)
         return torch.cat([checkpoint(costs, *part, use_reentrant=False) for part in parts])
 
     def step_form(self) -> AdaptiveStep:
@@ -287,14 +292,14 @@ class AdaptiveStep(ChunkStep):
     ) -> dict[str, Any]:
         outputs, encoder_states = self.read(fields, lengths, states)
         before, pooling_before = states[-1], states[len(encoder_states) : -1]
-        logits = self.classify(self.pooling.prefixes(outputs, lengths, pooling_before))
+        logits = self.classify(self.pooling.prefixes(outputs, lengths, pooling_before), fields)
         stops = self.halting(outputs, certainty_of(logits))
         scores = before[:, None] + halting_steps(stops, lengths).cumsum(dim=1)
         read = tokens_read(scores, lengths, threshold)
         after = scores.gather(1, (read - 1)[:, None])[:, 0]
         pooled, pooling_states = self.pooling.run(outputs, read, pooling_before)
         return {
-            "logits": self.classify(pooled),
+            "logits": self.classify(pooled, fields),
             "read": read,
             "halted": after >= threshold,
             "states": [*encoder_states, *pooling_states, after],

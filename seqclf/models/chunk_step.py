@@ -32,7 +32,7 @@ class ChunkStep(nn.Module):
         self.embedding = classifier.embedding
         self.encoder = encoder
         self.pooling = classifier.pooling
-        self.norm, self.output = classifier.norm, classifier.output
+        self.norm, self.static, self.output = classifier.norm, classifier.static, classifier.output
         self.structure: tuple[str, ...] = classifier.structure
         self.states: list[State] = [*encoder.states, *self.pooling.states]
 
@@ -44,7 +44,7 @@ class ChunkStep(nn.Module):
         """
         outputs, encoder_states = self.read(fields, lengths, states)
         pooled, pooling_states = self.pooling.run(outputs, lengths, states[len(encoder_states) :])
-        return {"logits": self.classify(pooled), "states": [*encoder_states, *pooling_states]}
+        return {"logits": self.classify(pooled, fields), "states": [*encoder_states, *pooling_states]}
 
     def read(
         self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]
@@ -53,5 +53,5 @@ class ChunkStep(nn.Module):
         structure = {name: fields[name] for name in self.structure}
         return self.encoder(self.embedding(fields), lengths, states[: len(self.encoder.states)], **structure)
 
-    def classify(self, pooled: Tensor) -> Tensor:
-        return self.output(self.norm(pooled))
+    def classify(self, pooled: Tensor, fields: Mapping[str, Tensor]) -> Tensor:
+        return self.output(self.static(self.norm(pooled), fields))

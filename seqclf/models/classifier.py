@@ -11,19 +11,21 @@ from torch import Tensor, nn
 
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count, NonNegative
-from seqclf.data.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec, token_specs
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.embedding import FieldEmbedding, TokenDropout
 from seqclf.models.encoder import SequenceEncoder, build_encoder, check_structure
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import DropoutShare, PoolingNames
 from seqclf.models.pooling import Pooling
+from seqclf.models.static_fields import StaticFields
 
 
 class SequenceClassifier(SequenceNetwork):
     """Classifier of sequences of different lengths: embedding → encoder → pooling → head.
 
-    The logits of a sequence depend only on the tokens of the sequence.
+    The logits of a sequence depend only on the tokens of the sequence, and on its static fields, which are joined to
+    the pooled vector (see `StaticFields`).
 
     `fields`: specs of the encoded fields (see `FieldEmbedding`). `encoder`: config of the encoder, with its class in
     `_target_`. `encoder_arguments`: further arguments of the encoder. `dropout`: dropout probability for the embedded
@@ -45,6 +47,7 @@ class SequenceClassifier(SequenceNetwork):
     torch.Size([2, 3])
     """
 
+    reads_static = True
     # Arguments of this class whose values a subclass fixes. A config of the subclass cannot set these arguments.
     fixed_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
@@ -64,14 +67,19 @@ class SequenceClassifier(SequenceNetwork):
         **encoder_arguments: Any,
     ):
         super().__init__()
+        of_tokens = [field for field in fields if not field.get("static")]
         self.embedding = FieldEmbedding(
-            fields, embedding_size=embedding_size, token_dropout=token_dropout, number_noise=number_noise
+            token_specs(fields), embedding_size=embedding_size, token_dropout=token_dropout, number_noise=number_noise
         )
         self.encoder = build_encoder(
             encoder,
             self.embedding.size,
             encoder_arguments,
-            {"dropout": dropout, "variational": variational, "field_specs": fields},
+            {
+                "dropout": dropout,
+                "variational": variational,
+                "field_specs": of_tokens,
+            },
         )
         self.check_encoder(self.encoder)
         self.structure = tuple(self.encoder.structure)  # names of the fields that the encoder gets as encoded
@@ -81,7 +89,8 @@ class SequenceClassifier(SequenceNetwork):
         self.norm = nn.LayerNorm(self.pooling.size)
         self.embedding_dropout = TokenDropout(dropout, variational)
         self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(self.pooling.size, num_classes)
+        self.static = StaticFields(fields, self.pooling.size)
+        self.output = nn.Linear(self.static.size, num_classes)
 
     @classmethod
     def check_encoder(cls, encoder: SequenceEncoder) -> None:
@@ -97,7 +106,7 @@ class SequenceClassifier(SequenceNetwork):
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C). See `SequenceNetwork.forward`."""
         outputs, output_lengths = self.encode(fields, lengths, host_lengths)
-        return self.head(self.pooling(outputs, output_lengths))
+        return self.head(self.pooling(outputs, output_lengths), fields)
 
     def encode(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
@@ -108,9 +117,13 @@ class SequenceClassifier(SequenceNetwork):
         outputs, output_lengths, _ = self.encoder(embedded, lengths, host_lengths, **structure)
         return outputs, output_lengths
 
-    def head(self, pooled: Tensor) -> Tensor:
-        """Return the logits (N, C) for pooled vectors (N, `pooling.size`)."""
-        return self.output(self.dropout(self.norm(pooled)))
+    def join(self, pooled: Tensor, fields: Mapping[str, Tensor]) -> Tensor:
+        """Return normalized pooled vectors (N, P) or (N, T, P), with the static fields joined to them."""
+        return self.static(self.norm(pooled), fields)
+
+    def head(self, pooled: Tensor, fields: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
+        """Return the logits (N, C) for pooled vectors (N, P). `fields`: dict static field → its values (N, …)."""
+        return self.output(self.dropout(self.join(pooled, fields)))
 
     def step_form(self) -> ChunkStep | None:
         """Return the streaming form of this classifier, or `None` if the encoder cannot read a sequence in chunks."""

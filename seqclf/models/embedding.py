@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.data.field_spec import UNKNOWN_IDS, FieldSpec, token_specs
+from seqclf.data.field_spec import UNKNOWN_IDS, TokenSpec
 
 # Factor of the initial weights of channels that are constant in each sequence. With the weights of other channels, they
 # shift every token by the same random vector, and a network learns the shape of sequences late. On waves of three
@@ -19,7 +19,7 @@ NO_VALUE = 0  # id that stands for no value and pads the lists of ids
 
 
 class IdEmbedding(nn.Embedding):
-    """Embedding of one id per token: (B, T) → (B, T, `dimensions`).
+    """Embedding of one id per token or sequence: (B, T) → (B, T, `dimensions`), or (B,) → (B, `dimensions`).
 
     In training, each id is replaced by the unknown id with the probability `dropout`.
     """
@@ -126,7 +126,7 @@ class FieldEmbedding(nn.Module):
 
     Ids are embedded, and numbers go through a linear layer. The vectors of all fields are concatenated.
 
-    `fields`: specs of the encoded fields (see `FieldSpec`). `embedding_size`: number of dimensions for each field. A
+    `fields`: specs of the fields to embed (see `token_specs`). `embedding_size`: number of dimensions for each field. A
     categorical field whose spec has a `vector_size` gets `vector_size` dimensions instead, for pretrained vectors (see
     `load_vectors`). `token_dropout`: probability that training replaces an id by the unknown id, so that the model
     learns to handle unknown values. `number_noise`: standard deviation of the noise that training adds to standardized
@@ -140,13 +140,12 @@ class FieldEmbedding(nn.Module):
     torch.Size([2, 5, 8])
     """
 
-    def __init__(self, fields: Sequence[FieldSpec], *, embedding_size: int, token_dropout: float, number_noise: float):
+    def __init__(self, fields: Sequence[TokenSpec], *, embedding_size: int, token_dropout: float, number_noise: float):
         super().__init__()
-        tokens = token_specs(fields)
-        self.names = [field["name"] for field in tokens]
+        self.names = [field["name"] for field in fields]
         self.layers = nn.ModuleList()  # not an nn.ModuleDict, which rejects field names such as "keys"
         self.size = 0
-        for field in tokens:
+        for field in fields:
             size = embedding_size
             if field["kind"] == "category":
                 size = field.get("vector_size") or embedding_size

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
-from seqclf.config.targets import build
-from seqclf.data.field_spec import FieldSpec
+from seqclf.config.targets import build, locate_subclass
+from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import RUN_SETTINGS
@@ -95,8 +95,20 @@ class Ensemble(SequenceNetwork):
         return TrainingLoss(logits, loss(logits, labels), torch.stack([part.total for part in parts]).sum())
 
 
+def reads_static(target: str) -> bool:
+    """Return True if the network class `target` of a config reads static fields."""
+    network: Any = locate_subclass(target, SequenceNetwork, "model._target_")
+    return bool(network.reads_static)
+
+
+NO_STATIC = ("reads no static fields", "set reads_static = True in the class, or data.static={}")  # problem, remedy
+
+
 def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_classes: int) -> Any:
     """Build the network of a `_target_` dict, or an ensemble of networks if its key `members` is above 1."""
+    target = model["_target_"]
+    if static_specs(fields) and not reads_static(target):
+        raise InputError(f"model._target_={target}", *NO_STATIC)
     design = {key: value for key, value in model.items() if key not in RUN_SETTINGS}
     # Members differ only in their random initial weights.
     networks = [
@@ -104,7 +116,6 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
         for _ in range(model["members"])
     ]
     if any(map(nn.parameter.is_lazy, networks[0].parameters())):
-        target = model["_target_"]
         raise InputError(
             f"model._target_={target}", "has lazy modules, which a checkpoint cannot hold", "give their sizes"
         )

@@ -35,6 +35,8 @@ class SequenceNetwork(nn.Module):
     torch.Size([2, 3])
     """
 
+    # True if the constructor and `forward` get the static fields too, whose values are (B,) or (B, D).
+    reads_static: bool = False
     # `halts` is True if the network may stop before the end of a sequence, at the first halting score that reaches
     # `threshold`. A network with `halts` must define `at_thresholds`.
     halts: bool = False

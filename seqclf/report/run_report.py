@@ -14,6 +14,7 @@ import yaml
 from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
+from seqclf.data.ragged import row_inputs
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title
 from seqclf.documents.formatting import shown_path
@@ -70,8 +71,7 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) 
     split, predicted = dataset.splits[evaluation.split], evaluation.predicted
 
     def described(row: int) -> DescribedRow:
-        start, stop = split.sequences.offsets[row : row + 2]
-        tokens = {name: values[start:stop] for name, values in split.sequences.fields.items()}
+        tokens = row_inputs(split.sequences, row)
         texts = {} if split.texts is None else split.texts.of_row(row)
         described_row = describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
         if classifier is None:

@@ -23,7 +23,7 @@ def show_dataset(dataset: Dataset) -> None:
         field = encoder.field
         many = len(field.columns) > MAX_COLUMNS
         columns = f"{len(field.columns)} columns" if many else f"column '{field.column}'"
-        line = f"  field {field.name}: {field.kind}, {columns}, {encoder.describe()}"
+        line = f"  {'static ' * field.static}field {field.name}: {field.kind}, {columns}, {encoder.describe()}"
         console.print(line.rstrip(", "), soft_wrap=True)
     if len(dataset.encoders) > MAX_FIELDS:
         console.print(f"  and {len(dataset.encoders) - MAX_FIELDS} more fields")

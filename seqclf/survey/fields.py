@@ -19,9 +19,10 @@ from seqclf.system.json_result import JsonResult
 class FieldStatistics(JsonResult):
     """Statistics of one field. A statistic is `None` if it does not apply to the kind of the field.
 
-    `constant`: True if every training token has the same value. `unknown`: dict split → fraction of tokens whose value
-    is not in the vocabulary. `missing`: dict channel → fraction of training tokens without a value.
-    `constant_channels`: channels of a number field that are constant, if other channels of the field vary.
+    `constant`: True if every training token, or sequence if the field is static, has the same value. `unknown`: dict
+    split → fraction of tokens whose value is not in the vocabulary. `missing`: dict channel → fraction of training
+    tokens without a value. `constant_channels`: channels of a number field that are constant, if other channels of the
+    field vary.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"unknown", "missing", "constant_channels"})
@@ -36,10 +37,8 @@ class FieldStatistics(JsonResult):
 def measure_field(dataset: Dataset, name: str, encoder: FieldEncoder) -> FieldStatistics:
     """Measure the statistics of one field. Only a sample of the rows of a large split is measured."""
     spec = encoder.spec()
-    tokens = {
-        split_name: sample_split(split, MAX_FITTED_TOKENS, 0).sequences.fields[name]
-        for split_name, split in dataset.splits.items()
-    }
+    samples = {split: sample_split(rows, MAX_FITTED_TOKENS, 0).sequences for split, rows in dataset.splits.items()}
+    tokens = {split: (rows.static if encoder.field.static else rows.fields)[name] for split, rows in samples.items()}
     train = tokens["train"]
     if spec["kind"] == "number":
         return _number_statistics(encoder, spec, train)

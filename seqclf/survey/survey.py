@@ -30,7 +30,7 @@ from seqclf.evaluation.baselines.baseline_scores import (
 )
 from seqclf.survey.fields import FieldStatistics, measure_field
 from seqclf.survey.guarantees import GuaranteeSurvey
-from seqclf.survey.target_leakage import ColumnLeakage, find_target_leakage
+from seqclf.survey.target_leakage import ColumnLeakage, find_static_leakage, find_target_leakage
 from seqclf.system.json_result import JsonObject, JsonResult
 
 # Warnings about a dataset that a user should read before training.
@@ -54,6 +54,12 @@ def dataset_warnings(survey: DatasetSurvey) -> list[str]:
     lines += [
         f"column '{leakage.column}' gives the label away (AUROC {leakage.auroc:.3f} alone); it is not used, keep it out"
         for leakage in survey.columns
+        if leakage.revealing
+    ]
+    lines += [
+        f"static field {leakage.column} gives the label away (AUROC {leakage.auroc:.3f} alone); will it be known when "
+        "you predict?"
+        for leakage in survey.static
         if leakage.revealing
     ]
     for name, recall in (survey.single_field_recall or {}).items():
@@ -130,7 +136,7 @@ def ignored_advice(schema: Schema, options: DataOptions) -> list[str]:
     names = [name for name in schema.ignored if name not in (options.group, options.split.column)]
     if options.fields or not names:
         return []
-    use = "name all fields in data.fields" if schema.group_by else "add them to the tokens by data.query"
+    use = "name all fields in data.fields" if schema.group_by else "name them in data.static"
     return [f"columns that no field reads: {_first(names)}; for values that are known at prediction, {use}"]
 
 
@@ -145,7 +151,7 @@ def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[An
     ranges = {
         name: _dense_range(encoder.vocabulary.values)
         for name, encoder in encoders.items()
-        if isinstance(encoder, CategoryEncoder) and encoder.integers
+        if isinstance(encoder, CategoryEncoder) and encoder.integers and not encoder.field.static
     }
     dense = {name: values for name, values in ranges.items() if values is not None}
     if not dense:
@@ -196,7 +202,8 @@ class DatasetSurvey(JsonResult):
     `classes`: dict label → split → number of rows. `rows`: dict split → numbers of rows and tokens. `lengths`: dict
     split → lengths of the sequences. `groups`: dict split → number of distinct groups, or `None` without
     `data.group`. `ignored`: columns of the data that no field reads. `leaks`: numbers of rows and groups that occur in
-    several splits. `columns`: scores of the ignored columns as predictors of the label (target leakage).
+    several splits. `columns`: scores of the ignored columns as predictors of the label (target leakage). `static`: such
+    scores of the static fields.
     `single_field_recall`: dict field → macro recall of a baseline model that reads only this field. In a survey without
     a baseline, `baseline` and `single_field_recall` are `None`, and `columns` is empty. `guarantees`: evidence for
     recall guarantees. Only the command `describe` sets this attribute. `warnings`: one line for each problem of the
@@ -214,6 +221,7 @@ class DatasetSurvey(JsonResult):
     ignored: list[str]
     leaks: LeakReport
     columns: list[ColumnLeakage] = field(default_factory=list)
+    static: list[ColumnLeakage] = field(default_factory=list)
     baseline: BaselineScores | None = None
     single_field_recall: dict[str, float] | None = None
     warnings: list[str] = field(default_factory=list)
@@ -283,6 +291,7 @@ def survey_dataset(dataset: Dataset, options: DataOptions, *, baseline: bool) ->
         fields={name: measure_field(dataset, name, encoder) for name, encoder in dataset.encoders.items()},
         ignored=list(dataset.schema.ignored),
         leaks=dataset.leaks,
+        static=find_static_leakage(dataset),
     )
     # Each of these three functions fits models or reads the source again, so they take longer than the rest.
     if baseline:

@@ -56,6 +56,26 @@ def find_target_leakage(dataset: Dataset, options: DataOptions) -> list[ColumnLe
     return score_column_leakage(source, options.label, {*used_columns, *dataset.schema.group_by, *id_columns})
 
 
+def find_static_leakage(dataset: Dataset) -> list[ColumnLeakage]:
+    """Score the static fields, by the training rows. The model gets their values, so one that reveals the label counts.
+
+    The list is sorted by falling AUROC, and empty if fewer than two classes have enough rows for cross-validation.
+    """
+    split = dataset.splits["train"]
+    rows = np.random.default_rng(0).permutation(len(split.labels))[:SAMPLED_ROWS]
+    codes = split.labels[rows]
+    usable = np.bincount(codes)[codes] >= MIN_ROWS_PER_CLASS
+    if len(np.unique(codes[usable])) < 2:
+        return []
+    rows, codes = rows[usable], codes[usable]
+    aurocs = {
+        name: _cross_validated_auroc(np.asarray(values[rows]).reshape(len(rows), -1), codes)
+        for name, values in split.sequences.static.items()
+    }
+    ranked = sorted(aurocs.items(), key=lambda entry: -entry[1])
+    return [ColumnLeakage(name, round(auroc, 4), revealing=auroc >= LEAKING_AUROC) for name, auroc in ranked]
+
+
 def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[ColumnLeakage]:
     """Score each column as a predictor of the column `label`. The column with the highest AUROC comes first.
 

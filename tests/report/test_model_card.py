@@ -10,7 +10,15 @@ from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.model_card import model_card
 
-FIELD = {"kind": "category", "columns": ["x"], "values": "text", "width": None, "separator": None, "options": {}}
+FIELD = {
+    "kind": "category",
+    "columns": ["x"],
+    "values": "text",
+    "width": None,
+    "separator": None,
+    "options": {},
+    "static": False,
+}
 SCHEMA = {"label_type": "text", "id": None, "max_length": 9, "truncate": "error", "ignored": []}
 SCHEMA |= {"group_by": [], "order_by": [], "order_format": None}
 

@@ -11,11 +11,11 @@ REST = {"amount": [row + 0.5 for row in range(ROWS)], "user": ["u1", "u2"] * (RO
 
 
 def test_a_value_beside_lists_is_named_and_a_group_is_not(options, tmp_path):
-    given = options(train=write(tmp_path / "t.parquet", {**LISTS, **REST}), label="y", group="user")
+    given = options(train=write(tmp_path / "t.parquet", {**LISTS, **REST}), label="y", group="user", static={})
     dataset = prepare(given)
     assert set(dataset.encoders) == set(LISTS)
     (line,) = ignored_advice(dataset.schema, given)
-    assert "amount;" in line and "user" not in line and line.endswith("by data.query")
+    assert "amount;" in line and "user" not in line and line.endswith("in data.static")
 
 
 def test_the_query_of_the_documentation_repeats_a_value_at_each_token(options, tmp_path):

@@ -12,7 +12,7 @@ from seqclf.bundle.explanations.occlusion import Contributions, Score, apart_fie
 from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
 from seqclf.bundle.rows.windows import source_windows
 from seqclf.bundle.table_predictions import to_library
-from seqclf.data.encoding.encoders import encode, token_texts
+from seqclf.data.encoding.encoders import encode, static_of, token_texts
 from seqclf.data.field_spec import PARENTS
 from seqclf.data.ragged import Ragged
 from seqclf.data.reading.sources import Source
@@ -33,15 +33,17 @@ class Explanation(SequencePrediction):
 
     `tokens`: text of each token of the truncated sequence. `contributions`: contribution of each token, None for a
     token that the model did not read. `contributions_by_field`: dict field name → list of the field's contribution in
-    each token, empty if the sequence has a single field. `parents`: for a tree, the index of each node's parent in
-    `tokens`, or -1 for the root. The nodes of a tree are in postorder: children come before their parent. If the
-    sequence was rejected, `error` is set and all other keys are None.
+    each token, empty if the sequence has a single field. `contributions_of_static`: dict static field → contribution.
+    `parents`: for a tree, the index of each node's parent in `tokens`, or -1 for the root. The nodes of a tree are in
+    postorder: children come before their parent. If the sequence was rejected, `error` is set and all other keys are
+    None.
     """
 
     tokens: list[str] | None
     parents: NotRequired[list[int] | None]
     contributions: list[float | None] | None
     contributions_by_field: dict[str, list[float | None]] | None
+    contributions_of_static: dict[str, float] | None
 
 
 class ExplainedRows(NamedTuple):
@@ -64,21 +66,24 @@ def explain_rows(
     """Yield the explanation of each Python row. `columns`, `value_errors`: see `PythonRows.to_columns`."""
     first = 0  # index of the first row of a block
     for rows in explain_columns(classifier, columns, by_field=by_field):
-        lengths, start = rows.predictions.kept.tolist(), 0
+        lengths, start, used = rows.predictions.kept.tolist(), 0, 0
         errors = value_errors[first : first + len(lengths)]
         first += len(lengths)
         predictions = classifier.sequence_predictions(rows.predictions, errors)
         for prediction, length in zip(predictions, lengths, strict=True):
             stop = start + length
-            tokens = contributions = by_name = None
+            tokens = contributions = by_name = static = None
             if prediction["error"] is None:
                 tokens, contributions = rows.texts[start:stop], with_none(rows.contributions.tokens[start:stop])
                 by_name = {name: with_none(values[start:stop]) for name, values in rows.contributions.by_field.items()}
+                static = {name: float(values[used]) for name, values in rows.contributions.static.items()}
+                used += 1
             explanation: Explanation = {
                 **prediction,
                 "tokens": tokens,
                 "contributions": contributions,
                 "contributions_by_field": by_name,
+                "contributions_of_static": static,
             }
             if rows.parents is not None:
                 explanation["parents"] = None if tokens is None else rows.parents[start:stop].tolist()
@@ -149,15 +154,16 @@ def explanations_schema(classifier: BundleModel, id_type: pa.DataType, *, by_fie
     """Return the schema of an explanation table.
 
     The columns are `id`, `prediction`, `probability`, `position`, `token`, `contribution` and `error`. If the rows are
-    trees, there is a column `parent` after `position`. With `by_field`, there is a column `contribution_<field>` for
-    each field of `apart_fields`. The contribution of a token that the model did not read is null.
+    trees, there is a column `parent` after `position`. There is a column `contribution_<field>` for each static field,
+    with the same value in all tokens of a row, and with `by_field` for each field of `apart_fields`. The contribution
+    of a token that the model did not read is null.
     """
     columns = [("id", id_type), ("prediction", classifier.labels.type), ("probability", pa.float64())]
     columns += [("position", pa.int64())]
     columns += [("parent", pa.int64())] if classifier.reads_trees else []
     columns += [("token", pa.string()), ("contribution", pa.float64())]
-    if by_field:
-        columns += [(f"contribution_{name}", pa.float64()) for name in apart_fields(classifier.encoders)]
+    names = [*(apart_fields(classifier.encoders) if by_field else []), *static_of(classifier.encoders)]
+    columns += [(f"contribution_{name}", pa.float64()) for name in names]
     return pa.schema([*columns, ("error", pa.string())])
 
 
@@ -169,6 +175,8 @@ def explanations_table(
     A rejected row has only an id and an error. `ids`: ids of the rows, or of these rows and more.
     """
     predictions, by_name = rows.predictions, rows.contributions.by_field
+    kept = predictions.kept[predictions.kept > 0]
+    static = [np.repeat(values, kept) for values in rows.contributions.static.values()]
     refused = predictions.kept == 0
     row_of_line = np.repeat(np.arange(len(refused)), np.where(refused, 1, predictions.kept))
     no_token = refused[row_of_line]
@@ -194,7 +202,7 @@ def explanations_table(
         column(rows.positions, pa.int64()),
         *parents,
         column(rows.texts, pa.string()),
-        *(column(values, pa.float64()) for values in (rows.contributions.tokens, *by_name.values())),
+        *(column(values, pa.float64()) for values in (rows.contributions.tokens, *by_name.values(), *static)),
         pa.array(predictions.errors, pa.string()).take(pa.array(row_of_line)),
     ]
     return pa.record_batch(arrays, schema=explanations_schema(classifier, ids.type, by_field=by_field))
@@ -213,11 +221,12 @@ def explain_shown(
 
     `fields`: dict array name → (T,) or (T, D) encoded tokens of the row.
     """
-    arrays = {spec["name"]: fields[spec["name"]] for spec in classifier.specs}
+    arrays = {spec["name"]: fields[spec["name"]] for spec in classifier.specs if not spec.get("static")}
+    static = {name: fields[name] for name in static_of(classifier.encoders)}
     length = len(next(iter(arrays.values())))
     if length * (1 + len(positions)) > MAX_TOKENS:
         return None
-    sequences = Ragged(np.array([0, length]), arrays)
+    sequences = Ragged(np.array([0, length]), arrays, static)
     contributions = occlude(
         classifier.encoders,
         sequences,

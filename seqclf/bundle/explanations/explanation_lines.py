@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rich.console import Console
 from rich.text import Text
@@ -21,17 +22,21 @@ def show_token_bars(
     tokens: Sequence[str],
     contributions: Sequence[float | None],
     by_field: Mapping[str, Sequence[float | None]],
+    static: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """Print a line for each token, in the order of the tokens.
+    """Print a line for each static field, and for each token in the order of the tokens.
 
     For a long sequence, only the `MAX_TOKENS` tokens with the largest absolute contributions are printed.
     `contributions`: contribution of each token to the prediction `label`. A token that the model did not read has the
-    contribution None. `by_field`: dict field name → contributions of the field.
+    contribution None. `by_field`: dict field name → contributions of the field. `static`: dict static field → its
+    contribution.
     """
     read = [value for value in contributions if value is not None]
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     console.print(f"\nWhat each token adds to {shortened(label, 40)}, in log-odds:")
-    largest = max(map(abs, read), default=0.0)
+    largest = max(map(abs, [*read, *static.values()]), default=0.0)
+    for name, value in static.items():
+        console.print(_line("", value, name, largest), soft_wrap=True)
     strongest = sorted(range(len(read)), key=lambda position: -abs(read[position]))[:MAX_TOKENS]
     before = -1
     for position in [*sorted(strongest), len(read)]:
@@ -55,14 +60,17 @@ def token_line(
 
     `largest`: largest absolute contribution of all tokens; its bar has the full length.
     """
-    value = contributions[position]
-    line = Text(f"{position + 1:>5}  {value:+8.3f}  ")
-    line.append(bar(value, largest), style=SUPPORTS if value > 0 else OPPOSES)
-    line.append(f"  {shortened(token, MAX_TOKEN_CHARACTERS) or SPACE}")
+    line = _line(str(position + 1), contributions[position], token, largest)
     if by_field:
         parts = ", ".join(f"{name} {values[position]:+.3f}" for name, values in by_field.items())
         line.append(f"  ({parts})", style="dim")
     return line
+
+
+def _line(place: str, value: float, text: str, largest: float) -> Text:
+    line = Text(f"{place:>5}  {value:+8.3f}  ")
+    line.append(bar(value, largest), style=SUPPORTS if value > 0 else OPPOSES)
+    return line.append(f"  {shortened(text, MAX_TOKEN_CHARACTERS) or SPACE}")
 
 
 def bar(value: float, largest: float) -> str:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.encoders import tokens_of
 from seqclf.data.ragged import Ragged, take
 
 MAX_OCCLUDED_TOKENS = 500_000  # maximum total number of tokens in the copies that are scored at a time
@@ -30,11 +31,13 @@ class Contributions(NamedTuple):
     The tokens of consecutive rows are concatenated. A token that the model did not read has the contribution NaN.
 
     `tokens`: (S,) contribution of each token with all of its fields. `by_field`: dict field name → (S,) contribution of
-    the field in each token. The contributions of the fields need not add up to the contribution of the token.
+    the field in each token. The contributions of the fields need not add up to the contribution of the token. `static`:
+    dict static field → (N,) its contribution to the prediction of each row.
     """
 
     tokens: np.ndarray
     by_field: dict[str, np.ndarray]
+    static: dict[str, np.ndarray]
 
 
 def log_odds(scaled: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -63,8 +66,9 @@ def with_none(contributions: np.ndarray) -> list[float | None]:
 
 
 def apart_fields(encoders: Mapping[str, FieldEncoder]) -> list[str]:
-    """Return the names of the fields that are explained apart: all fields, or none if there is a single field."""
-    return list(encoders) if len(encoders) > 1 else []
+    """Return the names of the token fields that are explained apart: all fields, or none if there is a single field."""
+    names = list(tokens_of(encoders))
+    return names if len(names) > 1 else []
 
 
 def occlude(
@@ -79,6 +83,7 @@ def occlude(
     """Return the contributions of the tokens of N encoded sequences.
 
     Each token is occluded in a copy of its sequence. With `by_field`, each field of a token is also occluded alone.
+    Each static field is occluded alone.
 
     `score`: see `Score`. `tokens`: (M,) ascending indices of the tokens to occlude, None for all tokens. `tokens_read`:
     (N,) number of tokens after which the model stopped, None if the model reads all tokens. A token that the model did
@@ -102,8 +107,19 @@ def occlude(
             for name in names:
                 occluded[name] = occluded[name].copy()  # `take` returns the array itself if every row is taken once
                 occluded[name][places] = encoders[name].neutral(occluded[name][places])
-            changes[some] = complete[rows[some]] - score(Ragged(copies.offsets, occluded), rows[some])
+            changes[some] = complete[rows[some]] - score(Ragged(copies.offsets, occluded, copies.static), rows[some])
         return changes
 
+    def of_static(name: str) -> np.ndarray:
+        values = sequences.static[name]
+        occluded = Ragged(
+            sequences.offsets, sequences.fields, {**sequences.static, name: encoders[name].neutral(values)}
+        )
+        return complete - score(occluded, np.arange(len(lengths)))
+
     fields = apart_fields(encoders) if by_field else []
-    return Contributions(contributions(list(encoders)), {name: contributions([name]) for name in fields})
+    return Contributions(
+        contributions(list(tokens_of(encoders))),
+        {name: contributions([name]) for name in fields},
+        {name: of_static(name) for name in sequences.static},
+    )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from seqclf.bundle.rows.event_order import EventOrder
 from seqclf.data.encoding.encoder import FieldEncoder, UnfitValueError
+from seqclf.data.encoding.encoders import tokens_of
 from seqclf.data.reading.queries import passes_through
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -30,8 +31,8 @@ class PythonRows:
 
     If there is one field, a sequence is a text or a list of tokens. If there are several fields, a sequence is a dict
     field name → list. If a tree is stored in several lists (words and parents), a sequence is a dict column name →
-    list. A sequence may use the names of columns in the training file in place of field names. The label, the id and
-    other columns that are not fields are ignored.
+    list. A static field is one value, or its value in each event. A sequence may use the names of columns in the
+    training file in place of field names. The label, the id and other columns that are not fields are ignored.
 
     `field_of_column`: dict column name in the training file → field name. `order`: sorts the events of a sequence like
     those of a file; None without `data.order_by`.
@@ -78,7 +79,7 @@ class PythonRows:
             if isinstance(value, (list, tuple)) and value and all(isinstance(token, Mapping) for token in value):
                 for member in dict.fromkeys(key for token in value for key in token):
                     expanded[member] = [token.get(member) for token in value]
-            elif given is not sequence and len(self.encoders) > 1:
+            elif given is not sequence and len(tokens_of(self.encoders)) > 1:
                 raise ValueError(f"is not a dict of the fields {', '.join(self.encoders)}")
             else:
                 expanded[name] = value

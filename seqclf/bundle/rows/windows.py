@@ -75,6 +75,8 @@ def source_windows(
         types = reader.column_types
         if source.table is not None:
             schema = by_field_names(schema, types)
+        if table is not None:
+            schema = table.without_joined(schema)
         required = required_columns(schema)
         if label is not None:
             required.append(("data.label", label))
@@ -130,4 +132,10 @@ def by_field_names(schema: Schema, available: Collection[str]) -> Schema:
 
 def required_columns(schema: Schema) -> list[tuple[str, str]]:
     """Return a list of pairs (text for error messages, column name), one pair for each column of the fields."""
-    return [(key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in schema.columns]
+    names = {"data.fields.": "field ", "data.static.": "static field "}
+    columns = []
+    for key, name in schema.columns:
+        for start, word in names.items():
+            key = key.replace(start, word)
+        columns.append((f"{key} of the bundle", name))
+    return columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -41,62 +42,85 @@ FIELD: dict[str, Any] = {
     "width": (Where(int, lambda width: 1 <= width <= MAX_WIDTH, f"a whole number from 1 to {MAX_WIDTH}"), None),
     "separator": (Where(str, lambda text: text != "", "a text of one character or more"), None),
     "options": dict,
+    "static": bool,
 }
 
 
-def _named_field(name: str, spec: Any, sample: pa.Table, where: str, list_separator: str | None, events: bool) -> Field:
-    """Return the field `name`, which the config declares under data.fields.
+def named_static_field(name: str, spec: Any, sample: pa.Table, where: str) -> Field:
+    """Return the field `name`, which the config declares under data.static (see `_named_field`)."""
+    return replace(_named_field(name, spec, sample, where, None, events=True, root="static"), static=True)
+
+
+def _named_field(
+    name: str,
+    spec: Any,
+    sample: pa.Table,
+    where: str,
+    list_separator: str | None,
+    events: bool,
+    root: str = "fields",
+) -> Field:
+    """Return the field `name`, which the config declares under data.fields or data.static.
 
     `spec`: kind of the field, or a mapping with the key `kind`, the key `column` or `columns`, and options. `sample`:
     first rows of the file. Properties of the field that the config does not set, such as its width, are inferred from
-    `sample`. `events`: True for an event table, in which a row is one token and not a sequence.
+    `sample`. `events`: True if a cell is one value and not a list. `root`: "fields" or "static".
     """
     options = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
     kind = options.pop("kind", None)
-    columns = _columns(name, options)
-    key = f"data.fields.{name}"
+    key = f"data.{root}.{name}"
+    columns = _columns(key, name, options)
     if kind is not None:
         require_columns([(key, column) for column in columns], sample.column_names, where)
-    kind_class = _checked_kind(key, kind, columns, options)
+    kind_class = _checked_kind(key, kind, columns, options, is_static=root == "static")
     if events and kind_class.holds_text:
         raise InputError(key, f"a {kind} field cannot be in an event table", "name it category")
     return kind_class.complete(Field(name, kind, columns, options=options), sample, list_separator, events)
 
 
-def _columns(name: str, options: dict[str, Any]) -> tuple[str, ...]:
+def _columns(key: str, name: str, options: dict[str, Any]) -> tuple[str, ...]:
     """Remove the keys `column` and `columns` from the options, and return the columns of the field.
 
     By default, the field has one column, which is called `name`.
     """
     if "column" in options and "columns" in options:
-        raise InputError(f"data.fields.{name}", "has both column and columns", "keep one")
+        raise InputError(key, "has both column and columns", "keep one")
     columns = options.pop("columns", None) or options.pop("column", name)
     return tuple(str(column) for column in (columns if isinstance(columns, (list, tuple)) else [columns]))
 
 
-def _checked_kind(key: str, kind: object, columns: Sequence[str], options: Mapping[str, Any]) -> type[FieldEncoder]:
+def _checked_kind(
+    key: str, kind: object, columns: Sequence[str], options: Mapping[str, Any], is_static: bool
+) -> type[FieldEncoder]:
     """Return the encoder class of a field. Raises InputError unless it allows the columns and options of the field.
 
     `key`: config key of the field, which error messages contain.
     """
     kind_class = encoder_class(kind, key)
+    if is_static and not kind_class.static_options:
+        known = ", ".join(name for name, each in KINDS.items() if each.static_options)
+        raise InputError(key, f"a {kind} field has a value of each token", f"a static field is one of {known}")
+    allowed = kind_class.static_options if is_static else kind_class.options
     for name, value in options.items():
-        option = kind_class.options.get(name)
+        option = kind_class.options[name] if name in allowed else None
         if option is None:
             # Hydra merges the user's config of a field with the dataset's config of the same field. The merged config
             # may contain options of another field kind.
             of_others = any(name in other.options for other in KINDS.values())
             remedy = f"; where a dataset sets it for another kind, write {key}=null before the mapping" * of_others
-            known = ", ".join(sorted(kind_class.options))
-            raise InputError(key, f"a {kind} field has no option '{name}'", f"it takes {known}{remedy}")
+            known = ", ".join(sorted(allowed))
+            static = "static " * is_static
+            raise InputError(key, f"a {static}{kind} field has no option '{name}'", f"it takes {known}{remedy}")
         try:
             is_allowed = (value is None and option.default is None) or option.is_allowed(value)
         except TypeError:  # `value` is not hashable, such as a list instead of a text
             is_allowed = False
         if not is_allowed:
             raise InputError(f"{key}.{name}={value}", f"must be {option.expected}")
-    if len(columns) > 1 and not kind_class.takes_several_columns:
-        raise InputError(key, f"a {kind} field has one column", "several may be the channels of a number field only")
+    if len(columns) > 1 and (is_static or not kind_class.takes_several_columns):
+        raise InputError(
+            key, f"a {kind} field has one column", "several may be the channels of a number field of data.fields only"
+        )
     return kind_class
 
 
@@ -108,16 +132,22 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
     require(state, FIELD, key)
     if set(state) - set(FIELD):
         raise InputError(f"{key}.{min(set(state) - set(FIELD))}", "unknown key")
-    _checked_kind(key, state["kind"], state["columns"], state["options"])
+    _checked_kind(key, state["kind"], state["columns"], state["options"], state["static"])
     return Field(**{**state, "columns": tuple(state["columns"])})
 
 
 def check_together(fields: tuple[Field, ...]) -> None:
-    """Raise InputError if one model cannot have all the fields as inputs, or if a field refers to a missing field."""
-    kinds = {field.name: field.kind for field in fields}
+    """Raise InputError if one model cannot have all the fields as inputs, or if a field refers to a missing field.
+
+    Static fields come last.
+    """
+    tokens = [field for field in fields if not field.static]
+    if not tokens or any(field.static for field in fields[: len(tokens)]):
+        raise InputError("data.fields", "has no field with a value of each token", "name one")
+    kinds = {field.name: field.kind for field in tokens}
     for field in fields:
         name, kind, column, encoder = field.name, field.kind, field.column, make_encoder(field)
-        if encoder.holds_text and len(fields) > 1:
+        if encoder.holds_text and len(tokens) > 1:
             raise InputError(
                 "data.fields",
                 f"the {kind} field '{name}' is split into tokens by its encoder and must be the only field",
@@ -125,9 +155,10 @@ def check_together(fields: tuple[Field, ...]) -> None:
             )
         if name in RESERVED_NAMES or not name.isidentifier() or len(name.encode()) > MAX_NAME_BYTES:
             raise InputError(
-                f"data.fields.{name}",
+                field.key,
                 f"is reserved or not an identifier of up to {MAX_NAME_BYTES} bytes, and will be an input of the model",
-                f"rename it: {shell_word(f'data.fields={{my_name: {{kind: {kind}, column: {quoted(column)}}}}}')}",
+                "rename it: "
+                + shell_word(f"{field.key.rpartition('.')[0]}={{my_name: {{kind: {kind}, column: {quoted(column)}}}}}"),
             )
         encoder.check_references(kinds)
 
@@ -171,7 +202,7 @@ def inferred_event_fields(
         kind = "time" if is_time else _recognizing_kind(cells, separator, events=True)
         if kind is not None:
             kind_class = INFERRED[kind]
-            name = _free_name(column, {field.name for field in fields})
+            name = free_name(column, {field.name for field in fields})
             options = kind_class.inferred_options(cells)
             if is_time and pattern is not None:
                 options = {**options, "format": pattern}
@@ -224,7 +255,7 @@ def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, t
     assert kind is not None, "every list is recognized as a category, if as nothing else"
     kind_class = INFERRED[kind]
     options = kind_class.inferred_options(_elements(cells, separator))
-    field = Field(_free_name(column, taken), kind, (column,), separator=separator, options=options)
+    field = Field(free_name(column, taken), kind, (column,), separator=separator, options=options)
     return kind_class.completed(field, cells, events=False)
 
 
@@ -244,7 +275,7 @@ def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: boo
     return next((kind for kind, each in INFERRED.items() if each.recognizes(cells, separator, events)), None)
 
 
-def _free_name(column: str, taken: set[str]) -> str:
+def free_name(column: str, taken: set[str]) -> str:
     """Return a valid field name for a column, different from the names in `taken`."""
     name = _identifier(column)
     while name in taken:
@@ -309,13 +340,15 @@ def build_schema(
     order_by: Sequence[str] = (),
     order_format: str | None = None,
     skip: Sequence[str] = (),
+    static: Mapping[str, Any] | None = None,
+    joined: Sequence[Field] = (),
 ) -> Schema:
     """Return the schema of a file.
 
     `sample`: first rows of the file, with the column types that DuckDB infers. `where`: name of the file in error
     messages. `label`: column of the labels, or None if the labels are in another file. `skip`: columns that do not
-    become fields. Each other argument has the same name and meaning as a key of the data config. Raises InputError if
-    an argument is not valid or does not fit the file.
+    become fields. `joined`: static fields of the label table. Each other argument has the same name and meaning as a
+    key of the data config. Raises InputError if an argument is not valid or does not fit the file.
     """
     if order_format is not None and not order_by:
         raise InputError("data.order_format", "is the form of data.order_by", "name its column: data.order_by=COLUMN")
@@ -324,20 +357,23 @@ def build_schema(
     named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
     named += [("data.group_by", column) for column in group_by] + [("data.order_by", column) for column in order_by]
     require_columns(named, sample.column_names, where)
-    not_fields = {label, id, *group_by, *skip}
+    in_file = {name: spec for name, spec in (static or {}).items() if name not in {field.name for field in joined}}
+    of_sequences = [*(named_static_field(str(name), spec, sample, where) for name, spec in in_file.items()), *joined]
+    not_fields = {label, id, *group_by, *skip, *(column for field in of_sequences for column in field.columns)}
     if fields:
         named_as = ((str(name), spec) for name, spec in fields.items())
         built = tuple(_named_field(*entry, sample, where, list_separator, bool(group_by)) for entry in named_as)
-        # The label cannot be a field, because the model would get the correct answer as an input.
-        for entry in built:
-            if label in entry.columns:
-                raise InputError(
-                    f"data.fields.{entry.name}", f"column '{label}' is the label", "it cannot be a field too"
-                )
     elif group_by:
         built = inferred_event_fields(sample, where, not_fields, order_by, order_format, list_separator)
     else:
         built = inferred_fields(sample, where, skip=not_fields, separator=list_separator)
+    built = (*built, *of_sequences)
+    if len({entry.name for entry in built}) < len(built):
+        raise InputError("data.static", "has the name of a field of data.fields", "rename one of them")
+    # The label cannot be a field, because the model would get the correct answer as an input.
+    for entry in built:
+        if label in entry.columns:
+            raise InputError(entry.key, f"column '{label}' is the label", "it cannot be a field too")
     check_together(built)
     used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
     ignored = tuple(name for name in sample.column_names if name not in used)

@@ -73,6 +73,7 @@ class FieldEncoder(ABC):
     # cannot be in an event table. Reports print the text unchanged.
     holds_text: ClassVar[bool] = False
     takes_several_columns: ClassVar[bool] = False
+    static_options: ClassVar[Collection[str]] = ()  # options of a static field, empty if the kind has no static fields
     file_options: ClassVar[tuple[str, ...]] = ()  # names of the options whose value is the path of a file
     may_be_cut: ClassVar[bool] = True  # True if data.truncate may shorten the sequences of such a field
     token_separator: ClassVar[str] = " | "  # text between two decoded tokens

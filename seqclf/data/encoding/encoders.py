@@ -42,6 +42,16 @@ def make_encoders(fields: Iterable[Field], truncation: Truncation = NO_TRUNCATIO
     return {field.name: make_encoder(field, truncation) for field in fields}
 
 
+def tokens_of(encoders: Mapping[str, FieldEncoder]) -> dict[str, FieldEncoder]:
+    """Return the encoders of the fields that give each token a value."""
+    return {name: encoder for name, encoder in encoders.items() if not encoder.field.static}
+
+
+def static_of(encoders: Mapping[str, FieldEncoder]) -> dict[str, FieldEncoder]:
+    """Return the encoders of the static fields. They encode a list of one value per sequence."""
+    return {name: encoder for name, encoder in encoders.items() if encoder.field.static}
+
+
 def fit_encoders(encoders: Mapping[str, FieldEncoder], read: ReadColumns) -> None:
     """Fit the encoders on staged training rows, two encoders at a time.
 
@@ -56,36 +66,47 @@ def encode(encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, t
 
     A row has the length 0 if its text has no token that the tokenizer knows.
     """
-    record_batch = truncation.cut_lists(record_batch, encoders)
-    return _joined(record_batch, [encoder.encode(record_batch) for encoder in encoders.values()], truncation)
+    record_batch = truncation.cut_lists(record_batch, tokens_of(encoders))
+    encoded = {name: encoder.encode(record_batch) for name, encoder in encoders.items()}
+    return _joined(record_batch, encoders, encoded, truncation)
 
 
 def encode_staged(
     encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation
 ) -> EncodedRows:
     """Encode staged columns. Lists in staged columns are already truncated."""
-    return _joined(record_batch, [encoder.encode_staged(record_batch) for encoder in encoders.values()], truncation)
+    encoded = {name: encoder.encode_staged(record_batch) for name, encoder in encoders.items()}
+    return _joined(record_batch, encoders, encoded, truncation)
 
 
-def _joined(record_batch: pa.RecordBatch, fields: list[EncodedField], truncation: Truncation) -> EncodedRows:
-    """Join the encoded fields of a record batch. All fields of the record batch must have the same sequence lengths.
+def _joined(
+    record_batch: pa.RecordBatch,
+    encoders: Mapping[str, FieldEncoder],
+    encoded: Mapping[str, EncodedField],
+    truncation: Truncation,
+) -> EncodedRows:
+    """Join the encoded fields of a record batch. All token fields must have the same sequence lengths.
 
     The function also truncates the sequences of text fields.
     """
+    fields = [encoded[name] for name in tokens_of(encoders)]
     lengths = fields[-1].lengths
     arrays = {name: array for field in fields for name, array in field.arrays.items()}
+    static = {name: encoded[name].arrays[name] for name in static_of(encoders)}
     original_lengths = lengths
     if ORIGINAL_LENGTH in record_batch.schema.names:
         original_lengths = record_batch.column(ORIGINAL_LENGTH).to_numpy(zero_copy_only=False).astype(np.int64)
-    return EncodedRows(truncation.cut_tokens(lengths, arrays), original_lengths)
+    offsets, tokens, _ = truncation.cut_tokens(lengths, arrays)
+    return EncodedRows(Ragged(offsets, tokens, static), original_lengths)
 
 
 def token_texts(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> list[str]:
-    """Return a readable text for each encoded token. The text of a token joins the texts of all fields.
+    """Return a readable text for each encoded token. The text of a token joins the texts of all token fields.
 
     `fields`: dict array name → (T,) or (T, D) encoded tokens of one sequence.
     """
-    return [" ".join(parts) for parts in zip(*(encoder.decode(fields) for encoder in encoders.values()), strict=True)]
+    texts = (encoder.decode(fields) for encoder in tokens_of(encoders).values())
+    return [" ".join(parts) for parts in zip(*texts, strict=True)]
 
 
 def input_specs(encoders: Mapping[str, FieldEncoder], classes: Sequence[str]) -> list[FieldSpec]:
@@ -97,7 +118,10 @@ def input_specs(encoders: Mapping[str, FieldEncoder], classes: Sequence[str]) ->
     """
     specs: list[FieldSpec] = []
     for encoder in encoders.values():
-        specs.append(encoder.spec())
+        spec = encoder.spec()
+        if encoder.field.static:
+            spec["static"] = True  # type: ignore[typeddict-unknown-key]
+        specs.append(spec)
         if encoder.tags is not None:
             class_of = {label: number for number, label in enumerate(classes)}
             node_classes = [class_of.get(tag, -1) for tag in encoder.tags]

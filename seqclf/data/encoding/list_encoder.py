@@ -89,6 +89,8 @@ class ListEncoder(FieldEncoder):
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
         (column,) = self.field.columns
+        if self.field.static:  # a list of one value
+            return f"[{self.event_sql(column, types[column], where)}]"
         return self.column_sql(column, types[column], where)
 
     def column_sql(self, name: str, kind: str, where: str) -> str:
@@ -108,7 +110,7 @@ class ListEncoder(FieldEncoder):
         if not kind.endswith("]"):
             raise InputError(
                 where,
-                f"column '{name}' holds {kind}, not lists (data.fields.{self.field.name}={self.field.kind})",
+                f"column '{name}' holds {kind}, not lists ({self.field.key}={self.field.kind})",
                 "a row must be one sequence: put each sequence's values into one list, name another column, or, if a "
                 "row is one event, set data.group_by",
             )
@@ -130,12 +132,13 @@ class ListEncoder(FieldEncoder):
         """
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
+        static = self.field.static
         if is_nested(kind):
             raise InputError(
                 where,
-                f"column '{column}' holds {kind}, but with data.group_by a row is one event of one value "
-                f"(data.fields.{self.field.name}={self.field.kind})",
-                "leave out data.group_by, or name another column",
+                f"column '{column}' holds {kind}, but {'a static field' if static else 'with data.group_by a row'} is "
+                f"one {'value' if static else 'event of one value'} ({self.field.key}={self.field.kind})",
+                "name another column" if static else "leave out data.group_by, or name another column",
             )
         return self.value_sql(plain(column, kind), kind)
 
@@ -147,6 +150,8 @@ class ListEncoder(FieldEncoder):
         """
 
     def from_python(self, value: Any) -> Any:
+        if self.field.static and np.ndim(value) == 0:  # else the value of each event, of which distinct ones are kept
+            value = [value]
         if hasattr(value, "to_numpy") and not isinstance(
             value, (pa.Array, pa.ChunkedArray)
         ):  # value is a series or a frame of pandas or polars
@@ -159,7 +164,11 @@ class ListEncoder(FieldEncoder):
             raise ValueError("a text is not a list")  # Arrow would convert the text to a list of characters
         if isinstance(value, (list, tuple)):
             value = [self.element_from_python(entry) for entry in value]
-        return pa.scalar(value, self.canonical_type).as_py()
+        cell = pa.scalar(value, self.canonical_type).as_py()
+        if cell and self.field.static:
+            known = dict.fromkeys(entry for entry in cell if entry is not None and entry == entry)
+            cell = list(known) or [None]
+        return cell
 
     def element_from_python(self, entry: Any) -> Any:
         """Convert one element of a Python list to a token. The element of the Python list may be None."""
@@ -192,8 +201,11 @@ class ListEncoder(FieldEncoder):
         row_of_token = np.repeat(np.arange(len(lengths)), lengths)
         if elements.null_count and not self.may_miss:
             can_miss = "missing" in self.options
-            hint = f" (set data.fields.{self.field.name}.missing if values may be missing)" if can_miss else ""
-            reason = f"has an element that is missing or does not belong in {self.expected}{hint}"
+            hint = f" (set {self.field.key}.missing if values may be missing)" if can_miss else ""
+            what = "is missing or of another type than in training"
+            if not self.field.static:
+                what = f"has an element that is missing or does not belong in {self.expected}"
+            reason = f"{what}{hint}"
             problems.mark_tokens(true_rows(elements.is_null()), row_of_token, name, reason)
         self.check_elements(elements, row_of_token, problems)
 

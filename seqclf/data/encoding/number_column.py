@@ -81,6 +81,8 @@ class NumberColumn(ListEncoder):
         Several columns are combined into one list of vectors. The SQL evaluates to null if the columns hold lists of
         different lengths.
         """
+        if self.field.static:
+            return super().list_sql(types, where)
         lists = [self.column_sql(column, types[column], where) for column in self.field.columns]
         if len(lists) == 1:
             return lists[0]

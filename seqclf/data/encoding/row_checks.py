@@ -16,6 +16,7 @@ from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field, Schema
 
 ORDER_REMEDY = "say how it is written, data.order_format=%d.%m.%Y, or sort by its letters, data.order_format=text"
+SHOWN_VALUES = 3  # values of a static field that an error names
 EMPTY_REASON = "has no token that the tokenizer knows; a sequence needs at least one"
 
 
@@ -41,12 +42,25 @@ def check_rows(
         problems.mark(true_rows(blank), schema.label, f"is empty{differs}; fill in the label or remove the row")
     if UNORDERED in columns.schema.names:
         _check_order(columns.column(UNORDERED), problems)
-    first, *others = schema.fields
-    encoders[first.name].check(columns, problems)
-    for field in others:
+    first = schema.token_fields[0]
+    for field in schema.fields:
         encoders[field.name].check(columns, problems)
-        _check_lengths(columns, first, field, problems)
+        if field.static:
+            _check_static(columns.column(field.name), field, problems)
+        elif field is not first:
+            _check_lengths(columns, first, field, problems)
     return problems
+
+
+def _check_static(cells: pa.ListArray, field: Field, problems: Problems) -> None:
+    """Mark rows with several values of a static field. `cells`: its canonical column, with the values of each row."""
+    bad = np.flatnonzero(lengths_or_zero(cells) > 1)
+    reasons = []
+    for values in cells.take(pa.array(bad)).to_pylist():
+        texts = list(dict.fromkeys("missing" if value is None else f"{value}" for value in values))
+        shown = ", ".join(texts[:SHOWN_VALUES]) + ", …" * (len(texts) > SHOWN_VALUES)
+        reasons.append(f"changes within the sequence ({shown}); a static field has one value ({field.key})")
+    problems.mark(bad, field.column, reasons)
 
 
 def _check_order(cells: pa.ListArray, problems: Problems) -> None:
@@ -75,7 +89,7 @@ def check_encoded_lengths(rows: np.ndarray, lengths: np.ndarray, schema: Schema,
 
     `rows`: (M,) row numbers of the encoded rows. `lengths`: (M,) their numbers of tokens before truncation.
     """
-    column, limit = schema.fields[0].column, schema.max_length
+    column, limit = schema.token_fields[0].column, schema.max_length
     problems.mark(rows[lengths == 0], column, EMPTY_REASON)
     if limit is not None and schema.truncate == "error" and (lengths > limit).any():
         problems.mark(rows[lengths > limit], column, too_long_reason(lengths, schema))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.encoders import static_of, tokens_of
 
 MAX_TOKENS = 40  # maximum number of rows of a table
 MIN_TOKENS = 10  # a table with many columns is not cut below this number of rows
@@ -33,13 +35,14 @@ class DescribedRow(NamedTuple):
     `id`: id of the sequence. `texts`: dict field → original text, for text fields. `table`: table of the first and the
     last tokens, as the model gets them. `contributions`: contribution of each token of the table to the prediction, in
     log-odds. The contribution of a token is None if the model did not read the token. `contributions` is None if the
-    prediction is not explained.
+    prediction is not explained. `static`: dict static field → text of its value.
     """
 
     id: str
     texts: Mapping[str, str]
     table: TokenTable
     contributions: Sequence[float | None] | None = None
+    static: Mapping[str, str] = MappingProxyType({})
 
 
 def describe_row(
@@ -47,10 +50,11 @@ def describe_row(
 ) -> DescribedRow:
     """Return the readable description of one encoded sequence.
 
-    `fields`: dict array name → (T,) or (T, D) encoded tokens. `texts`: dict field → original text, for each field whose
-    text is kept.
+    `fields`: see `row_inputs`. `texts`: dict field → original text, for each field whose text is kept.
     """
-    return DescribedRow(id, texts, token_table(encoders, fields))
+    static = {name: encoder.decode({name: fields[name]})[0] for name, encoder in static_of(encoders).items()}
+    tokens = {name: values for name, values in fields.items() if name not in static}
+    return DescribedRow(id, texts, token_table(encoders, tokens), static=static)
 
 
 def token_table(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> TokenTable:
@@ -62,7 +66,7 @@ def token_table(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.nd
     length = len(next(iter(fields.values())))
     shown = _ends(length, MAX_TOKENS)
     columns: dict[str, list[str]] = {}
-    for encoder in encoders.values():
+    for encoder in tokens_of(encoders).values():
         columns |= encoder.token_columns(fields, shown)
     kept = {heading: texts for heading, texts in columns.items() if any(texts)}
     rows = _ends(len(shown), max(MIN_TOKENS, MAX_CELLS // max(1, len(kept))))

@@ -48,7 +48,7 @@ def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, keys
         encoder = make_encoder(field)
         columns[field.name] = encoder.list_sql(types, where)
         column = field.columns[0]
-        if types[column] in TEXT_TYPES and is_list(encoder.canonical_type):
+        if types[column] in TEXT_TYPES and is_list(encoder.canonical_type) and not field.static:
             text = f"CAST({plain(column, types[column])} AS VARCHAR)"
             columns[raw_column(field.name)] = f"left({text}, {SHOWN_CHARACTERS})"
     return columns

@@ -212,7 +212,8 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
     columns[ID] = _decoded(events.column(ID).take(first_events)) if schema.id is not None else joined_key(keys)
     for field in schema.fields:
         channels = [events.column(channel(field.name, position)) for position in range(len(field.columns))]
-        columns[field.name] = pa.ListArray.from_arrays(offsets, _tokens(channels))
+        tokens = _tokens(channels)
+        columns[field.name] = _distinct(tokens, starts) if field.static else pa.ListArray.from_arrays(offsets, tokens)
     if UNORDERED in events.schema.names:
         columns[UNORDERED] = pa.ListArray.from_arrays(offsets, _decoded(events.column(UNORDERED)))
     for name in (TIME, GROUP, GROUP_NAME):
@@ -271,6 +272,24 @@ def _constant(labels: pa.Array, starts: np.ndarray) -> pa.Array:
     mask[_changing_groups(labels, starts)] = True
     labels = labels.take(pa.array(starts)).cast(pa.string())
     return pc.if_else(pa.array(mask), pa.scalar(None, pa.string()), labels)
+
+
+def _distinct(column: pa.Array, starts: np.ndarray) -> pa.ListArray:
+    """Return the values of each group without repetitions, in the order of the events: one value if it never changes.
+
+    A missing value counts only if a group has no other.
+    """
+    column = _decoded(column)
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+    group_of = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(column))))
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    known[starts[np.bincount(group_of[known], minlength=len(starts)) == 0]] = True
+    values, group_of = column.filter(pa.array(known)), group_of[known]
+    changes = np.concatenate([[True], _differs(values) | (np.diff(group_of) > 0)])
+    values, group_of = values.filter(pa.array(changes)), group_of[changes]
+    ends = np.cumsum(np.bincount(group_of, minlength=len(starts)))
+    return pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), values)
 
 
 def _changing_groups(column: pa.Array, starts: np.ndarray) -> np.ndarray:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.reading.canonical_columns import label_sql
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import FILE, ID, LABEL, UNLABELLED, RowKey, key_sql
 from seqclf.data.schema.rows import SourceRows, as_text, joined_key
-from seqclf.data.schema.schema import require_columns
+from seqclf.data.schema.schema import Field, Schema, require_columns
 from seqclf.errors import InputError
 
 
@@ -24,11 +26,18 @@ class LabelTable:
     The table takes about 100 bytes of memory for each row. Ids are compared as text.
 
     `id_columns`: names of the columns that form the id. `label`: name of the label column. `row_keys`: time and group
-    columns. A column that is not in the table is ignored. Raises InputError if the table lacks an id column or the
-    label column, or if an id has two labels.
+    columns. `static`: static fields. A column that is not in the table is ignored. Raises InputError if the table lacks
+    an id column or the label column, or if an id has two labels.
     """
 
-    def __init__(self, source: Source, id_columns: tuple[str, ...], label: str, row_keys: Sequence[RowKey] = ()):
+    def __init__(
+        self,
+        source: Source,
+        id_columns: tuple[str, ...],
+        label: str,
+        row_keys: Sequence[RowKey] = (),
+        static: Sequence[Field] = (),
+    ):
         self.source = source
         with SourceReader(source) as reader:
             required = [*(("data.group_by or data.id", column) for column in id_columns), ("data.label", label)]
@@ -38,6 +47,8 @@ class LabelTable:
             columns["label"] = label_sql(label, types[label])
             self.row_keys = [key for key in row_keys if key.column in types]
             keys = {name: sql for key in self.row_keys for name, sql in key.sql(types).items()}
+            self.static = [field for field in static if field.column in types]
+            keys |= {field.name: make_encoder(field).list_sql(types, str(source)) for field in self.static}
             table = reader.select(columns | keys)
             self.label_column_type = types[label]
         id_texts = _id_texts(table)
@@ -74,10 +85,15 @@ class LabelTable:
         with_id = table.filter(pc.fill_null(pc.equal(_id_texts(table), id), False))
         return dict(zip(with_id.column("label").to_pylist(), with_id.column(FILE).to_pylist(), strict=True))
 
+    def without_joined(self, schema: Schema) -> Schema:
+        """Return the schema of the rows before `labelled`: without the label and the static fields of this table."""
+        joined = {field.name for field in self.static}
+        return replace(schema, label=None, fields=tuple(field for field in schema.fields if field.name not in joined))
+
     def labelled(self, rows: SourceRows) -> SourceRows:
         """Add a label column to `rows`, by the id of each row.
 
-        Times and groups are added too, if the label table has a time or group column.
+        Times, groups and static fields are added too, if the label table has them.
         """
         found = self.look_up(as_text(rows.columns.column(ID)))
         columns = {name: rows.columns.column(name) for name in rows.columns.schema.names}

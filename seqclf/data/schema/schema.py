@@ -33,7 +33,7 @@ class Field:
     the field, or several columns, such as one column per channel. `values`: `integer`, `boolean` or `text`, the type of
     the values of a category or set field. `width`: number of channels that a number field has in the file. `separator`:
     text between the elements of a list in a text cell. `options`: dict name → value of each option that the config
-    sets.
+    sets. `static`: True for a field that gives each sequence one value, and not each token.
 
     >>> Field("amount", "number", ("amount", "fee"), width=2, options={"log": True}).column
     'amount, fee'
@@ -46,6 +46,12 @@ class Field:
     width: int | None = None
     separator: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    static: bool = False
+
+    @property
+    def key(self) -> str:
+        """Return the config key of the field."""
+        return f"data.{'static' if self.static else 'fields'}.{self.name}"
 
     @property
     def column(self) -> str:
@@ -149,11 +155,16 @@ class Schema:
         return Truncation(self.max_length, self.truncate)
 
     @property
+    def token_fields(self) -> tuple[Field, ...]:
+        """Fields that give every token a value. The other fields are static."""
+        return tuple(field for field in self.fields if not field.static)
+
+    @property
     def columns(self) -> list[tuple[str, str]]:
         """Return a pair (config key, column) for every column that a file must have, except for label and id."""
         keys = [("data.group_by", column) for column in self.group_by]
         keys += [("data.order_by", column) for column in self.order_by]
-        return keys + [(f"data.fields.{field.name}", column) for field in self.fields for column in field.columns]
+        return keys + [(field.key, column) for field in self.fields for column in field.columns]
 
     def to_dict(self) -> JsonObject:
         """Return the schema as plain JSON values."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.encoders import static_of, tokens_of
 from seqclf.data.hashing import hash_rows
 from seqclf.data.ragged import list_lengths, list_offsets
 from seqclf.data.schema.casts import GROUP, TIME, RowKey
@@ -283,9 +284,11 @@ def sequence_keys(staged: pa.RecordBatch, encoders: Mapping[str, FieldEncoder]) 
 
     Rows with different tokens rarely have equal keys (see `hashing`). The key of a row does not depend on other rows.
     """
-    columns = [staged.column(name) for name in encoders]
-    token_keys = [encoder.token_keys(column) for encoder, column in zip(encoders.values(), columns, strict=True)]
-    if not pa.types.is_list(columns[0].type):
-        return token_keys[0]  # a text field or a tree field is always the only field, and has one key for each row
-    tokens = token_keys[0] if len(token_keys) == 1 else np.column_stack(token_keys)
-    return hash_rows(tokens, list_offsets(list_lengths(columns[0])))
+    token_keys = [encoder.token_keys(staged.column(name)) for name, encoder in tokens_of(encoders).items()]
+    column = staged.column(next(iter(tokens_of(encoders))))
+    if pa.types.is_list(column.type):
+        keys = hash_rows(np.column_stack(token_keys), list_offsets(list_lengths(column)))
+    else:
+        (keys,) = token_keys  # a text field or a tree field is the only field of tokens, and has one key for each row
+    static = [encoder.token_keys(staged.column(name)) for name, encoder in static_of(encoders).items()]
+    return hash_rows(np.column_stack([keys, *static]), np.arange(len(keys) + 1)) if static else keys

@@ -20,11 +20,15 @@ def join_splits(splits: Sequence[Split], folder: Path) -> Split:
     """
     folder.mkdir(parents=True)
     first, *others = splits
-    offsets = first.sequences.offsets
+    offsets, parts = first.sequences.offsets, [split.sequences for split in splits]
     for split in others:
         offsets = np.concatenate([offsets, offsets[-1] + split.sequences.offsets[1:]])
     return Split(
-        Ragged(offsets, _join_tokens([split.sequences for split in splits], folder)),
+        Ragged(
+            offsets,
+            _join_tokens(parts, folder),
+            {name: np.concatenate([part.static[name] for part in parts]) for name in parts[0].static},
+        ),
         np.concatenate([split.labels for split in splits]),
         pa.concat_arrays([split.ids for split in splits]),
         np.concatenate([split.row_numbers for split in splits]),

@@ -21,7 +21,7 @@ def shuffle_split(split: Split, folder: Path, seed: int) -> Split:
     """
     if not len(split.sequences):
         return split
-    offsets, fields = split.sequences
+    offsets, fields, static = split.sequences
     folder.mkdir(parents=True)
     copies = {
         name: np.lib.format.open_memmap(folder / f"{index}.npy", "w+", tokens.dtype, tokens.shape)
@@ -36,7 +36,7 @@ def shuffle_split(split: Split, folder: Path, seed: int) -> Split:
         for name, tokens in fields.items():
             copies[name][start:stop] = np.asarray(tokens[start:stop])[order]
     # Texts show the original order, which no reader of a shuffled copy must see.
-    return split._replace(sequences=Ragged(offsets, dict(copies)), texts=None)
+    return split._replace(sequences=Ragged(offsets, dict(copies), static), texts=None)
 
 
 def _chunks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Version of the format of stored data. Increase FORMAT if a change in seqclf.data causes other data to be stored for
 # the same files and options. Without a new FORMAT, old data in the cache would be reused.
 # tests/data/storage/test_format.py fails if FORMAT must be increased.
-FORMAT = 2
+FORMAT = 3
 
 
 class DamagedError(Exception):
@@ -134,8 +134,8 @@ def release_pages(sequences: Ragged) -> None:
 
 
 def size_in_bytes(sequences: Ragged) -> int:
-    """Return the number of bytes that the tokens of all fields take."""
-    return sum(tokens.nbytes for tokens in sequences.fields.values())
+    """Return the number of bytes that the values of all fields take."""
+    return sum(values.nbytes for values in (*sequences.fields.values(), *sequences.static.values()))
 
 
 def sample_split(split: Split, max_tokens: int, seed: int) -> Split:
@@ -229,6 +229,8 @@ class SplitWriter:
         """
         for name, tokens in sequences.fields.items():
             self._write(f"field.{name}", tokens)
+        for name, column in sequences.static.items():
+            self._write(f"static.{name}", column)
         self._write("lengths", sequences.lengths.astype(np.int64))
         self._write("labels", labels.astype(np.int64))
         self._write("rows", row_numbers.astype(np.int64))
@@ -266,7 +268,10 @@ def open_split(folder: Path) -> Split:
     formats = json.loads((folder / "split.json").read_text())
     arrays = {name: _mapped(folder / f"{name}.bin", **array_format) for name, array_format in formats.items()}
     lengths = np.asarray(arrays.pop("lengths"))
-    fields = {name.removeprefix("field."): tokens for name, tokens in arrays.items() if name.startswith("field.")}
+    fields, static = (
+        {name.removeprefix(start): values for name, values in arrays.items() if name.startswith(start)}
+        for start in ("field.", "static.")
+    )
     ids = _mapped_strings(folder / IDS)
     group_names = _mapped_strings(folder / GROUP_NAMES) if (folder / GROUP_NAMES).is_file() else None
     labels, row_numbers = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
@@ -276,11 +281,12 @@ def open_split(folder: Path) -> Split:
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
     strings = [ids] if group_names is None else [ids, group_names]
-    counts = {len(values) for values in (labels, row_numbers, *strings, *optional.values())}
+    counts = {len(values) for values in (labels, row_numbers, *strings, *optional.values(), *static.values())}
     if counts != {len(lengths)} or {len(tokens) for tokens in fields.values()} != {offsets[-1]}:
         raise ValueError(f"{folder}: the files are of different lengths")
     texts = StoredTexts(folder / TEXTS) if (folder / TEXTS).is_file() else None
-    return Split(Ragged(offsets, fields), labels, ids, row_numbers, **optional, texts=texts, group_names=group_names)
+    sequences = Ragged(offsets, fields, static)
+    return Split(sequences, labels, ids, row_numbers, **optional, texts=texts, group_names=group_names)
 
 
 def _mapped_strings(path: Path) -> pa.Array:

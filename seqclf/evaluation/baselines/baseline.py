@@ -49,11 +49,12 @@ def fit_baseline(
 ) -> dict[str, dict[str, np.ndarray]]:
     """Fit logistic regression and gradient boosting on features that ignore the order of the tokens.
 
-    The features are counts of categorical values, and statistics of numbers such as the mean. The result is a dict
-    model → split → probabilities (N, C), for every split except train. `splits`: dict name → split, with train and at
-    least one other split. `fields`: specs of the encoded fields. `shared_scales`: dict number field → array with its
-    channels on one scale for all sequences, for each field that scales every sequence by itself. Logistic regression
-    gets these arrays in place of the encoded fields. Gradient boosting gets both, because more features cost it little.
+    The features are counts of categorical values, statistics of numbers such as the mean, and static fields. The result
+    is a dict model → split → probabilities (N, C), for every split except train. `splits`: dict name → split, with
+    train and at least one other split. `fields`: specs of the encoded fields. `shared_scales`: dict number field →
+    array with its channels on one scale for all sequences, for each field that scales every sequence by itself.
+    Logistic regression gets these arrays in place of the encoded fields. Gradient boosting gets both, because more
+    features cost it little.
     Beyond `MAX_BOOSTED_CLASSES` classes it is left out.
 
     >>> import pyarrow as pa
@@ -182,6 +183,9 @@ def _pooled_numbers(sequences: Ragged, number_fields: Sequence[str]) -> np.ndarr
     columns = [np.log(lengths)[:, None]]
     starts = sequences.offsets[:-1]
     for name in number_fields:
+        if name in sequences.static:
+            columns.append(np.asarray(sequences.static[name], np.float64))
+            continue
         values = np.asarray(sequences.fields[name], np.float64)
         mean = np.add.reduceat(values, starts) / lengths[:, None]
         mean_of_squares = np.add.reduceat(values**2, starts) / lengths[:, None]
@@ -194,7 +198,10 @@ def _category_counts(sequences: Ragged, name: str, size: int) -> Any:
     """Return a sparse (N, size) matrix that counts how often each id occurs in each sequence."""
     from scipy import sparse
 
-    ids, offsets = sequences.fields[name], np.array(sequences.offsets)
+    if name in sequences.static:
+        ids, offsets = sequences.static[name], np.arange(len(sequences) + 1)
+    else:
+        ids, offsets = sequences.fields[name], np.array(sequences.offsets)
     if ids.ndim == 2:  # a bag field has several ids per token, padded with the id 0
         has_value = ids > 0
         offsets = np.append(0, np.cumsum(has_value.sum(axis=1)))[offsets]

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from seqclf.data.encoding.encoders import tokens_of
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, sample_split, sampled_rows
@@ -163,15 +164,18 @@ def _sampled_splits(dataset: Dataset, max_tokens: int) -> tuple[dict[str, Split]
     for split_name, split in dataset.splits.items():
         sample = sample_split(split, max_tokens, 0)
         arrays = dict(sample.sequences.fields)
-        for name, encoder in dataset.encoders.items():
+        for name, encoder in tokens_of(dataset.encoders).items():
             shared = encoder.shared_scale(sample.sequences.fields)
             if shared is not None:
                 shared_scales[name] = f"{name} on one scale"
                 arrays[shared_scales[name]] = shared
-        splits[split_name] = sample._replace(sequences=Ragged(sample.sequences.offsets, arrays))
+        splits[split_name] = sample._replace(
+            sequences=Ragged(sample.sequences.offsets, arrays, sample.sequences.static)
+        )
     return splits, shared_scales
 
 
 def _with_arrays(split: Split, names: Sequence[str]) -> Split:
-    sequences = Ragged(split.sequences.offsets, {name: split.sequences.fields[name] for name in names})
-    return split._replace(sequences=sequences)
+    offsets, tokens, static = split.sequences
+    kept = [{name: values[name] for name in names if name in values} for values in (tokens, static)]
+    return split._replace(sequences=Ragged(offsets, *kept))

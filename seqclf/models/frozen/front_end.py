@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from seqclf.batching.split_rows import RowBatch, SplitRows
-from seqclf.data.field_spec import FieldSpec
+from seqclf.data.field_spec import SIZE_KEYS, FieldSpec, static_specs, token_specs
 from seqclf.models.frozen.kernel_bank import PART_TOKENS, KernelBank
 from seqclf.models.frozen.pooled_numbers import NumberPool, Pooled
 from seqclf.models.frozen.views import VIEWS, make_views, running_states, running_views
@@ -46,14 +46,21 @@ def counted_fields(fields: Sequence[FieldSpec]) -> list[tuple[str, int, str]]:
     """Return name, size and kind of each field whose vocabulary is small, so that its ids are counted."""
     return [
         (field["name"], field["size"], field["kind"])
-        for field in fields
+        for field in token_specs(fields)
         if field["kind"] in ("category", "bag") and field["size"] <= MAX_COUNTED
     ]
 
 
+def static_statistics(fields: Sequence[FieldSpec]) -> list[tuple[str, int, str]]:
+    """Return name, number of statistics and kind of each static field of numbers or of a small vocabulary."""
+    sizes = [(spec["name"], spec[SIZE_KEYS[spec["kind"]]], spec["kind"]) for spec in static_specs(fields)]  # type: ignore[literal-required]
+    return [(name, size, kind) for name, size, kind in sizes if kind == "number" or size <= MAX_COUNTED]
+
+
 def statistic_size(fields: Sequence[FieldSpec]) -> int:
     """Return the number of statistics of a sequence (see `FrontEnd.statistics`)."""
-    return NumberPool(fields).size + 3 * sum(size for _, size, _ in counted_fields(fields))
+    of_static = sum(size for _, size, _ in static_statistics(fields))
+    return NumberPool(token_specs(fields)).size + 3 * sum(size for _, size, _ in counted_fields(fields)) + of_static
 
 
 class FrontEnd(nn.Module):
@@ -90,8 +97,9 @@ class FrontEnd(nn.Module):
     ):
         super().__init__()
         self.window, self.causal = window, causal
-        self.names = [field["name"] for field in fields if field["kind"] == "number"]
-        self.pool = NumberPool(fields)
+        self.names = [field["name"] for field in token_specs(fields) if field["kind"] == "number"]
+        self.pool = NumberPool(token_specs(fields))
+        self.static = static_statistics(fields)
         self.counted = counted_fields(fields)
         width = self.pool.width
         self.bank = KernelBank(width, dilations, biases, seed, causal) if dilations and width else None
@@ -237,7 +245,7 @@ class FrontEnd(nn.Module):
                 after += [*of_views, kept, hits + sums]
                 means = (hits + sums) / tokens
         counts = [before + new for before, new in zip(remaining, self._counts(fields, lengths), strict=True)]
-        statistics = self.scaled_statistics(self._columns(pooled, counts, tokens))
+        statistics = self.scaled_statistics(self._columns(pooled, counts, tokens, fields))
         reading = Reading(lengths, windows, means, statistics, is_projected=linear is not None)
         return reading, [*after, *counts]
 
@@ -256,11 +264,11 @@ class FrontEnd(nn.Module):
         """Return the statistics (B, S), not scaled.
 
         They are mean, log deviation, lowest, highest, first and last value of each number channel without missing
-        values, the log number of tokens, and for each id of a small vocabulary its proportion of the tokens, its log
-        count and its presence.
+        values, the log number of tokens, for each id of a small vocabulary its proportion of the tokens, its log count
+        and its presence, and the static numbers and ids.
         """
         pooled = self.pool(fields, lengths) if self.names else None
-        return self._columns(pooled, self._counts(fields, lengths), lengths[:, None].float())
+        return self._columns(pooled, self._counts(fields, lengths), lengths[:, None].float(), fields)
 
     def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Tensor]:
         """Return the number of tokens (B, size) with each id, for each small vocabulary."""
@@ -274,7 +282,9 @@ class FrontEnd(nn.Module):
             counts.append((hot & token_mask(lengths, ids.shape[1])[..., None]).sum(dim=1).float())
         return counts
 
-    def _columns(self, pooled: Pooled | None, counts: Sequence[Tensor], tokens: Tensor) -> Tensor:
+    def _columns(
+        self, pooled: Pooled | None, counts: Sequence[Tensor], tokens: Tensor, fields: Mapping[str, Tensor]
+    ) -> Tensor:
         parts = []
         if pooled is not None:
             columns, width = pooled.columns(), self.pool.width
@@ -283,6 +293,11 @@ class FrontEnd(nn.Module):
             parts.append(columns.clamp(-MAX_VALUE, MAX_VALUE).float())
         for total in counts:
             parts += [total / tokens, total.log1p(), total.clamp(max=1)]
+        for name, size, kind in self.static:
+            values = fields[name]
+            if kind == "category":
+                values = values[:, None] == torch.arange(size, device=values.device)
+            parts.append(values.float().clamp(-MAX_VALUE, MAX_VALUE))
         return torch.cat(parts, dim=1) if parts else tokens[:, :0]
 
     def scaled_statistics(self, statistics: Tensor) -> Tensor:

@@ -44,7 +44,8 @@ class Head(nn.Module):
         """Return logits (B, C).
 
         Args:
-            fields: dict field → (B, T, …), see `SequenceNetwork.forward`. In training, number fields may be missing.
+            fields: dict field → (B, T, …), static fields (B,) or (B, D). In training, number fields of tokens may be
+                missing. See `SequenceNetwork.forward`.
             lengths: (B,) int64 numbers of tokens.
             host_lengths: The lengths as a NumPy array, None during the export.
             reading: What the front end read in the batch.

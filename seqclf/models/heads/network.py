@@ -73,6 +73,7 @@ class HeadsClassifier(SequenceNetwork):
     torch.Size([4, 3])
     """
 
+    reads_static = True
     weights: Tensor
 
     @checks_values("model")

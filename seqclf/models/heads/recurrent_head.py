@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.data.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec, token_specs
 from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, HeadStep, masked_columns
@@ -18,12 +18,15 @@ from seqclf.models.heads.masked_norm import MaskedNorm
 from seqclf.models.pooling import Pooling, token_mask
 from seqclf.models.rnn.recurrent import Recurrent
 from seqclf.models.running_state import State
+from seqclf.models.static_fields import StaticFields
 
 KERNEL_DROPOUT = 0.1  # fraction of the input channels that a training batch does not see
 
 
 class RecurrentHead(Head):
     """Windows and embedded ids → linear layer → batch normalization → recurrent layers → mean and max → logits.
+
+    Static fields are joined to the mean and max (see `StaticFields`).
 
     Args:
         front: Front end, whose windows (B, N, K) the head reads.
@@ -68,7 +71,7 @@ class RecurrentHead(Head):
     ):
         super().__init__(front, fields, num_classes)
         self.window, self.inputs = front.window, front.window_size
-        with_ids = [field for field in fields if field["kind"] in ("category", "bag")]
+        with_ids = [field for field in token_specs(fields) if field["kind"] in ("category", "bag")]
         self.embedding = (
             FieldEmbedding(with_ids, embedding_size=embedding_size, token_dropout=token_dropout, number_noise=0.0)
             if with_ids
@@ -96,10 +99,11 @@ class RecurrentHead(Head):
         )
         self.pooling = Pooling("mean+max", projection_size + self.recurrent.size, self.recurrent.backward_size)
         self.pooled_norm = MaskedNorm(self.pooling.size)
-        self.output = nn.Linear(self.pooling.size, num_classes)
+        self.static = StaticFields(fields, self.pooling.size)
+        self.output = nn.Linear(self.static.size, num_classes)
         self.dropout, self.feature_dropout = nn.Dropout(dropout), nn.Dropout(feature_dropout)
         # Masks, sines and other channels that are not standardized get no noise.
-        numbers = [field for field in fields if field["kind"] == "number"]
+        numbers = [field for field in token_specs(fields) if field["kind"] == "number"]
         scaled = [flag for field in numbers for flag in field.get("scaled", [True] * field["width"])]
         noise = number_noise if front.window == 1 else 0.0
         # The noise (D,) of the numbers, which are the last channels of a window.
@@ -128,7 +132,7 @@ class RecurrentHead(Head):
             values = self.convolved(inputs, values, mask)
         outputs, lengths, _ = self.recurrent(self.feature_dropout(values), lengths, host_lengths)
         pooled = self.pooling(torch.cat([values, outputs], dim=-1), lengths)
-        return self.output(self.dropout(self.pooled_norm(pooled)))
+        return self.output(self.dropout(self.static(self.pooled_norm(pooled), fields)))
 
     def normed(self, values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return the normalized values (B, N, P), 0 at padding, and the mask (B, N, 1)."""
@@ -200,4 +204,4 @@ class RecurrentHeadStep(HeadStep):
         count = len(self.recurrent.states)
         outputs, of_recurrent = self.recurrent(values, lengths, remaining[:count])
         pooled, of_pooling = head.pooling.run(torch.cat([values, outputs], dim=-1), lengths, remaining[count:])
-        return head.output(head.pooled_norm(pooled)), [*after, *of_recurrent, *of_pooling]
+        return head.output(head.static(head.pooled_norm(pooled), fields)), [*after, *of_recurrent, *of_pooling]

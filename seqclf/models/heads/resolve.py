@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from seqclf.data.field_spec import token_specs
 from seqclf.documents.formatting import enumeration
 from seqclf.errors import InputError
-from seqclf.models.frozen.front_end import counted_fields, statistic_size
+from seqclf.models.frozen.front_end import counted_fields, static_statistics, statistic_size
 from seqclf.models.frozen.kernel_bank import OUTPUTS, choose_dilations
 
 AUTO: Literal["auto"] = "auto"
@@ -34,7 +35,8 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
         return dict(settings), ""
     if any(field["kind"] == "parents" for field in dataset["fields"]):
         return _tree_settings(settings), "trees: a Tree-LSTM (model=tree_lstm)"
-    fields, sequences = dataset["fields"], dataset["sequences"]
+    fields, sequences = token_specs(dataset["fields"]), dataset["sequences"]
+    static = static_statistics(dataset["fields"])
     numbers = [field for field in fields if field["kind"] == "number"]
     vocabularies = [field["size"] for field in fields if field["kind"] in ("category", "bag")]
     order, median = sequences["order"], sequences["median"]
@@ -50,12 +52,14 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
     found = {name: chosen.get(name, value) if value == AUTO else value for name, value in settings.items()}
     if found["heads"] == AUTO:
         found["heads"] = ["recurrent"]
-        if numbers or counted_fields(fields):
-            found["heads"] += ["kernels"] if found["dilations"] and numbers else ["linear", "statistics"]
+        if found["dilations"] and numbers:
+            found["heads"] += ["kernels", *(["statistics"] if static else [])]
+        elif numbers or static or counted_fields(fields):
+            found["heads"] += ["linear", "statistics"]
         if any(field["kind"] == "category" for field in fields):
             found["heads"] += ["ngrams"]
     if found["closed_form"] == AUTO:
-        features = len(found["dilations"]) * OUTPUTS * found["biases"] + statistic_size(fields)
+        features = len(found["dilations"]) * OUTPUTS * found["biases"] + statistic_size(dataset["fields"])
         rows = dataset["rows"]["train"]
         found["closed_form"] = min(rows, features) <= MAX_SIDE and rows * features <= MAX_CELLS
     return found, _explanation(found, numbers, vocabularies, order, median, has_masks)

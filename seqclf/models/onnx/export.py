@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn.utils import parametrize
 
-from seqclf.data.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError, first_line
 from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
 from seqclf.models.network import SequenceNetwork
@@ -67,7 +67,7 @@ def example_inputs(
     """
     inputs: dict[str, np.ndarray] = {}
     for field in fields:
-        shape = (len(lengths), time)
+        shape = (len(lengths),) if field.get("static") else (len(lengths), time)
         if field["kind"] == "number":
             inputs[field["name"]] = generator.standard_normal((*shape, field["width"]), np.float32)
             continue
@@ -104,15 +104,16 @@ def export_onnx(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     `key` and names the module.
     """
     time = int(EXAMPLE_TIME * classifier.shortening)
-    tensors = _example_tensors(fields, time)
+    tensors, static = _example_tensors(fields, time), {spec["name"] for spec in static_specs(fields)}
     with _exporting():
         exported = _Exported(_exportable_copy(classifier, key)).eval()
         try:
-            program = _converted(exported, _arguments(tensors), list(tensors), ["logits"], _free_axes(tensors))
+            axes = _free_axes(tensors, static)
+            program = _converted(exported, _arguments(tensors), list(tensors), ["logits"], axes)
         except Exception as error:  # third-party code may raise any exception
             obstacle = explain_failure(exported, error)
             raise InputError(key, f"cannot be exported to ONNX: {obstacle.reason}", obstacle.remedy) from error
-    if _has_fixed_axis(program, tensors):
+    if _has_fixed_axis(program, tensors.keys() - static):
         raise InputError(key, "cannot be exported to ONNX: the network fixes the number of sequences or tokens", REMEDY)
     _finish(program.model, exported)
     program.save(str(path), external_data=False)
@@ -133,7 +134,8 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
         return None
     states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
     more = {name: torch.tensor(value) for name, value in step.more_inputs.items()}
-    field_axes, length_axes = _free_axes(tensors)
+    static = {spec["name"] for spec in static_specs(fields)}
+    field_axes, length_axes = _free_axes(tensors, static)
     state_axes = [{0: length_axes[0]} for _ in states]
     with _exporting():
         exported = _ExportedStep(step).eval()
@@ -151,14 +153,14 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
                 f"its step_form cannot be exported to ONNX ({type(error).__name__}: {first_line(error)})",
                 "return None from step_form, and the bundle has no step",
             ) from error
-    if _has_fixed_axis(program, tensors):
+    if _has_fixed_axis(program, tensors.keys() - static):
         raise InputError(
             "model.encoder",
             "its step_form fixes the number of sequences or tokens",
             "use sizes of its inputs only, or return None from step_form, and the bundle has no step",
         )
     _finish(program.model, exported)
-    _name_axes(program.model.graph, set(tensors) - {"lengths"})
+    _name_axes(program.model.graph, set(tensors) - static - {"lengths"})
     program.save(str(path), external_data=False)
     return step
 
@@ -214,9 +216,10 @@ def replace_modules(network: nn.Module) -> None:
     visit(network, "", frozenset())
 
 
-def _free_axes(tensors: Mapping[str, Tensor]) -> Any:
+def _free_axes(tensors: Mapping[str, Tensor], static: Collection[str]) -> Any:
     batch, time = Dim("batch"), Dim("time")
-    axes: dict[str, dict[int, Any]] = {name: {0: batch, 1: time} for name in tensors if name != "lengths"}
+    names = [name for name in tensors if name != "lengths"]
+    axes: dict[str, dict[int, Any]] = {name: {0: batch} if name in static else {0: batch, 1: time} for name in names}
     for name in axes:
         if tensors[name].dim() == 3 and not tensors[name].is_floating_point():  # a field with several ids per token
             axes[name][2] = Dim(f"{name}_values")

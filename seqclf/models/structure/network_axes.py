@@ -54,9 +54,10 @@ def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Con
     axes: dict[str, Axes] = {
         "norm.weight": (Axis(pooled),),
         "norm.bias": (Axis(pooled),),
-        "output.weight": (Axis(kept(classes)), Axis(pooled, summed=True)),
         "output.bias": (Axis(kept(classes)),),
     }
+    static, joined = _static(old.static, pooled)
+    axes |= {"output.weight": (Axis(kept(classes)), Axis(joined, summed=True)), **_below("static", static)}
     for name, part in (("embedding", embedding), ("encoder", encoder), ("pooling", pooling)):
         axes |= _below(name, part.axes)
     if isinstance(old, AdaptiveClassifier):
@@ -86,9 +87,21 @@ def continue_heads(old: HeadsClassifier, new: HeadsClassifier) -> Continued:
         axes |= _below(f"{prefix}.recurrent", recurrent.axes)
         # The norm is that of a batch, so each copy of a unit is normalized as the unit.
         axes |= {f"{prefix}.pooled_norm.{name}": (Axis(pooled),) for name in ("weight", "bias", "mean", "variance")}
-        axes[f"{prefix}.output.weight"] = (Axis(kept(before.output.out_features)), Axis(pooled, summed=True))
+        static, joined = _static(before.static, pooled)
+        axes |= _below(f"{prefix}.static", static)
+        axes[f"{prefix}.output.weight"] = (Axis(kept(before.output.out_features)), Axis(joined, summed=True))
         preserves &= recurrent.preserves
     return Continued(axes, kept(0), preserves)
+
+
+def _static(old: Any, pooled: Tensor) -> tuple[dict[str, Axes], Tensor]:
+    """Return the axes of a layer `StaticFields`, and the old unit that each of its outputs continues."""
+    axes, size = unchanged(old), old.pooled_size
+    if old.hidden is None:
+        return axes, pooled
+    vectors, hidden = (size + kept(count) for count in (old.embedding.size, old.hidden.out_features))
+    axes["hidden.weight"] = (Axis(kept(old.hidden.out_features)), Axis(torch.cat([pooled, vectors]), summed=True))
+    return axes, torch.cat([pooled, hidden])
 
 
 def _below(name: str, axes: dict[str, Axes]) -> dict[str, Axes]:

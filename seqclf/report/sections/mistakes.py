@@ -66,7 +66,7 @@ def mistakes_section(report: Report) -> Section:
 
 
 def _shown(mistake: Mistake) -> ShownMistake:
-    id, texts, table, contributions = mistake.row
+    id, texts, table, contributions, _ = mistake.row
     fits_line = len(table.columns) <= LINE_COLUMNS
     return ShownMistake(
         mistake=mistake,

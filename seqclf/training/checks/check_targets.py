@@ -31,10 +31,11 @@ from seqclf.config.targets import (
     require_known,
     targets,
 )
+from seqclf.data.options import DataOptions
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.ensemble import check_members
+from seqclf.models.ensemble import NO_STATIC, check_members, reads_static
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.structure.options import changed_config, read_schedule
@@ -89,7 +90,20 @@ def resolve_targets(config: TrainConfig) -> TrainConfig:
     resolved = {"model": model, "loss": resolve_loss(config.loss), "optimizer": resolve_optimizer(config.optimizer)}
     for key, _, change in read_schedule(config.structure):
         model = changed_config(model, change.of_model(), key)
-    return config.model_copy(update=resolved)
+    return config.model_copy(update={**resolved, "data": data_for(config.data, config.model)})
+
+
+def data_for(data: DataOptions, model: Mapping[str, Any]) -> DataOptions:
+    """Return the data options for a model: a network that reads no static fields gets all fields for each token.
+
+    Raises InputError if static fields are declared for such a network.
+    """
+    target = model["_target_"]
+    if reads_static(target) or data.static == {}:
+        return data
+    if data.static:
+        raise InputError(f"model._target_={target}", *NO_STATIC)
+    return data.model_copy(update={"static": {}})
 
 
 def check_accelerator(name: str | None) -> None:

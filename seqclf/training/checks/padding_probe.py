@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.data.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError, first_line
 from seqclf.models.onnx.export import example_inputs
 from seqclf.models.onnx.obstacles import USE_MASKED
@@ -52,7 +52,7 @@ def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "m
     """
     batch = padded_batch(fields, shortest)
     together = _array(run_network(network, batch, key))
-    alone = [finite_logits(network, row, key)[0] for row in _rows_alone(batch)]
+    alone = [finite_logits(network, row, key)[0] for row in _rows_alone(batch, fields)]
     return max(map(logit_error, alone, together))
 
 
@@ -71,7 +71,7 @@ def explain_padding_error(
             "the logits of the same batch differ between two runs in evaluation mode",
             "use nn.Dropout, or F.dropout with training=self.training",
         )
-    name = _padding_source(network, batch, logits, key)
+    name = _padding_source(network, batch, fields, logits, key)
     module = None if name is None else network.get_submodule(name)
     named = "" if name is None or module is None else f"{module_title(name, module)} reads padding: "
     problem = (
@@ -119,11 +119,12 @@ def _array(logits: Tensor) -> np.ndarray:
     return logits.float().numpy()  # NumPy has no bfloat16
 
 
-def _rows_alone(batch: Inputs) -> list[Inputs]:
+def _rows_alone(batch: Inputs, fields: Sequence[FieldSpec]) -> list[Inputs]:
     """Return the inputs of each sequence of a batch without its padding."""
+    without_tokens = {"lengths", *(spec["name"] for spec in static_specs(fields))}
     return [
         {
-            name: values[row : row + 1] if name == "lengths" else values[row : row + 1, :length]
+            name: values[row : row + 1] if name in without_tokens else values[row : row + 1, :length]
             for name, values in batch.items()
         }
         for row, length in enumerate(batch["lengths"])
@@ -142,7 +143,9 @@ class _Difference(NamedTuple):
     alone: Tensor
 
 
-def _padding_source(network: nn.Module, batch: Inputs, logits: np.ndarray, key: str) -> str | None:
+def _padding_source(
+    network: nn.Module, batch: Inputs, fields: Sequence[FieldSpec], logits: np.ndarray, key: str
+) -> str | None:
     """Return the name of the first module inside `network` that reads padding or other sequences, if it can be told.
 
     Modules are tried in the order in which they end, so a layer comes before the module that contains the layer. A
@@ -150,7 +153,7 @@ def _padding_source(network: nn.Module, batch: Inputs, logits: np.ndarray, key: 
     batch and alone, its outputs differ, and the logits change if its outputs in the padded batch are replaced by its
     outputs alone. The last condition skips outputs that nothing uses, such as the final state of a recurrent layer.
     """
-    rows = _rows_alone(batch)
+    rows = _rows_alone(batch, fields)
     try:
         together = _record(network, batch, key)
         separate = [_record(network, row, key) for row in rows]

@@ -17,7 +17,7 @@ MAX_NAMED = 4  # maximum number of rows that one message names
 
 def longest_of(batch: Batch) -> int:
     """Return the padded length T of the sequences of a batch, in tokens."""
-    return max(values.shape[1] for values in batch.fields.values())
+    return int(next(iter(batch.fields.values())).shape[1])  # fields of tokens come before static fields
 
 
 def affected_rows(leaf: Leaf, lengths: np.ndarray, longest: int) -> np.ndarray | None:

@@ -36,7 +36,7 @@ def test_batches_are_read_back_as_one_split(batches):
                 writer.append(sequences, sequences.lengths % 3, ids, np.arange(len(rows)))
         split = open_split(Path(folder) / "train")
         rows = [row for batch in batches for row in batch]
-        offsets, fields = split.sequences
+        offsets, fields, _ = split.sequences
         assert [fields["a"][start:stop].tolist() for start, stop in pairwise(offsets)] == rows
         assert split.sequences.fields["a"].dtype == np.int32 and split.sequences.fields["b"].dtype == np.float32
         assert split.labels.tolist() == [len(row) % 3 for row in rows] and split.labels.dtype == np.int64

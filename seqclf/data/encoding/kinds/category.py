@@ -66,6 +66,7 @@ class CategoryEncoder(VocabularyEncoder):
         "separator": text_option(),
         "values": choice_option("auto", "auto", "text"),
     }
+    static_options = options.keys() - {"separator"}
 
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
@@ -132,7 +133,7 @@ class CategoryEncoder(VocabularyEncoder):
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
         if self.integers:
             bad = true_rows(pc.fill_null(pc.equal(elements, NO_INTEGER), False))
-            reason = f"{NO_WHOLE}; data.fields.{self.field.name}.values=text reads any"
+            reason = f"{NO_WHOLE}; {self.field.key}.values=text reads any"
             problems.mark_tokens(bad, row_of_token, self.field.column, reason)
 
     def stage(self, column: pa.Array) -> pa.Array:

@@ -98,6 +98,7 @@ class NumberEncoder(NumberColumn):
         "since": text_option(),
         "separator": text_option(),
     }
+    static_options = options.keys() - {"since", "separator"}
 
     def set_up(self) -> None:
         self.scale: str = self.option("scale")
@@ -109,7 +110,10 @@ class NumberEncoder(NumberColumn):
         self.within = np.ones(self.channels)
 
     def check_references(self, kinds: Mapping[str, str]) -> None:
-        key = f"data.fields.{self.field.name}"
+        key = self.field.key
+        if self.field.static and (self.scale == "sequence" or self.missing == "last"):
+            option = "scale=sequence" if self.scale == "sequence" else "missing=last"
+            raise InputError(f"{key}.{option}", "is about several values of a sequence", "a static field has one")
         if self.since not in (None, "tokens") and kinds.get(str(self.since)) != "time":
             raise InputError(f"{key}.since={self.since}", "must be tokens or the name of a time field")
         if self.since and self.missing == "refuse":
