@@ -15,7 +15,6 @@ from seqclf.bundle.predictions import (
     Predictions,
     Result,
     SequencePrediction,
-    count_strange,
     predictions_table,
     row_ids,
 )
@@ -34,6 +33,7 @@ from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import check_encoded_lengths, check_rows
+from seqclf.data.encoding.strange_values import strange_columns, strange_values
 from seqclf.data.ragged import Ragged, lengths_or_zero, take
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
@@ -160,6 +160,8 @@ class BundleModel:
                 result["probabilities"] = dict(zip(labels, probabilities, strict=True))
             if predictions.tokens_read is not None:
                 result["tokens_read"] = int(predictions.tokens_read[row])
+            for name, values in predictions.strange.items():
+                result[name] = None if error else float(values[row])  # type: ignore[literal-required]
             results.append(result)
         return results
 
@@ -260,10 +262,14 @@ class BundleModel:
         lengths, kept, tokens_read = np.zeros((3, columns.num_rows), np.int64)
         usable = np.flatnonzero(problems.usable)
         tokens = np.zeros(3, np.int64)  # all tokens, tokens with unknown values, tokens with far numbers
+        strange = {name: np.zeros(columns.num_rows, np.float32) for name in strange_columns(self.encoders)}
         for rows in self._parts(columns, usable):
             sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
             check_encoded_lengths(rows, original_lengths, self.schema, problems)
-            tokens += len(next(iter(sequences.fields.values()))), *count_strange(self.specs, sequences.fields)
+            found = strange_values(self.encoders, sequences)
+            tokens += sequences.offsets[-1], found.unknown_tokens, found.far_tokens
+            for name, values in strange.items():
+                values[rows] = getattr(found, name)
             encoded = np.flatnonzero(problems.usable[rows])
             sequences = take(sequences, encoded)
             result = self.read(sequences)
@@ -278,7 +284,7 @@ class BundleModel:
         # The logits of a rejected row are NaN, which `choose` does not take.
         predicted = np.where(lengths > 0, self.decision.choose(np.nan_to_num(logits)), -1)
         read = tokens_read if self.may_halt else None
-        return Predictions(logits, probabilities, predicted, lengths, kept, errors, read, *tokens.tolist())
+        return Predictions(logits, probabilities, predicted, lengths, kept, errors, read, strange, *tokens.tolist())
 
     def _parts(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[np.ndarray]:
         """Split `rows` into contiguous parts of about `MAX_ENCODED_TOKENS` tokens each.

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import Result, predictions_schema
+from seqclf.data.encoding.strange_values import strange_columns
 from seqclf.data.reading.tables import like
 
 
@@ -24,7 +25,13 @@ def predict_table(classifier: BundleModel, data: Any) -> Any:
     source, schema = classifier.table_source(data), classifier.schema
     names = source.table.schema.names
     id_type = source.table.schema.field(schema.id).type if schema.id in names else None
-    empty = predictions_schema(classifier.classes, classifier.labels.type, id_type, may_halt=classifier.may_halt)
+    empty = predictions_schema(
+        classifier.classes,
+        classifier.labels.type,
+        id_type,
+        may_halt=classifier.may_halt,
+        strange=strange_columns(classifier.encoders),
+    )
     same_rows = source.query is None and not schema.group_by
     # Without an id column, the result has row numbers as ids, but only if the rows may differ from the input rows.
     columns = empty.names[1:] if same_rows and id_type is None else empty.names

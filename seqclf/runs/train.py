@@ -15,8 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+
+from seqclf.data.encoding.strange_values import strange_columns, strange_values
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import release_pages
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -24,7 +28,6 @@ from seqclf.evaluation.decisions.holdout import hold_out
 from seqclf.evaluation.judge import FACTS, Facts, Judged, judge
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.next_step import FinishedTraining
-from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, write_contenders
@@ -111,7 +114,7 @@ def train(
         if fitted is None:
             return FastDevRunResult(str(run)) if training.trainer.is_global_zero else None
         contenders, facts = score(fitted, steps, lines, reads_padding=len(lines) > len(data_warnings))
-        judged = judge_run(contenders, facts, training.config.decision, run)
+        judged = judge_run(contenders, facts, training)
         if prints_verdict:
             show_verdict(judged.result)
         parity = export(fitted, judged.result, steps) if training.config.export else None
@@ -223,16 +226,27 @@ def _facts(fitted: Fitted, trained_steps: int, record: Refit | None) -> Facts:
     )
 
 
-def judge_run(contenders: Sequence[Scores], facts: Facts, options: DecisionOptions, run: Path) -> Judged:
+def judge_run(contenders: Sequence[Scores], facts: Facts, training: Training) -> Judged:
     """Judge the scores of a run, and write metrics.json and predictions.parquet."""
-    judged = judge(contenders, facts, options)
+    run, dataset = training.folder, training.dataset
+    judged = judge(contenders, facts, training.config.decision)
     write_output(run / "metrics.json", json.dumps(judged.result.to_dict(), indent=1, ensure_ascii=False) + "\n")
     network = contenders[-1]
     with progress.stage("writing the predictions"):
         outputs = {split: rows for split, rows in judged.outputs.items() if split != "train"}
         labels = typed_labels(network.classes, network.label_type)
-        write_predictions(run / PREDICTIONS, outputs, judged.decisions, network.classes, labels)
+        strange = {split: _strange_columns(dataset, split, rows.positions) for split, rows in outputs.items()}
+        write_predictions(run / PREDICTIONS, outputs, judged.decisions, network.classes, labels, strange)
     return judged
+
+
+def _strange_columns(dataset: Dataset, split: str, positions: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Return the measures of strange values (see `strange_columns`) of the rows at `positions` of a split."""
+    assert positions is not None, "a run stores the positions of its rows"
+    sequences = dataset.all_splits[split].sequences
+    found = strange_values(dataset.encoders, sequences)
+    release_pages(sequences)
+    return {name: getattr(found, name)[positions] for name in strange_columns(dataset.encoders)}
 
 
 def export(fitted: Fitted, result: RunResult, steps: FinishedSteps) -> float:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.field_spec import TokenSpec
+from seqclf.data.field_spec import UNKNOWN_IDS, TokenSpec
 from seqclf.data.schema.field_options import Option
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field
@@ -226,6 +226,24 @@ class FieldEncoder(ABC):
         tokens that the table shows.
         """
         return {self.field.name: self.decode({name: tokens[shown] for name, tokens in fields.items()})}
+
+    @property
+    def unknown_id(self) -> int | None:
+        """Return the id that stands for values that training did not have, or None for a field without such an id."""
+        return UNKNOWN_IDS.get(self.spec()["kind"])
+
+    @property
+    def scaled_channels(self) -> list[int]:
+        """Return the channels whose values are deviations from training, in standard deviations or robust ones.
+
+        Where each sequence has its own scale, these are the channels with the level of the sequence.
+        """
+        spec = self.spec()
+        if spec["kind"] != "number":
+            return []
+        scaled = spec.get("scaled", [True] * spec["width"])
+        is_comparable = spec.get("constant", scaled)
+        return [channel for channel, flags in enumerate(zip(scaled, is_comparable, strict=True)) if all(flags)]
 
     def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Return the (T, D) float32 channels of the tokens on one scale for all sequences.
