@@ -269,7 +269,7 @@ class BundleModel:
             found = strange_values(self.encoders, sequences)
             tokens += sequences.offsets[-1], found.unknown_tokens, found.far_tokens
             for name, values in strange.items():
-                values[rows] = getattr(found, name)
+                values[rows] = found.columns[name]
             encoded = np.flatnonzero(problems.usable[rows])
             sequences = take(sequences, encoded)
             result = self.read(sequences)

@@ -47,7 +47,7 @@ def predictions_schema(
 
     The columns are `id`, `prediction`, `probability`, `probability_<label>` for each label, and `error`. With
     `may_halt`, there is a column `tokens_read` before `error`. `strange`: names of the columns about strange values
-    (see `strange_columns`), which are the last columns before `error`.
+    (see `StrangeValues`), which are the last columns before `error`.
     """
     columns = [("id", id_type or pa.int64()), ("prediction", label_type), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
@@ -132,7 +132,7 @@ class Predictions(NamedTuple):
     for a rejected row. `lengths`, `kept`: (N,) number of tokens of each row before and after truncation, 0 for a
     rejected row. `errors`: reason for the rejection of each row, None for a predicted row. `tokens_read`: (N,) number
     of tokens that the model read of each row, 0 for a rejected row. `tokens_read` is None if the model always reads
-    whole sequences. `strange`: dict column name → (N,) float32 measures of strange values (see `strange_columns`).
+    whole sequences. `strange`: dict column name → (N,) float32 measures of strange values (see `StrangeValues`).
     `encoded`, `unknown`, `far`: see `Counts`.
     """
 

@@ -33,7 +33,7 @@ def write_predictions(
     and `label`. The columns of the predict command follow, from `prediction` on. The last columns are `alert` (null
     without a positive label) and `length` (tokens before truncation). `decisions`: dict split → decision of its
     predictions. `classes`: (C,) labels as strings. `labels`: (C,) labels in their original type, such as integers.
-    `strange`: dict split → dict column → (N,) float32 measures of strange values (see `strange_columns`), with the same
+    `strange`: dict split → dict column → (N,) float32 measures of strange values (see `StrangeValues`), with the same
     columns for each split. Raises InputError for disk errors.
     """
     measures = list(next(iter(strange.values())))

@@ -15,12 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
-from seqclf.data.encoding.strange_values import strange_columns, strange_values
+from seqclf.data.encoding.strange_values import strange_values
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.store import release_pages
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -235,18 +232,10 @@ def judge_run(contenders: Sequence[Scores], facts: Facts, training: Training) ->
     with progress.stage("writing the predictions"):
         outputs = {split: rows for split, rows in judged.outputs.items() if split != "train"}
         labels = typed_labels(network.classes, network.label_type)
-        strange = {split: _strange_columns(dataset, split, rows.positions) for split, rows in outputs.items()}
+        rows = {split: dataset.all_splits[split].sequences for split in outputs}
+        strange = {split: strange_values(dataset.encoders, sequences).columns for split, sequences in rows.items()}
         write_predictions(run / PREDICTIONS, outputs, judged.decisions, network.classes, labels, strange)
     return judged
-
-
-def _strange_columns(dataset: Dataset, split: str, positions: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Return the measures of strange values (see `strange_columns`) of the rows at `positions` of a split."""
-    assert positions is not None, "a run stores the positions of its rows"
-    sequences = dataset.all_splits[split].sequences
-    found = strange_values(dataset.encoders, sequences)
-    release_pages(sequences)
-    return {name: getattr(found, name)[positions] for name in strange_columns(dataset.encoders)}
 
 
 def export(fitted: Fitted, result: RunResult, steps: FinishedSteps) -> float:

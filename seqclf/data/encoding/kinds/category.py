@@ -66,6 +66,7 @@ class CategoryEncoder(VocabularyEncoder):
         "separator": text_option(),
         "values": choice_option("auto", "auto", "text"),
     }
+    form = "strip"
 
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:

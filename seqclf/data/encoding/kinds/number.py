@@ -98,6 +98,7 @@ class NumberEncoder(NumberColumn):
         "since": text_option(),
         "separator": text_option(),
     }
+    form = "chart"
 
     def set_up(self) -> None:
         self.scale: str = self.option("scale")
