@@ -33,7 +33,7 @@ from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import check_encoded_lengths, check_rows
-from seqclf.data.encoding.strange_values import strange_columns, strange_values
+from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.ragged import Ragged, lengths_or_zero, take
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
@@ -79,6 +79,7 @@ class BundleModel:
             self.encoders = load_encoders(self.schema.fields, lambda name: parse_json(self._files[encoder_file(name)]))
         self.python_rows = PythonRows(self.schema, self.encoders)
         self.specs = input_specs(self.encoders, self.classes)
+        self.strange = StrangeMeasures(self.encoders)
         self.reader = self._open_reader(budget)
         # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
         self._files = {name: content for name, content in self._files.items() if name == STEP}
@@ -262,11 +263,11 @@ class BundleModel:
         lengths, kept, tokens_read = np.zeros((3, columns.num_rows), np.int64)
         usable = np.flatnonzero(problems.usable)
         tokens = np.zeros(3, np.int64)  # all tokens, tokens with unknown values, tokens with far numbers
-        strange = {name: np.zeros(columns.num_rows, np.float32) for name in strange_columns(self.encoders)}
+        strange = {name: np.zeros(columns.num_rows, np.float32) for name in self.strange.names}
         for rows in self._parts(columns, usable):
             sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
             check_encoded_lengths(rows, original_lengths, self.schema, problems)
-            found = strange_values(self.encoders, sequences)
+            found = self.strange.measure(sequences)
             tokens += sequences.offsets[-1], found.unknown_tokens, found.far_tokens
             for name, values in strange.items():
                 values[rows] = found.columns[name]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from seqclf.data.encoding.strange_values import strange_values
+from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.formatting import shown_path
@@ -232,8 +232,8 @@ def judge_run(contenders: Sequence[Scores], facts: Facts, training: Training) ->
     with progress.stage("writing the predictions"):
         outputs = {split: rows for split, rows in judged.outputs.items() if split != "train"}
         labels = typed_labels(network.classes, network.label_type)
-        rows = {split: dataset.all_splits[split].sequences for split in outputs}
-        strange = {split: strange_values(dataset.encoders, sequences).columns for split, sequences in rows.items()}
+        measures = StrangeMeasures(dataset.encoders)
+        strange = {split: measures.measure(dataset.all_splits[split].sequences).columns for split in outputs}
         write_predictions(run / PREDICTIONS, outputs, judged.decisions, network.classes, labels, strange)
     return judged
 

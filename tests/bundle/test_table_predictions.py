@@ -10,7 +10,6 @@ import pytest
 from support.untrained_task import export_table
 
 from seqclf.bundle import model
-from seqclf.data.encoding.strange_values import strange_columns
 from seqclf.errors import InputError
 
 KINDS = ["events", "text", "position", "visits", "card"]
@@ -33,7 +32,7 @@ def test_a_table_gives_the_predictions_of_its_rows(exported, classifier, kind, l
     rows = loaded.predict(sequences)
     as_arrow = predictions.read_all() if library == "reader" else pa.table(predictions)
     names = ["prediction", "probability", *(f"probability_{label}" for label in loaded.classes)]
-    strange = strange_columns(loaded.encoders)
+    strange = loaded.strange.names
     names += [*strange, "error"]
     assert as_arrow.column_names[: len(names)] == names
     assert as_arrow.column("prediction").to_pylist() == [row["prediction"] for row in rows]

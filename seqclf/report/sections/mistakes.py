@@ -100,9 +100,8 @@ def _chart(row: DescribedRow) -> Markup:
     assert row.tokens is not None and row.values is not None, "numbers of a chart"
     contributions, names = row.contributions or [], [shortened(name, 30) for name in row.table.columns]
     largest = max((abs(value or 0.0) for value in contributions), default=0.0)
-    bands = [
-        (place, value / largest) for place, value in zip(row.table.positions, contributions, strict=False) if value
-    ]
+    places = zip(row.table.positions, contributions, strict=False)
+    bands = [(position, value / largest) for position, value in places if value]
     return sequence_chart(names, row.values, row.tokens[:, : len(names)], bands)
 
 

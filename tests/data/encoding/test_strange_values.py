@@ -8,7 +8,7 @@ import pytest
 
 import seqclf.data.encoding.strange_values as strange_module
 from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders
-from seqclf.data.encoding.strange_values import strange_columns, strange_values
+from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.ragged import Ragged
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
@@ -24,8 +24,8 @@ def fitted(fields, train):
 
 def measured(fields, train, rows):
     encoders = fitted(fields, train)
-    found = strange_values(encoders, encode(encoders, pa.record_batch(rows), NO_TRUNCATION).sequences)
-    assert strange_columns(encoders) == list(found.columns)
+    found = StrangeMeasures(encoders).measure(encode(encoders, pa.record_batch(rows), NO_TRUNCATION).sequences)
+    assert StrangeMeasures(encoders).names == list(found.columns)
     return found
 
 
@@ -85,7 +85,7 @@ def test_with_a_scale_for_each_sequence_its_level_is_compared():
     ],
 )
 def test_hashed_values_and_unscaled_numbers_have_no_measure(field, train):
-    assert strange_columns(fitted([field], {"a": train})) == []
+    assert StrangeMeasures(fitted([field], {"a": train})).names == []
 
 
 @pytest.mark.parametrize("block", [1, 3, 10**6])
@@ -95,7 +95,7 @@ def test_rows_of_any_block_and_rows_without_tokens(monkeypatch, block):
     generator = np.random.default_rng(0)
     offsets = np.array([0, 0, 4, 9, 9, 10, 17, 17])
     ids, numbers = generator.integers(0, 3, 17), (30 * generator.normal(size=(17, 1))).astype(np.float32)
-    found = strange_values(encoders, Ragged(offsets, {"c": ids, "x": numbers}))
+    found = StrangeMeasures(encoders).measure(Ragged(offsets, {"c": ids, "x": numbers}))
     for row, (start, stop) in enumerate(pairwise(offsets)):
         unknown, far = ids[start:stop] == 0, np.abs(numbers[start:stop])
         assert found.columns["unknown"][row] == np.float32(unknown.mean() if len(unknown) else 0)
