@@ -11,13 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
-from seqclf.bundle.predictions import (
-    Predictions,
-    Result,
-    SequencePrediction,
-    predictions_table,
-    row_ids,
-)
+from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, predictions_table, row_ids
 from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
 from seqclf.bundle.rows.sequence_reader import (
     CHUNK,

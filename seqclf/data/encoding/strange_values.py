@@ -59,5 +59,5 @@ class StrangeMeasures:
                 # A maximum over a few columns is faster than one over the short last axis.
                 distances = reduce(np.maximum, (np.abs(fields[name][:, channel]) for name, channel in self.channels))
                 columns["far"][some] = np.maximum.reduceat(distances, starts)
-                far_tokens += np.count_nonzero(distances > FAR)
+                far_tokens += int(np.count_nonzero(distances > FAR))
         return StrangeValues(columns, unknown_tokens, far_tokens)
