@@ -32,14 +32,16 @@ MAX_STRANGE_SHARE = 0.25  # the command prints a warning above this fraction of 
 class PredictedSequence(JsonResult):
     """The JSON line of `predict sequence=…`.
 
-    `tokens_read`: number of tokens that the model read, only for a model that may stop early. `provider`, `no_cuda`:
-    see `ModelSession`. The keys from `tokens` on exist only with `explain`, and `parents` only for trees (see
-    `Explanation`).
+    `tokens_read`: number of tokens that the model read, only for a model that may stop early. `unknown`, `far`: see
+    `SequencePrediction`. `provider`, `no_cuda`: see `ModelSession`. The keys from `tokens` on exist only with
+    `explain`, and `parents` only for trees (see `Explanation`).
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
         {
             "tokens_read",
+            "unknown",
+            "far",
             "no_cuda",
             "tokens",
             "parents",
@@ -53,6 +55,8 @@ class PredictedSequence(JsonResult):
     probability: float
     probabilities: dict[Label, float]
     tokens_read: int | None = None
+    unknown: float | None = None
+    far: float | None = None
     provider: str
     no_cuda: str | None = None
     tokens: list[str] | None = None

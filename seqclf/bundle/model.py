@@ -11,14 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
-from seqclf.bundle.predictions import (
-    Predictions,
-    Result,
-    SequencePrediction,
-    count_strange,
-    predictions_table,
-    row_ids,
-)
+from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, predictions_table, row_ids
 from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
 from seqclf.bundle.rows.sequence_reader import (
     CHUNK,
@@ -34,6 +27,7 @@ from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import check_encoded_lengths, check_rows
+from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.ragged import Ragged, lengths_or_zero, take
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
@@ -79,6 +73,7 @@ class BundleModel:
             self.encoders = load_encoders(self.schema.fields, lambda name: parse_json(self._files[encoder_file(name)]))
         self.python_rows = PythonRows(self.schema, self.encoders)
         self.specs = input_specs(self.encoders, self.classes)
+        self.strange = StrangeMeasures(self.encoders)
         self.reader = self._open_reader(budget)
         # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
         self._files = {name: content for name, content in self._files.items() if name == STEP}
@@ -160,6 +155,8 @@ class BundleModel:
                 result["probabilities"] = dict(zip(labels, probabilities, strict=True))
             if predictions.tokens_read is not None:
                 result["tokens_read"] = int(predictions.tokens_read[row])
+            for name, values in predictions.strange.items():
+                result[name] = None if error else float(values[row])  # type: ignore[literal-required]
             results.append(result)
         return results
 
@@ -260,10 +257,14 @@ class BundleModel:
         lengths, kept, tokens_read = np.zeros((3, columns.num_rows), np.int64)
         usable = np.flatnonzero(problems.usable)
         tokens = np.zeros(3, np.int64)  # all tokens, tokens with unknown values, tokens with far numbers
+        strange = {name: np.zeros(columns.num_rows, np.float32) for name in self.strange.names}
         for rows in self._parts(columns, usable):
             sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
             check_encoded_lengths(rows, original_lengths, self.schema, problems)
-            tokens += len(next(iter(sequences.fields.values()))), *count_strange(self.specs, sequences.fields)
+            found = self.strange.measure(sequences)
+            tokens += sequences.offsets[-1], found.unknown_tokens, found.far_tokens
+            for name, values in strange.items():
+                values[rows] = found.columns[name]
             encoded = np.flatnonzero(problems.usable[rows])
             sequences = take(sequences, encoded)
             result = self.read(sequences)
@@ -278,7 +279,7 @@ class BundleModel:
         # The logits of a rejected row are NaN, which `choose` does not take.
         predicted = np.where(lengths > 0, self.decision.choose(np.nan_to_num(logits)), -1)
         read = tokens_read if self.may_halt else None
-        return Predictions(logits, probabilities, predicted, lengths, kept, errors, read, *tokens.tolist())
+        return Predictions(logits, probabilities, predicted, lengths, kept, errors, read, strange, *tokens.tolist())
 
     def _parts(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[np.ndarray]:
         """Split `rows` into contiguous parts of about `MAX_ENCODED_TOKENS` tokens each.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import add
+from types import MappingProxyType
 from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.field_spec import UNKNOWN_IDS, FieldSpec
 from seqclf.data.schema.schema import Label
 
 
@@ -21,7 +21,9 @@ class SequencePrediction(TypedDict):
 
     Labels have the type of the label column in the training data. If the sequence was rejected, `error` is the reason
     and the other keys are None. `tokens_read`: number of tokens that the model read; only for a model that may halt
-    early.
+    early. `unknown`: fraction of the tokens with a value that training did not have; only for a model with category or
+    text fields. `far`: largest deviation of a number from the mean of the training data, in standard deviations; only
+    for a model with scaled numbers. Both are None for a rejected row.
     """
 
     prediction: Label | None
@@ -29,19 +31,28 @@ class SequencePrediction(TypedDict):
     probabilities: dict[Label, float] | None
     error: str | None
     tokens_read: NotRequired[int]
+    unknown: NotRequired[float | None]
+    far: NotRequired[float | None]
 
 
 def predictions_schema(
-    classes: list[str], label_type: pa.DataType, id_type: pa.DataType | None, *, may_halt: bool = False
+    classes: list[str],
+    label_type: pa.DataType,
+    id_type: pa.DataType | None,
+    *,
+    may_halt: bool = False,
+    strange: Sequence[str] = (),
 ) -> pa.Schema:
     """Return the schema of a prediction table.
 
     The columns are `id`, `prediction`, `probability`, `probability_<label>` for each label, and `error`. With
-    `may_halt`, there is a column `tokens_read` before `error`.
+    `may_halt`, there is a column `tokens_read` before `error`. `strange`: names of the columns about strange values
+    (see `StrangeValues`), which are the last columns before `error`.
     """
     columns = [("id", id_type or pa.int64()), ("prediction", label_type), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
     columns += [("tokens_read", pa.int64())] if may_halt else []
+    columns += [(name, pa.float32()) for name in strange]
     return pa.schema([*columns, ("error", pa.string())])
 
 
@@ -68,30 +79,10 @@ def predictions_table(predictions: Predictions, classes: list[str], labels: pa.A
     arrays += [pa.array(column, mask=refused) for column in predictions.probabilities.T]
     may_halt = predictions.tokens_read is not None
     arrays += [pa.array(predictions.tokens_read, mask=refused)] if may_halt else []
+    arrays += [pa.array(values, pa.float32(), mask=refused) for values in predictions.strange.values()]
     arrays.append(pa.array(predictions.errors, pa.string()))
-    return pa.record_batch(arrays, schema=predictions_schema(classes, labels.type, ids.type, may_halt=may_halt))
-
-
-FAR = 10.0  # standard deviations from the mean of the training data; a number beyond this distance is called far
-
-
-def count_strange(specs: Sequence[FieldSpec], fields: Mapping[str, np.ndarray]) -> tuple[int, int]:
-    """Return the number of tokens with an unknown value, and the number of tokens with a far number.
-
-    A value is unknown if the training data did not contain it. A number is far if it is more than `FAR` standard
-    deviations from the mean of the training data.
-    """
-    length = len(next(iter(fields.values())))
-    unknown, far = np.zeros((2, length), bool)
-    for spec in specs:
-        values = fields.get(spec["name"])
-        if values is None:
-            continue
-        if spec["kind"] in UNKNOWN_IDS:
-            unknown |= (values == UNKNOWN_IDS[spec["kind"]]).reshape(length, -1).any(axis=1)
-        elif spec["kind"] == "number":
-            far |= (np.abs(values[:, np.array(spec["scaled"], bool)]) > FAR).any(axis=1)
-    return int(unknown.sum()), int(far.sum())
+    schema = predictions_schema(classes, labels.type, ids.type, may_halt=may_halt, strange=list(predictions.strange))
+    return pa.record_batch(arrays, schema=schema)
 
 
 class Counts(NamedTuple):
@@ -104,7 +95,7 @@ class Counts(NamedTuple):
         tokens_read: number of tokens that the model read; 0 for a model that always reads whole sequences.
         encoded: number of encoded tokens, including tokens of rows that are rejected after the encoding.
         unknown: number of encoded tokens with a value that was not in the training data.
-        far: number of encoded tokens with a far number (see `count_strange`).
+        far: number of encoded tokens with a far number (see `StrangeValues`).
     """
 
     rows: int = 0
@@ -141,7 +132,8 @@ class Predictions(NamedTuple):
     for a rejected row. `lengths`, `kept`: (N,) number of tokens of each row before and after truncation, 0 for a
     rejected row. `errors`: reason for the rejection of each row, None for a predicted row. `tokens_read`: (N,) number
     of tokens that the model read of each row, 0 for a rejected row. `tokens_read` is None if the model always reads
-    whole sequences. `encoded`, `unknown`, `far`: see `Counts`.
+    whole sequences. `strange`: dict column name → (N,) float32 measures of strange values (see `StrangeValues`).
+    `encoded`, `unknown`, `far`: see `Counts`.
     """
 
     logits: np.ndarray
@@ -151,6 +143,7 @@ class Predictions(NamedTuple):
     kept: np.ndarray
     errors: list[str | None]
     tokens_read: np.ndarray | None = None
+    strange: Mapping[str, np.ndarray] = MappingProxyType({})
     encoded: int = 0
     unknown: int = 0
     far: int = 0
@@ -171,8 +164,9 @@ class Predictions(NamedTuple):
     def part(self, start: int, stop: int) -> Predictions:
         """Return the predictions of the rows from `start` to `stop - 1`, without the counts of encoded tokens."""
         rows = slice(start, stop)
-        logits, probabilities, predicted, lengths, kept, errors, read, *_ = self
+        logits, probabilities, predicted, lengths, kept, errors, read, strange, *_ = self
         read = None if read is None else read[rows]
+        strange = {name: values[rows] for name, values in strange.items()}
         return Predictions(
-            logits[rows], probabilities[rows], predicted[rows], lengths[rows], kept[rows], errors[rows], read
+            logits[rows], probabilities[rows], predicted[rows], lengths[rows], kept[rows], errors[rows], read, strange
         )

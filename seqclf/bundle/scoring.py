@@ -132,5 +132,5 @@ def _described(classifier: Classifier, mistake: _Mistake, explain: bool) -> Desc
     described = describe_row(encoders, mistake.id, fields, texts)
     if not explain:
         return described
-    contributions = explain_shown(classifier, fields, mistake.predicted, described.table.positions)
-    return described._replace(contributions=contributions)
+    contributions, of_static = explain_shown(classifier, fields, mistake.predicted, described.table.positions)
+    return described._replace(contributions=contributions, of_static=of_static)

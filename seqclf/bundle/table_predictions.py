@@ -24,7 +24,8 @@ def predict_table(classifier: BundleModel, data: Any) -> Any:
     source, schema = classifier.table_source(data), classifier.schema
     names = source.table.schema.names
     id_type = source.table.schema.field(schema.id).type if schema.id in names else None
-    empty = predictions_schema(classifier.classes, classifier.labels.type, id_type, may_halt=classifier.may_halt)
+    may_halt, strange = classifier.may_halt, classifier.strange.names
+    empty = predictions_schema(classifier.classes, classifier.labels.type, id_type, may_halt=may_halt, strange=strange)
     same_rows = source.query is None and not schema.group_by
     # Without an id column, the result has row numbers as ids, but only if the rows may differ from the input rows.
     columns = empty.names[1:] if same_rows and id_type is None else empty.names

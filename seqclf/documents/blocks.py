@@ -54,7 +54,8 @@ class Table:
     width. The terminal omits bar columns, because another column of the table shows the same numbers. Two columns
     without a heading need different keys: use "" and " ". `caption`: a line above the table. `strong`: index of the row
     that is printed in bold. `folded`: if this title is not `None`, a page hides a table of more than `LONG_TABLE` rows
-    until the reader clicks the title.
+    until the reader clicks the title. `shades`: CSS class and strength (a CSS percentage) of the background of each
+    row, empty for a table without shades; only on pages.
     """
 
     columns: Mapping[str, str]
@@ -62,6 +63,7 @@ class Table:
     strong: int | None = None
     folded: str | None = None
     caption: str | None = None
+    shades: Sequence[tuple[str, str]] = ()
 
     @property
     def label(self) -> str:

@@ -13,7 +13,16 @@ from markupsafe import Markup
 # Figures are drawn in placeholder colours. `_inline` replaces the placeholder colours with CSS colours, which follow
 # light and dark mode.
 INK, FILL, MARK, SOFT = "#010101", "#020202", "#030303", "#040404"
+LINES = [f"#0101{number:02x}" for number in range(2, 8)]  # colours of several lines
+
+
+def hue(number: int) -> int:
+    """Return the hue of a number in degrees. Consecutive numbers have hues that lie far apart."""
+    return round(number * 137.5) % 360  # the golden angle
+
+
 PAGE_COLOURS = {INK: "currentColor", FILL: "var(--fill)", MARK: "var(--mark)", SOFT: "var(--soft)"}
+PAGE_COLOURS |= {line: f"hsl({hue(number)} var(--vivid))" for number, line in enumerate(LINES, start=1)}
 
 
 def render_svg(draw: Callable[[Any], None], width_in: float, height_in: float) -> Markup:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from seqclf.documents.blocks import Document, Section, Template, limited_table
+from seqclf.documents.figures import hue
 from seqclf.documents.formatting import number, percent, probability_text, shortened, warning_lines
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 
 TEMPLATES = Path(__file__).parent / "templates"
-POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+SOURCES = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+POLICY = f'<meta http-equiv="Content-Security-Policy" content="{SOURCES}">'
 ID = re.compile(r'<[^<>]*\sid="([^"]*)"')
 MAX_CHARACTERS = 60  # characters of a section id
 MAX_ROWS = 100  # rows of a table; limits a page of thousands of classes to less than a megabyte
@@ -118,6 +120,7 @@ def environment() -> Environment:
         "anchor": anchor_of,
         "block_name": lambda block: type(block).__name__,
         "css_percent": css_percent,
+        "hue": hue,
         "limited": lambda table: limited_table(table, MAX_ROWS),
         "number": number,
         "percent": percent,

@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from seqclf.documents.figures import FILL, INK, MARK, SOFT, render_svg
+from seqclf.documents.figures import FILL, INK, LINES, MARK, SOFT, render_svg
+from seqclf.documents.formatting import plain_number
 from seqclf.evaluation.metrics import metric_title
 from seqclf.report.reliability import ReliabilityBin
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
 MAX_POINTS = 300  # maximum number of points of one curve
 CURVE_IN = 5.0  # width of a figure in inches
+MAX_PIECES = 400  # pieces into which a long sequence is cut
+MAX_CHANNELS = 40  # channels of a sequence that are drawn
+CHARACTER = 0.014  # width of a character of a label, as a fraction of a figure
+Band = tuple[int, float]  # position of a token, and its contribution as a fraction of the largest one
+LOW, HIGH = (0.05, 0.55, 0.45), (0.6, 0.3, 0.75)  # colours of a heat map, for a page in light and in dark mode
 
 
 def learning_curves(history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None) -> Markup:
@@ -93,6 +99,62 @@ def reliability(bins: Sequence[ReliabilityBin]) -> Markup:
         figure.subplots_adjust(**MARGIN)
 
     return render_svg(draw, CURVE_IN, 0.72 * CURVE_IN)
+
+
+def sequence_chart(names: Sequence[str], values: np.ndarray, scaled: np.ndarray, bands: Sequence[Band]) -> Markup:
+    """Draw the numbers of a sequence: lines in the units of the data, or a heat map for more channels than `LINES`.
+
+    The heat map shows scaled values, and the range of each channel in the units of the data. `names`: names of W
+    channels. `values`: (T, W), NaN where missing. `scaled`: (T, W). `bands`: contributions, drawn as shades.
+    """
+    step, width = -(-len(values) // MAX_PIECES), min(len(names), MAX_CHANNELS)
+    is_heat = len(names) > len(LINES)
+    draw_values, height_in = (_draw_heat, 0.7 + 0.16 * width) if is_heat else (_draw_lines, 1.8)
+    bottom, height, opacity = (1, 0.06, 1.0) if is_heat else (0, 1, 0.4)  # the cells of a heat map would hide a band
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        colours = [(MARK if share > 0 else FILL, opacity * abs(share)) for _, share in bands]
+        spans, units = [(position + 0.5, 1) for position, _ in bands], axis.get_xaxis_transform()
+        axis.broken_barh(spans, (bottom, height), facecolors=colours, transform=units, clip_on=False)
+        margins = draw_values(axis, names[:width], values[:, :width], scaled[:, :width], step)
+        _style_axes(axis, "token", names[0] if len(names) == 1 else "")
+        axis.set_xlim(0.5, len(values) + 0.5)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        figure.subplots_adjust(bottom=0.42 / height_in, **margins)
+
+    return render_svg(draw, CURVE_IN, height_in)
+
+
+def _draw_lines(axis: Any, names: Sequence[str], values: np.ndarray, scaled: np.ndarray, step: int) -> dict[str, float]:
+    """Draw the channels as lines. Return the margins of the figure."""
+    starts = np.arange(0, len(values), step)
+    # A piece of a long sequence is drawn by its lowest and its highest value.
+    ends = np.stack([np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)], axis=1)[:, : min(step, 2)]
+    marker = "." if values.size <= MAX_PIECES // 4 else None  # shows a value between two missing ones
+    for channel, colour in enumerate(LINES[: len(names)] if len(names) > 1 else [INK]):
+        tokens, line = np.repeat(starts + 1, ends.shape[1]), ends[..., channel].ravel()
+        axis.plot(tokens, line, color=colour, linewidth=1.2, marker=marker, markersize=3, label=names[channel])
+    if len(names) > 1:
+        axis.legend(ncols=3, frameon=False, labelcolor=INK, loc="lower left", bbox_to_anchor=(0, 1), borderpad=0)
+    return {"left": MARGIN["left"], "right": 0.98, "top": 0.95 - 0.1 * (len(names) > 1) - 0.1 * (len(names) > 3)}
+
+
+def _draw_heat(axis: Any, names: Sequence[str], values: np.ndarray, scaled: np.ndarray, step: int) -> dict[str, float]:
+    """Draw the channels as rows of coloured cells. Return the margins of the figure."""
+    shown = np.where(np.isnan(values), 0.0, scaled)[::step, :, None]
+    largest = np.quantile(np.abs(shown), 0.98) or 1.0  # not the maximum: a huge number would pale all others
+    share = np.clip(shown / largest, -1, 1)
+    cells = np.concatenate([np.where(share > 0, HIGH, LOW), np.abs(share)], axis=2).swapaxes(0, 1)
+    axis.imshow(cells, aspect="auto", interpolation="none", extent=(0.5, len(values) + 0.5, len(names), 0))
+    ends = zip(np.fmin.reduce(values).tolist(), np.fmax.reduce(values).tolist(), strict=True)
+    ranges = [f"{plain_number(low, 3)} to {plain_number(high, 3)}" for low, high in ends]
+    middles = np.arange(len(names)) + 0.5
+    axis.set_yticks(middles, names)
+    for middle, text in zip(middles, ranges, strict=True):
+        axis.text(1.01, middle, text, color=INK, va="center", transform=axis.get_yaxis_transform())
+    left, width = (0.03 + CHARACTER * max(map(len, texts)) for texts in (names, ranges))
+    return {"left": left, "right": 1 - width, "top": 0.9}
 
 
 def _style_axes(axis: Any, x_label: str, y_label: str) -> None:

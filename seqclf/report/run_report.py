@@ -76,8 +76,9 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) 
         described_row = describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
         if classifier is None:
             return described_row
-        contributions = explain_shown(classifier, tokens, int(predicted[row]), described_row.table.positions)
-        return described_row._replace(contributions=contributions)
+        shown = described_row.table.positions
+        contributions, of_static = explain_shown(classifier, tokens, int(predicted[row]), shown)
+        return described_row._replace(contributions=contributions, of_static=of_static)
 
     return worst_mistakes(evaluation, dataset.classes, described)
 

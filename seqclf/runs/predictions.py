@@ -25,6 +25,7 @@ def write_predictions(
     decisions: Mapping[str, Decision],
     classes: Sequence[str],
     labels: pa.Array,
+    strange: Mapping[str, Mapping[str, np.ndarray]],
 ) -> None:
     """Write the rows of all splits in `outputs` to a Parquet file, one split after the other.
 
@@ -32,9 +33,11 @@ def write_predictions(
     and `label`. The columns of the predict command follow, from `prediction` on. The last columns are `alert` (null
     without a positive label) and `length` (tokens before truncation). `decisions`: dict split → decision of its
     predictions. `classes`: (C,) labels as strings. `labels`: (C,) labels in their original type, such as integers.
-    Raises InputError for disk errors.
+    `strange`: dict split → dict column → (N,) float32 measures of strange values (see `StrangeValues`), with the same
+    columns for each split. Raises InputError for disk errors.
     """
-    predicted = predictions_schema(list(classes), labels.type, pa.string())
+    measures = list(next(iter(strange.values())))
+    predicted = predictions_schema(list(classes), labels.type, pa.string(), strange=measures)
     columns = [
         ("id", pa.string()),
         ("group", pa.string()),
@@ -51,12 +54,17 @@ def write_predictions(
         pq.ParquetWriter(unfinished, schema, use_dictionary=FEW_VALUES) as writer,
     ):
         for name, rows in outputs.items():
-            for arrays in _row_groups(name, rows, decisions[name], classes, labels):
+            for arrays in _row_groups(name, rows, decisions[name], classes, labels, strange[name]):
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
 
 
 def _row_groups(
-    name: str, rows: SplitOutputs, decision: Decision, classes: Sequence[str], labels: pa.Array
+    name: str,
+    rows: SplitOutputs,
+    decision: Decision,
+    classes: Sequence[str],
+    labels: pa.Array,
+    strange: Mapping[str, np.ndarray],
 ) -> Iterator[list[pa.Array]]:
     """Yield the columns of each row group.
 
@@ -76,6 +84,7 @@ def _row_groups(
             labels.take(pa.array(chosen)),
             pa.array(probabilities[np.arange(count), chosen]),
             *map(pa.array, probabilities.T),
+            *(pa.array(values[part]) for values in strange.values()),
             pa.nulls(count, pa.bool_())
             if decision.positive is None
             else pa.array(chosen == list(classes).index(decision.positive)),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.formatting import shown_path
@@ -24,7 +25,6 @@ from seqclf.evaluation.decisions.holdout import hold_out
 from seqclf.evaluation.judge import FACTS, Facts, Judged, judge
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.next_step import FinishedTraining
-from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, write_contenders
@@ -111,7 +111,7 @@ def train(
         if fitted is None:
             return FastDevRunResult(str(run)) if training.trainer.is_global_zero else None
         contenders, facts = score(fitted, steps, lines, reads_padding=len(lines) > len(data_warnings))
-        judged = judge_run(contenders, facts, training.config.decision, run)
+        judged = judge_run(contenders, facts, training)
         if prints_verdict:
             show_verdict(judged.result)
         parity = export(fitted, judged.result, steps) if training.config.export else None
@@ -223,15 +223,18 @@ def _facts(fitted: Fitted, trained_steps: int, record: Refit | None) -> Facts:
     )
 
 
-def judge_run(contenders: Sequence[Scores], facts: Facts, options: DecisionOptions, run: Path) -> Judged:
+def judge_run(contenders: Sequence[Scores], facts: Facts, training: Training) -> Judged:
     """Judge the scores of a run, and write metrics.json and predictions.parquet."""
-    judged = judge(contenders, facts, options)
+    run, dataset = training.folder, training.dataset
+    judged = judge(contenders, facts, training.config.decision)
     write_output(run / "metrics.json", json.dumps(judged.result.to_dict(), indent=1, ensure_ascii=False) + "\n")
     network = contenders[-1]
     with progress.stage("writing the predictions"):
         outputs = {split: rows for split, rows in judged.outputs.items() if split != "train"}
         labels = typed_labels(network.classes, network.label_type)
-        write_predictions(run / PREDICTIONS, outputs, judged.decisions, network.classes, labels)
+        measures = StrangeMeasures(dataset.encoders)
+        strange = {split: measures.measure(dataset.all_splits[split].sequences).columns for split in outputs}
+        write_predictions(run / PREDICTIONS, outputs, judged.decisions, network.classes, labels, strange)
     return judged
 
 

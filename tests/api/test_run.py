@@ -59,6 +59,8 @@ def test_the_predictions_of_a_run_are_those_that_its_metrics_count(run):
     frame = make_frame(20, seed=1)
     assert test["id"].to_list() == frame["card"].tolist() and test["label"].to_list() == frame["label"].tolist()
     np.testing.assert_allclose(test.select("^probability_.*$").to_numpy(), run.predict_proba(frame), atol=1e-4)
+    for name in ("unknown", "far"):
+        np.testing.assert_array_equal(test[name], run.predict(frame)[name].to_numpy(np.float32))
 
 
 def test_the_documented_queries_find_false_alerts_and_weak_groups(run, tmp_path):

@@ -83,7 +83,7 @@ def test_tables_have_a_column_of_tokens_read(adaptive):
     table = load(folder).predict(pa.table({"events": [*sequences, []]}))
     read = table.column("tokens_read").to_pylist()
     assert read[-1] is None and all(1 <= count <= len(entry) for count, entry in zip(read, sequences, strict=False))
-    assert table.schema.names[-2:] == ["tokens_read", "error"]
+    assert table.schema.names[-3:] == ["tokens_read", "unknown", "error"]
 
 
 def test_halted_rows_leave_the_batch(adaptive, monkeypatch):

@@ -22,12 +22,12 @@ def test_shown_tokens_have_the_contributions_of_an_explanation(classifier, encod
     sequence, predicted, fields = encoded
     expected = np.array(classifier("card").explain(sequence)["contributions"])
     for positions in ([0, 1, len(expected) - 1], list(range(len(expected)))):
-        shown = explain_shown(classifier("card"), fields, predicted, positions)
+        shown, _ = explain_shown(classifier("card"), fields, predicted, positions)
         np.testing.assert_allclose(shown, expected[positions], atol=2e-5)
 
 
 def test_a_row_beyond_the_budget_is_not_explained(classifier, encoded, monkeypatch):
     _, predicted, fields = encoded
     monkeypatch.setattr(explanation, "MAX_TOKENS", 3 * len(fields["shop"]))
-    assert explain_shown(classifier("card"), fields, predicted, [0, 1, 2]) is None
-    assert len(explain_shown(classifier("card"), fields, predicted, [0, 1])) == 2
+    assert explain_shown(classifier("card"), fields, predicted, [0, 1, 2]) == (None, {})
+    assert len(explain_shown(classifier("card"), fields, predicted, [0, 1])[0]) == 2

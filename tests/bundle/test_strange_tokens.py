@@ -3,11 +3,12 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.table_files import write
 from support.untrained_task import export_table
 
-from seqclf.bundle.predictions import count_strange
 from seqclf.predict import predict_file
 
 FIELDS = {"shop": "category", "amount": "number"}
@@ -38,10 +39,28 @@ def test_the_result_of_a_file_has_the_shares(classifier, tmp_path, capsys, shops
     assert ("warning" in capsys.readouterr().err) is bool(unknown or far)
 
 
-def test_a_token_counts_once():
-    specs = [
-        {"name": "a", "kind": "category", "size": 9},
-        {"name": "n", "kind": "number", "width": 2, "scaled": [True, False]},
-    ]
-    fields = {"a": np.array([0, 1, 0]), "n": np.array([[11.0, 0], [0, 99], [-12, 0]], np.float32)}
-    assert count_strange(specs, fields) == (2, 2)
+def test_each_row_says_what_is_strange_in_it(classifier):
+    good = {"shop": ["s", "t"], "amount": [3.0, 3.0]}
+    strange = {"shop": ["s", "S", "S", "T"], "amount": [3.0, 3.0, 3.0, 53.0]}
+    rows = [good, strange, {"shop": [], "amount": []}]
+    usual, odd, refused = classifier.predict(rows)
+    mean, deviation = (float(values[0, 0]) for values in vars(classifier.encoders["amount"].scales).values())
+    assert usual["unknown"] == 0.0 and odd["unknown"] == 0.75
+    assert odd["far"] == pytest.approx((53 - mean) / deviation, rel=1e-5)
+    assert refused["error"] is not None and refused["unknown"] is None and refused["far"] is None
+    (explained,) = classifier.explain([strange])
+    assert (explained["unknown"], explained["far"]) == (odd["unknown"], odd["far"])
+
+
+def test_the_output_of_a_table_and_of_a_file_has_the_same_columns(classifier, tmp_path):
+    table = pa.table(columns(["s", "S"]))
+    found = classifier.predict(table)
+    assert found.column_names[-3:] == ["unknown", "far", "error"] and found.schema.field("far").type == pa.float32()
+    expected = [sum(shop == "S" for shop in row) / 5 for row in table["shop"].to_pylist()]
+    np.testing.assert_allclose(found["unknown"], np.float32(expected))
+    output = tmp_path / "out.parquet"
+    keys = {"input": write(tmp_path / "new.parquet", table.to_pydict()), "output": output, "engine": "local"}
+    predict_file(classifier, SimpleNamespace(**keys))
+    assert pq.read_table(output).drop(["id"]).equals(found)
+    none = classifier.predict(table.slice(0, 0))
+    assert none.schema.equals(found.schema) and len(none) == 0

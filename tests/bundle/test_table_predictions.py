@@ -31,11 +31,15 @@ def test_a_table_gives_the_predictions_of_its_rows(exported, classifier, kind, l
     predictions = loaded.predict(data)
     rows = loaded.predict(sequences)
     as_arrow = predictions.read_all() if library == "reader" else pa.table(predictions)
-    names = ["prediction", "probability", *(f"probability_{label}" for label in loaded.classes), "error"]
+    names = ["prediction", "probability", *(f"probability_{label}" for label in loaded.classes)]
+    strange = loaded.strange.names
+    names += [*strange, "error"]
     assert as_arrow.column_names[: len(names)] == names
     assert as_arrow.column("prediction").to_pylist() == [row["prediction"] for row in rows]
     expected = [list(row["probabilities"].values()) for row in rows]
-    np.testing.assert_allclose(np.stack([as_arrow.column(name) for name in names[2:-1]], 1), expected, atol=1e-6)
+    np.testing.assert_allclose(np.stack([as_arrow.column(name) for name in names[2:5]], 1), expected, atol=1e-6)
+    for name in strange:
+        assert as_arrow.column(name).to_pylist() == [row[name] for row in rows]
     if library != "reader":
         assert type(predictions) is type(data)
         np.testing.assert_allclose(loaded.predict_proba(data), expected, atol=1e-6)
@@ -54,7 +58,13 @@ def test_a_pandas_frame_keeps_its_index_and_refused_rows(classifier):
 def test_a_table_without_rows_has_the_same_columns(classifier, rows):
     frame = pd.DataFrame({"text": ["rain"] * rows})
     predictions = classifier("text").predict(frame)
-    assert list(predictions) == ["prediction", "probability", *(f"probability_k{n}" for n in range(3)), "error"]
+    assert list(predictions) == [
+        "prediction",
+        "probability",
+        *(f"probability_k{n}" for n in range(3)),
+        "unknown",
+        "error",
+    ]
     assert len(predictions) == rows and classifier("text").predict_proba(frame).shape == (rows, 3)
 
 

@@ -4,7 +4,11 @@ import re
 from html import unescape
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
+
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
+from seqclf.documents.figures import hue
 from seqclf.documents.html import render_body
 from seqclf.report.mistakes import Mistake
 from seqclf.report.sections.mistakes import MAX_LINE, MAX_TEXT, mistakes_section
@@ -105,3 +109,62 @@ def test_the_page_of_a_run_names_the_file_of_all_rows_and_that_of_a_bundle_does_
     assert "predictions.parquet" in page_of()
     report = SimpleNamespace(split="test", mistakes=[], bundle="runs/a/bundle")
     assert "predictions.parquet" not in render_body(mistakes_section(report))
+
+
+def test_rows_of_several_fields_are_a_table_with_shaded_rows():
+    table = TokenTable([0, 1, 9], {"shop": ["fuel", "cafe", "fuel"], "eur": ["1", "2", "3"]}, 10)
+    page = page_of(table=table, form="table", contributions=[-0.5, 2.0, None])
+    rows = re.findall(r'<tr class="(\w+)" style="--share: (\d+)%"><th class="number" scope="row">(\d+)<', page)
+    assert rows == [("opposes", "25", "1"), ("supports", "100", "2"), ("unread", "0", "10")]
+    assert "3 of 10 tokens" in page and "<tr class" not in page_of(table=table, form="table")
+
+
+def cells_of(page):
+    """Class, hue, title and text of each cell of the strip, then hue and text of each entry of the legend."""
+    strip, *legend = re.findall(r'<p class="strip.*?>(.*?)</p>', page, re.DOTALL)
+    cells = re.findall(r'<i class="(.*?)" style="--h:(\d+)(?:;--share:\d+%)?" title="(.*?)">(.*?)</i>', strip)
+    return cells, re.findall(r'--h:(\d+)"></i> (.*?)</span>', legend[0]) if legend else []
+
+
+def test_categories_are_a_strip_coloured_by_id_with_a_legend_of_the_frequent_values():
+    texts = ["<fuel>", "cafe", "?", "<fuel>"]
+    row = {"table": TokenTable([0, 1, 2, 3], {"shop": texts}, 4), "form": "strip", "tokens": np.array([9, 2, 0, 9])}
+    cells, legend = cells_of(page_of(**row, contributions=[1.0, -0.5, None, 0.0]))
+    assert cells == [
+        ("supports deep", str(hue(9)), "1: &lt;fuel&gt;, +1.00", ""),
+        ("opposes", str(hue(2)), "2: cafe, -0.50", ""),
+        ("unread new", str(hue(0)), "3: ?, not read", ""),
+        ("opposes deep", str(hue(9)), "4: &lt;fuel&gt;, +0.00", ""),
+    ]
+    assert legend == [
+        (str(hue(9)), "&lt;fuel&gt; \N{MULTIPLICATION SIGN} 2"),
+        (str(hue(2)), "cafe"),
+        (str(hue(0)), "?"),
+    ]
+    (first, *_), _ = cells_of(page_of(**row))
+    assert first == (" deep", str(hue(9)), "1: &lt;fuel&gt;", "")
+
+
+def test_short_values_stand_in_their_cells_and_a_long_strip_names_its_gap():
+    table = TokenTable([0, 1, 500, 501], {"event": ["1", "12", "7", "1"]}, 502)
+    page = page_of(table=table, form="strip", tokens=np.arange(1, 503))
+    cells, legend = cells_of(page)
+    assert [text for *_, text in cells] == ["1", "12", "7", "1"] and legend == []
+    assert [title for _, _, title, _ in cells][2:] == ["501: 7", "502: 1"] and "… 498 more …" in page
+
+
+def test_the_hues_of_eight_ids_differ():
+    hues = np.sort([hue(id) for id in range(1, 9)])
+    assert np.diff(hues, append=hues[0] + 360).min() > 20
+
+
+@pytest.mark.parametrize("channels", [1, 6, 7])
+def test_numbers_are_lines_or_a_heat_map_of_many_channels(channels):
+    values = np.arange(40.0 * channels).reshape(40, channels)
+    columns = {f"c{channel}": [] for channel in range(channels)}
+    row = {"form": "chart", "values": values, "tokens": values.astype(np.float32)}
+    page = page_of(**row, table=TokenTable(list(range(40)), columns, 40), contributions=[*[0.5] * 39, None])
+    assert page.count("<svg") == 1 and page.count(">token</text>") == 1
+    assert all(f">{name}</text>" in page for name in columns)
+    assert ("<image" in page) is (channels > 6) and ("A heat map" in page) is (channels > 6)
+    assert (">0 to 273</text>" in page) is (channels > 6), "the range of a channel in the units of the data"

@@ -26,9 +26,16 @@ def random_rows(rows, classes=2, seed=0, with_groups=True):
     return SplitOutputs(logits, labels, lengths, np.zeros(rows, bool), group_names=named, ids=ids)
 
 
+def strange_of(outputs):
+    """Measures of strange values that name their row."""
+    numbers = np.arange(len(outputs.labels), dtype=np.float32)
+    return {"unknown": numbers / 64, "far": 2 * numbers}
+
+
 def written(path, parts, decision, classes=CLASSES, label_type="integer"):
     decisions = dict.fromkeys(parts, decision)
-    write_predictions(path, parts, decisions, classes, typed_labels(classes, label_type))
+    strange = {name: strange_of(outputs) for name, outputs in parts.items()}
+    write_predictions(path, parts, decisions, classes, typed_labels(classes, label_type), strange)
     return pq.read_table(path)
 
 
@@ -52,6 +59,8 @@ def test_rows_are_those_of_the_outputs_at_any_size_of_a_row_group(tmp_path, monk
                 "probability": probabilities[row, chosen[row]],
                 "probability_0": probabilities[row, 0],
                 "probability_1": probabilities[row, 1],
+                "unknown": row / 64,
+                "far": 2.0 * row,
                 "alert": bool(chosen[row]),
                 "length": int(rows.lengths[row]),
             }

@@ -213,19 +213,18 @@ MAX_TOKENS = 20_000  # tokens that the model reads to explain one row of a repor
 
 def explain_shown(
     classifier: BundleModel, fields: Mapping[str, np.ndarray], predicted: int, positions: Sequence[int]
-) -> list[float | None] | None:
-    """Return the contribution of each token at `positions` of one row to class `predicted`, for a report page.
+) -> tuple[list[float | None] | None, dict[str, float]]:
+    """Return the contributions of one row to class `predicted`, for a report page.
 
-    Returns None if the model would have to read more than `MAX_TOKENS` tokens. A token that the model did not read has
-    the contribution None.
-
-    `fields`: dict array name → (T,) or (T, D) encoded tokens of the row.
+    They are those of each token at `positions`, and of each static field. The result is None and an empty dict if the
+    model would have to read more than `MAX_TOKENS` tokens. A token that the model did not read has the contribution
+    None. `fields`: see `row_inputs`.
     """
     arrays = {spec["name"]: fields[spec["name"]] for spec in classifier.specs if not spec.get("static")}
     static = {name: fields[name] for name in static_of(classifier.encoders)}
     length = len(next(iter(arrays.values())))
     if length * (1 + len(positions)) > MAX_TOKENS:
-        return None
+        return None, {}
     sequences = Ragged(np.array([0, length]), arrays, static)
     contributions = occlude(
         classifier.encoders,
@@ -235,4 +234,4 @@ def explain_shown(
         tokens=np.array(positions, np.int64),
         tokens_read=classifier.read(sequences)[1] if classifier.may_halt else None,
     )
-    return with_none(contributions.tokens)
+    return with_none(contributions.tokens), {name: float(values[0]) for name, values in contributions.static.items()}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.field_spec import TokenSpec
+from seqclf.data.field_spec import UNKNOWN_IDS, TokenSpec
 from seqclf.data.schema.field_options import Option
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field
@@ -77,6 +77,9 @@ class FieldEncoder(ABC):
     file_options: ClassVar[tuple[str, ...]] = ()  # names of the options whose value is the path of a file
     may_be_cut: ClassVar[bool] = True  # True if data.truncate may shorten the sequences of such a field
     token_separator: ClassVar[str] = " | "  # text between two decoded tokens
+    # Form in which reports show sequences of this field alone: a strip of coloured ids, a chart of `original_values`,
+    # or the texts of `token_columns`.
+    form: ClassVar[Literal["strip", "chart", "text"]] = "text"
     encodes_token_by_token: bool = False  # True if the encoding of a token does not depend on other tokens
     tags: Sequence[str] | None = None  # labels that nodes of a tree may have, or None if the field is not a tree
     vectors: np.ndarray | None = None  # (size, D) float32 pretrained vectors, one row per id
@@ -227,6 +230,25 @@ class FieldEncoder(ABC):
         tokens that the table shows.
         """
         return {self.field.name: self.decode({name: tokens[shown] for name, tokens in fields.items()})}
+
+    def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the (T, W) float64 numbers of encoded tokens in the units of the data, NaN where missing."""
+        raise NotImplementedError
+
+    @property
+    def unknown_id(self) -> int | None:
+        """Return the id that stands for values that training did not have, or None for a field without such an id."""
+        return UNKNOWN_IDS.get(self.spec()["kind"])
+
+    @property
+    def scaled_channels(self) -> list[int]:
+        """Return the channels whose values are deviations from training, in standard deviations or robust ones.
+
+        Where each sequence has its own scale, these are the channels with the level of the sequence.
+        """
+        spec = self.spec()
+        flags = spec.get("constant", spec.get("scaled", [True] * spec["width"])) if spec["kind"] == "number" else []
+        return [channel for channel, is_comparable in enumerate(flags) if is_comparable]
 
     def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Return the (T, D) float32 channels of the tokens on one scale for all sequences.

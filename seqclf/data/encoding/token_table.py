@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from seqclf.data.encoding.encoders import static_of, tokens_of
 
 MAX_TOKENS = 40  # maximum number of rows of a table
 MIN_TOKENS = 10  # a table with many columns is not cut below this number of rows
+MAX_DRAWN = 400  # maximum number of tokens of a sequence that is drawn
 MAX_CELLS = 600  # maximum number of cells of a table, so that the page stays small
 
 
@@ -35,14 +36,21 @@ class DescribedRow(NamedTuple):
     `id`: id of the sequence. `texts`: dict field → original text, for text fields. `table`: table of the first and the
     last tokens, as the model gets them. `contributions`: contribution of each token of the table to the prediction, in
     log-odds. The contribution of a token is None if the model did not read the token. `contributions` is None if the
-    prediction is not explained. `static`: dict static field → text of its value.
+    prediction is not explained. `form`: "table" if the tokens have several fields, otherwise the form of the field.
+    `tokens`: (T,) ids of a strip, or (T, D) encoded channels of a chart. `values`: (T, W) numbers of a chart in the
+    units of the data, NaN where missing. `static`: dict static field → text of its value. `of_static`: dict static
+    field → its contribution, empty if the prediction is not explained.
     """
 
     id: str
     texts: Mapping[str, str]
     table: TokenTable
     contributions: Sequence[float | None] | None = None
+    form: Literal["table", "strip", "chart", "text"] = "text"
+    tokens: np.ndarray | None = None
+    values: np.ndarray | None = None
     static: Mapping[str, str] = MappingProxyType({})
+    of_static: Mapping[str, float] = MappingProxyType({})
 
 
 def describe_row(
@@ -53,8 +61,16 @@ def describe_row(
     `fields`: see `row_inputs`. `texts`: dict field → original text, for each field whose text is kept.
     """
     static = {name: encoder.decode({name: fields[name]})[0] for name, encoder in static_of(encoders).items()}
-    tokens = {name: values for name, values in fields.items() if name not in static}
-    return DescribedRow(id, texts, token_table(encoders, tokens), static=static)
+    fields = {name: values for name, values in fields.items() if name not in static}
+    first, *others = tokens_of(encoders).values()
+    if others or first.form == "text":
+        table = token_table(encoders, fields)
+        return DescribedRow(id, texts, table, form="table" if others else "text", static=static)
+    tokens = fields[first.field.name]
+    shown = _ends(len(tokens), MAX_DRAWN)
+    table = TokenTable(shown.tolist(), first.token_columns(fields, shown), len(tokens))
+    values = first.original_values(fields) if first.form == "chart" else None
+    return DescribedRow(id, texts, table, None, first.form, tokens, values, static)
 
 
 def token_table(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> TokenTable:

@@ -182,6 +182,10 @@ class VocabularyEncoder(ListEncoder):
         self.vocabulary = Vocabulary(integers=self.integers, **options)
 
     @property
+    def unknown_id(self) -> int | None:
+        return None if self.vocabulary.hash_size else super().unknown_id
+
+    @property
     def noun(self) -> str:
         """Return the word for the field's values in messages to users, such as `integers`."""
         return {"integer": "integers", "boolean": "booleans"}.get(self.field.values, "strings")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from seqclf.data.encoding.token_table import TokenTable
+from markupsafe import Markup
+
+from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.documents.blocks import Section, Table, Template
 from seqclf.documents.formatting import head_and_tail_text, listed, printable, shortened
+from seqclf.report.figures import sequence_chart
 from seqclf.report.mistakes import Mistake
 from seqclf.report.report import Report
 from seqclf.system.run_folder import PREDICTIONS
@@ -16,7 +21,8 @@ from seqclf.system.run_folder import PREDICTIONS
 MAX_TEXT = 2000  # characters of an original text
 MAX_LINE = 600  # characters of a line of tokens
 MAX_TOKEN = 120  # characters of one token in a line
-LINE_COLUMNS = 3  # tokens of more columns are shown as a table instead of a line
+LINE_COLUMNS = 3  # tokens of one field with more columns are shown as a table instead of a line
+LEGEND = 8  # values in the legend of a strip
 MAX_COLUMNS = 30  # columns of a table
 NUMERIC = re.compile(r"[-+≤≥]?\d")  # start of a number or a duration
 NOT_READ = "not read"  # text instead of a contribution, for a token that the model did not read
@@ -38,18 +44,23 @@ class LineToken(NamedTuple):
 
 
 class ShownMistake(NamedTuple):
-    """A misclassified row, for the template of the page.
+    """A misclassified row, for the template of the page. One of `line`, `cells`, `chart` and `table` shows its tokens.
 
-    `texts`: dict text field → original text. `line`: the tokens of the row in one line, or `None` if a table shows
-    them. `separator`: text between two tokens of the line. `table`: table of the tokens, or `None` if there is a line.
+    `texts`: dict text field → original text. `line`: the tokens of the row in one line. `separator`: text between two
+    tokens of the line. `cells`: id, position and token of each cell of a strip. `legend`: id and text of the most
+    frequent values of the strip, and their numbers of tokens. `static`: dict static field → its value.
     """
 
     mistake: Mistake
     id: str
     texts: dict[str, str]
-    line: list[LineToken] | None
     separator: str
-    table: Table | None
+    line: Sequence[LineToken] = ()
+    cells: Sequence[tuple[int, int, LineToken]] = ()
+    legend: Sequence[tuple[tuple[int, str], int]] = ()
+    chart: Markup | None = None
+    table: Table | None = None
+    static: Mapping[str, LineToken] = MappingProxyType({})
 
 
 def mistakes_section(report: Report) -> Section:
@@ -66,16 +77,39 @@ def mistakes_section(report: Report) -> Section:
 
 
 def _shown(mistake: Mistake) -> ShownMistake:
-    id, texts, table, contributions, _ = mistake.row
-    fits_line = len(table.columns) <= LINE_COLUMNS
-    return ShownMistake(
-        mistake=mistake,
-        id=printable(id),
-        texts={name: head_and_tail_text(printable(text, keep="\n\t"), MAX_TEXT) for name, text in texts.items()},
-        line=_token_line(table, contributions) if fits_line else None,
-        separator=" " if texts else " | ",
-        table=None if fits_line else _token_table(table, contributions),
-    )
+    row = mistake.row
+    texts = {name: head_and_tail_text(printable(text, keep="\n\t"), MAX_TEXT) for name, text in row.texts.items()}
+    values = list(row.of_static.values()) or None
+    static = {
+        shortened(name, 30): _line_token(shortened(text, MAX_TOKEN), values, index)
+        for index, (name, text) in enumerate(row.static.items())
+    }
+    shown = ShownMistake(mistake, printable(row.id), texts, " " if texts else " | ", static=static)
+    if row.form == "strip":
+        cells = _cells(row)
+        legend = Counter((id, token.text) for id, _, token in cells).most_common(LEGEND)
+        return shown._replace(cells=cells, legend=legend)
+    if row.form == "chart":
+        return shown._replace(chart=_chart(row))
+    if row.form == "text" and len(row.table.columns) <= LINE_COLUMNS:
+        return shown._replace(line=_token_line(row.table, row.contributions))
+    return shown._replace(table=_token_table(row.table, row.contributions))
+
+
+def _cells(row: DescribedRow) -> list[tuple[int, int, LineToken]]:
+    assert row.tokens is not None, "ids of a strip"
+    (texts,), positions = row.table.columns.values(), row.table.positions
+    tokens = [_line_token(shortened(text, MAX_TOKEN), row.contributions, index) for index, text in enumerate(texts)]
+    return list(zip(row.tokens[positions].tolist(), positions, tokens, strict=True))
+
+
+def _chart(row: DescribedRow) -> Markup:
+    assert row.tokens is not None and row.values is not None, "numbers of a chart"
+    contributions, names = row.contributions or [], [shortened(name, 30) for name in row.table.columns]
+    largest = max((abs(value or 0.0) for value in contributions), default=0.0)
+    places = zip(row.table.positions, contributions, strict=False)
+    bands = [(position, value / largest) for position, value in places if value]
+    return sequence_chart(names, row.values, row.tokens[:, : len(names)], bands)
 
 
 def _token_line(table: TokenTable, contributions: Sequence[float | None] | None) -> list[LineToken]:
@@ -87,13 +121,12 @@ def _token_line(table: TokenTable, contributions: Sequence[float | None] | None)
     most = len(tokens)
     while most > 2 and len(" | ".join(tokens[index] for index in _ends(len(tokens), most))) > MAX_LINE:
         most -= 2
-    largest = max((abs(value or 0.0) for value in contributions), default=0.0) if contributions else 0.0
     line: list[LineToken] = []
     done = 0  # number of tokens of the row that the line covers so far
     for index in _ends(len(tokens), most):
         position = table.positions[index]
         line += [_gap(position - done)] * (position > done)
-        line.append(_line_token(tokens[index], contributions, index, largest))
+        line.append(_line_token(tokens[index], contributions, index))
         done = position + 1
     return line + [_gap(table.length - done)] * (done < table.length)
 
@@ -103,14 +136,14 @@ def _ends(count: int, most: int) -> list[int]:
     return shown if most == count else [*shown[: most // 2], *shown[-(most // 2) :]]
 
 
-def _line_token(text: str, contributions: Sequence[float | None] | None, index: int, largest: float) -> LineToken:
+def _line_token(text: str, contributions: Sequence[float | None] | None, index: int) -> LineToken:
     if contributions is None:
         return LineToken(text)
     value = contributions[index]
     if value is None:
         return LineToken(text or BLANK, "unread", "0%", NOT_READ)
-    side = "supports" if value > 0 else "opposes"
-    return LineToken(text or BLANK, side, f"{100 * abs(value) / (largest or 1.0):.0f}%", _contribution(value))
+    side, largest = "supports" if value > 0 else "opposes", max(abs(other or 0.0) for other in contributions) or 1.0
+    return LineToken(text or BLANK, side, f"{100 * abs(value) / largest:.0f}%", _contribution(value))
 
 
 def _gap(count: int) -> LineToken:
@@ -133,8 +166,9 @@ def _token_table(table: TokenTable, contributions: Sequence[float | None] | None
         [position + 1, *values[index], *(shortened(texts[index], 40) for texts in columns.values())]
         for index, position in enumerate(table.positions)
     ]
+    shades = [_line_token("", contributions, index)[1:3] for index in range(len(rows))]
     caption = f"{len(rows):,} of {table.length:,} tokens"
     if more := list(table.columns)[MAX_COLUMNS:]:
         caption += f"; more columns: {listed(more)}"
     headings = {"token": "number"} | ({} if contributions is None else {"contribution": "number"})
-    return Table({**headings, **kinds}, rows, caption=caption)
+    return Table({**headings, **kinds}, rows, caption=caption, shades=shades)

@@ -5,17 +5,26 @@ import pyarrow as pa
 import pytest
 
 from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders
-from seqclf.data.encoding.token_table import MAX_CELLS, MAX_TOKENS, MIN_TOKENS, token_table
+from seqclf.data.encoding.token_table import MAX_CELLS, MAX_DRAWN, MAX_TOKENS, MIN_TOKENS, describe_row, token_table
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
 
 
-def table_of(fields, columns):
+def encoded(fields, columns):
     encoders = make_encoders(fields)
     batch = pa.record_batch(columns)
     staged = pa.record_batch({name: encoder.stage(batch.column(name)) for name, encoder in encoders.items()})
     fit_encoders(encoders, lambda *names: iter([staged.select(list(names))]))
-    return token_table(encoders, encode(encoders, batch, NO_TRUNCATION).sequences.fields)
+    return encoders, encode(encoders, batch, NO_TRUNCATION).sequences.fields
+
+
+def table_of(fields, columns):
+    return token_table(*encoded(fields, columns))
+
+
+def row_of(fields, columns):
+    encoders, arrays = encoded(fields, columns)
+    return describe_row(encoders, "1", arrays, {})
 
 
 def test_times_are_durations_since_the_first_token_and_the_one_before():
@@ -53,3 +62,41 @@ def test_both_ends_of_a_long_sequence_are_in_the_table_which_stays_small(length,
     assert first == list(range(len(first))) and last == list(range(length - len(last), length))
     decoded = np.array([list(map(float, texts)) for texts in table.columns.values()]).T
     np.testing.assert_allclose(decoded, values[table.positions], rtol=1e-3, atol=1e-3)
+
+
+SHOP = Field("shop", "category", ("shop",))
+
+
+def test_a_category_field_alone_is_a_strip_of_all_tokens():
+    row = row_of([SHOP], {"shop": [["fuel", "cafe", "cafe"]]})
+    assert row.form == "strip" and row.tokens.tolist() == [2, 1, 1]
+    assert row.table.columns == {"shop": ["fuel", "cafe", "cafe"]} and row.table.positions == [0, 1, 2]
+
+
+def test_a_long_strip_has_both_ends():
+    row = row_of([SHOP], {"shop": [["fuel"] * 999]})
+    assert row.table.positions == [*range(MAX_DRAWN // 2), *range(999 - MAX_DRAWN // 2, 999)]
+    assert len(row.tokens) == row.table.length == 999
+
+
+def test_a_number_field_alone_is_a_chart_in_the_units_of_the_data():
+    field = Field("v", "number", ("HR", "Temp"), width=2, options={"missing": "last"})
+    cells = pa.array([[[60.0, None], [80.0, 36.5], [None, 38.5]]], pa.list_(pa.list_(pa.float64())))
+    row = row_of([field], {"v": cells})
+    assert row.form == "chart" and list(row.table.columns) == ["HR", "Temp"]
+    np.testing.assert_allclose(row.values, [[60, np.nan], [80, 36.5], [np.nan, 38.5]])
+    np.testing.assert_allclose(row.tokens[:, 0], [-1, 1, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "columns", "form"),
+    [
+        ([SHOP, Field("x", "number", ("x",), width=1)], {"shop": [["a", "b"]], "x": [[1.0, 2.0]]}, "table"),
+        ([Field("at", "time", ("at",))], {"at": [[1.0, 2.0]]}, "text"),
+        ([Field("s", "set", ("s",))], {"s": pa.array([[["a"], ["b"]]])}, "text"),
+        ([Field("t", "text", ("t",), options={"min_count": 1})], {"t": ["two words"]}, "text"),
+    ],
+)
+def test_other_rows_are_tables_and_texts(fields, columns, form):
+    row = row_of(fields, columns)
+    assert row.form == form and row.tokens is None and row.table == table_of(fields, columns)

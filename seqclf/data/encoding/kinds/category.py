@@ -67,6 +67,7 @@ class CategoryEncoder(VocabularyEncoder):
         "values": choice_option("auto", "auto", "text"),
     }
     static_options = options.keys() - {"separator"}
+    form = "strip"
 
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:

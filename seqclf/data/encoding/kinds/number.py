@@ -99,6 +99,7 @@ class NumberEncoder(NumberColumn):
         "separator": text_option(),
     }
     static_options = options.keys() - {"since", "separator"}
+    form = "chart"
 
     def set_up(self) -> None:
         self.scale: str = self.option("scale")
