@@ -11,17 +11,8 @@ from seqclf.config.hints import did_you_mean
 from seqclf.system.version import __version__
 
 ORDER = (
-    "train",
-    "export",
-    "predict",
-    "evaluate",
-    "judge",
-    "compare",
-    "report",
-    "describe",
-    "walkthrough",
-    "search",
-    "bench",
+    *("train", "export", "predict", "evaluate", "judge", "compare"),
+    *("report", "describe", "walkthrough", "search", "bench"),
 )
 EXAMPLES = """Examples:
   seqclf train data=files data.train=train.parquet data.label=label
