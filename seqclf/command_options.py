@@ -1,4 +1,4 @@
-"""Config models of the commands `export`, `predict`, `evaluate`, `judge` and `describe`."""
+"""Config models of the commands `export`, `predict`, `evaluate`, `judge`, `compare` and `describe`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from seqclf.config.options import CommandOptions, Count, FullText, Options, Text
+from seqclf.config.options import CommandOptions, Count, FullText, Options, Text, Texts
 from seqclf.config.targets import read_trust
 from seqclf.data.options import DataOptions
 from seqclf.evaluation.options import DecisionOptions, ThresholdOption
@@ -84,6 +84,15 @@ class JudgeConfig(CommandOptions):
     positive: Text | None
     threshold: ThresholdOption
     decision: dict[str, Any]
+    output: Text | None
+
+
+class CompareConfig(CommandOptions):
+    """Config of the command `compare`. See conf/compare.yaml for the meaning and default of each key."""
+
+    runs: Texts
+    against: FullText | None
+    split: FullText | None
     output: Text | None
 
 

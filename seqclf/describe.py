@@ -19,6 +19,7 @@ def main(config: DescribeConfig) -> JsonObject:
     import time
     from dataclasses import replace
 
+    from seqclf.bundle.row_writers import check_output_path
     from seqclf.data.prepare import prepare
     from seqclf.documents.terminal import show_section
     from seqclf.runs.overview import show_dataset
@@ -29,7 +30,9 @@ def main(config: DescribeConfig) -> JsonObject:
     from seqclf.system.atomic_files import write_output
 
     started = time.perf_counter()
-    output = output_path(config.output)
+    output = Path(config.output) if config.output else None
+    if output:
+        check_output_path(output, ".json")
     with signals.reported_outputs(output):
         dataset = prepare(config.data)
         show_dataset(dataset)
@@ -43,20 +46,6 @@ def main(config: DescribeConfig) -> JsonObject:
             write_output(output, json.dumps(survey.to_dict(), indent=1, ensure_ascii=False) + "\n")
     seconds = round(time.perf_counter() - started, 2)
     return {**survey.summary(), "output": output and str(output), "seconds": seconds}
-
-
-def output_path(output: str | None) -> Path | None:
-    """Return the path of the JSON file, or None. Raises InputError if it has another ending or cannot be written."""
-    from seqclf.bundle.row_writers import check_output_path
-    from seqclf.errors import InputError
-
-    if not output:
-        return None
-    path = Path(output)
-    if path.suffix.lower() != ".json":
-        raise InputError(f"output={output}", "unknown kind of file", "end it in .json")
-    check_output_path(path)
-    return path
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ from seqclf.config.help_text import asks_for_help, print_help, print_text
 from seqclf.config.hints import did_you_mean
 from seqclf.system.version import __version__
 
-ORDER = ("train", "export", "predict", "evaluate", "judge", "report", "describe", "walkthrough", "search", "bench")
+ORDER = (
+    *("train", "export", "predict", "evaluate", "judge", "compare"),
+    *("report", "describe", "walkthrough", "search", "bench"),
+)
 EXAMPLES = """Examples:
   seqclf train data=files data.train=train.parquet data.label=label
   seqclf predict bundle=RUN/bundle input=new.parquet output=scores.parquet

@@ -22,6 +22,7 @@ OPTIONS = {
     "predict": "seqclf.command_options.PredictConfig",
     "evaluate": "seqclf.command_options.EvaluateConfig",
     "judge": "seqclf.command_options.JudgeConfig",
+    "compare": "seqclf.command_options.CompareConfig",
     "report": "seqclf.report.options.ReportConfig",
     "describe": "seqclf.command_options.DescribeConfig",
     "bench": "seqclf.bench.options.BenchConfig",

@@ -52,8 +52,13 @@ def check_kind(output: str) -> None:
         raise InputError(f"output={output}", "unknown kind of file", remedy)
 
 
-def check_output_path(path: Path) -> None:
-    """Raise InputError unless a file can be created at `path`. The parent folders of `path` need not exist."""
+def check_output_path(path: Path, *endings: str) -> None:
+    """Raise InputError unless a file can be created at `path`. The parent folders of `path` need not exist.
+
+    `endings`: known endings of the file, such as ".json"; none: any ending.
+    """
+    if endings and path.suffix.lower() not in endings:
+        raise InputError(f"output={path}", "unknown kind of file", f"end it in {' or '.join(endings)}")
     if path.exists() and not path.is_file():  # a FIFO or a device would be replaced by a regular file
         raise InputError(f"output={path}", "is not a regular file", "name another")
     # Missing folders are created later, so only the nearest existing parent has to be a folder.

@@ -97,7 +97,7 @@ class Command:
         if GLOBAL_GROUP not in chosen:
             return {}
         content = self.file(GLOBAL_GROUP, chosen[GLOBAL_GROUP]).read_text(encoding="utf-8")
-        spelled = _flat(yaml.load(content, _Spelling) or {})
+        spelled = flat_keys(yaml.load(content, _Spelling) or {})
         return {key: _text(value) for key, value in spelled.items() if not key.startswith("defaults")}
 
     def variables(self, chosen: Mapping[str, str]) -> list[str]:
@@ -179,15 +179,15 @@ def _keys_of(path: Path) -> dict[str, Any]:
     content = _read(path)
     keys = {name: value for name, value in content.items() if name not in ("defaults", "hydra")}
     folder = content.get("hydra", {}).get("run", {})
-    return _flat(keys) | {f"hydra.run.{name}": value for name, value in folder.items()}
+    return flat_keys(keys) | {f"hydra.run.{name}": value for name, value in folder.items()}
 
 
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flat_keys(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested settings as a dict dotted key → value."""
     keys: dict[str, Any] = {}
     for name, value in settings.items():
         is_block = isinstance(value, dict) and value and name not in CHOSEN_NAMES
-        keys |= _flat(value, f"{above}{name}.") if is_block else {f"{above}{name}": value}
+        keys |= flat_keys(value, f"{above}{name}.") if is_block else {f"{above}{name}": value}
     return keys
 
 

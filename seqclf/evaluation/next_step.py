@@ -25,14 +25,16 @@ class FinishedTraining:
     """Facts about a training that its result does not hold.
 
     `settings`: config of the run as plain values. `epochs`: number of trained epochs. `best_epoch`: number of the
-    exported epoch, counted from 0. `steps`: number of optimizer steps of all epochs. `bundle`: path of the exported
-    model, None without an export.
+    exported epoch, counted from 0. `steps`: number of optimizer steps of all epochs. `seconds`: time of the training.
+    `weights`: number of trained weights of the model. `bundle`: path of the exported model, None without an export.
     """
 
     settings: Mapping[str, Any]
     epochs: int
     best_epoch: int | None = None
     steps: int = 0
+    seconds: float | None = None
+    weights: int | None = None
     bundle: str | None = None
 
 

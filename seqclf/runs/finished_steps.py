@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqclf.config.setting_names import NOT_OF_FIT
 from seqclf.config.targets import is_foreign, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
@@ -22,7 +23,6 @@ from seqclf.system.version import __version__
 from seqclf.training.options import TrainConfig
 
 LIBRARIES = ("torch", "lightning", "torchmetrics")  # a class of these does not change under a run
-NOT_OF_FIT = ("checkpoint", "overwrite", "export", "logger", "baseline", "baseline_limit", "order_ablation")
 
 
 class FinishedSteps:

@@ -213,6 +213,8 @@ def _facts(fitted: Fitted, trained_steps: int, record: Refit | None) -> Facts:
             epochs=len(history),
             best_epoch=best_epoch(history, chosen_step),
             steps=history[-1]["step"] if history else 0,
+            seconds=round(fitted.seconds, 2),
+            weights=sum(weight.numel() for weight in fitted.task.parameters()),
         ),
         data=training.dataset.report,
         leaks=training.dataset.leaks,

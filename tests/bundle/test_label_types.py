@@ -77,7 +77,8 @@ def test_tables_and_rows_are_predicted_in_the_type_of_the_labels(bundle_of, kind
     rows = [[1, 2], [], [3, 3, 0]]
     table = classifier.predict(pa.table({"events": rows}))
     assert table.schema.field("prediction").type == arrow_type
-    assert table.column_names == ["prediction", "probability", *(f"probability_{name}" for name in names), "unknown", "error"]
+    of_classes = [f"probability_{name}" for name in names]
+    assert table.column_names == ["prediction", "probability", *of_classes, "unknown", "error"]
     predicted = table.column("prediction").to_pylist()
     assert predicted[1] is None and {predicted[0], predicted[2]} <= set(labels)
     assert [row["prediction"] for row in classifier.predict(rows)] == predicted

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict, get_type_hints
 from seqclf import load_config
 from seqclf.batching.options import BatchingOptions
 from seqclf.bench.options import BenchConfig
-from seqclf.command_options import DescribeConfig, EvaluateConfig, ExportConfig, PredictConfig
+from seqclf.command_options import CompareConfig, DescribeConfig, EvaluateConfig, ExportConfig, PredictConfig
 from seqclf.config.documentation import CONF
 from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
 from seqclf.config.override_text import label_text
@@ -45,6 +45,7 @@ from seqclf.walkthrough.options import WalkthroughConfig
 
 COMMANDS = {
     "bench": BenchConfig,
+    "compare": CompareConfig,
     "describe": DescribeConfig,
     "evaluate": EvaluateConfig,
     "export": ExportConfig,
@@ -55,6 +56,7 @@ COMMANDS = {
 }
 OVERRIDES = {
     "bench": ["data=toy"],
+    "compare": ["runs=x"],
     "evaluate": ["bundle=x"],
     "export": ["checkpoint=x", "bundle=x"],
     "predict": ["bundle=x"],

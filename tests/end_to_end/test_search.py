@@ -31,6 +31,7 @@ def test_every_trial_is_a_run_and_the_best_trial_is_reported(shell, searched):
     assert result["best"] == {"optimizer.lr": best["optimizer"]["lr"], "model.pooling": best["model"]["pooling"]}
     assert best["decision"]["provisional"], "no trial may see the held-out rows of a guarantee"
     assert "goes on after 1 trials" in completed.stderr and "trial 2: " in completed.stderr
+    assert "rows of validation" in completed.stderr and "searched/trial-2" in completed.stderr, "they are compared"
 
 
 def test_best_settings_can_be_trained_from_the_saved_config(shell, files, searched):

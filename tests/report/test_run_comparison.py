@@ -1,0 +1,194 @@
+"""Comparison of finished runs: settings and their seeds, paired differences, and runs that cannot be compared."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from sklearn.metrics import average_precision_score
+
+from seqclf.config.documentation import default_settings
+from seqclf.documents.html import render_document
+from seqclf.errors import InputError
+from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.judge import Facts, judge
+from seqclf.evaluation.ladder import most_probable
+from seqclf.evaluation.next_step import FinishedTraining
+from seqclf.evaluation.results import SplitOutputs
+from seqclf.evaluation.scores import NETWORK, Scores, taken, write_contenders
+from seqclf.evaluation.uncertainty.comparison import compare_models
+from seqclf.report.comparison_page import comparison_document
+from seqclf.report.run_comparison import compare_runs
+
+ROWS = 400
+LABELS = np.random.default_rng(7).integers(0, 2, ROWS)
+
+
+def outputs(quality, seed=0, *, groups=None, first=0):
+    """Outputs of a model whose logits differ by `quality` between the labels. `first`: number of the first id."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(ROWS, 2))
+    numbers = np.arange(first, first + ROWS)
+    labels = LABELS[numbers % ROWS]
+    logits[np.arange(ROWS), labels] += quality
+    ids = pa.array([f"row {number}" for number in numbers])
+    return SplitOutputs(logits, labels, np.ones(ROWS, np.int64), np.zeros(ROWS, bool), groups, None, ids)
+
+
+def write_run(folder, rows, *, positive="yes", monitor=None, **changed):
+    """Write the files of a finished run with the scores `rows`. `changed`: keys of its config."""
+    network = Scores(
+        role=NETWORK,
+        name="network",
+        model="LSTM",
+        classes=["no", "yes"],
+        label_type="text",
+        positive=positive,
+        splits={"test": rows},
+    )
+    names = ("model", "decision", "optimizer", "trainer")
+    config = {"seed": 0, **{name: default_settings(name) for name in names}, **changed}
+    training = FinishedTraining(settings={}, epochs=1, seconds=1.0 + config["seed"], weights=1234)
+    facts = Facts(monitor=monitor, training=training)
+    result = judge([network], replace(facts, training=None), Decision(positive=positive)).result
+    write_contenders(folder / "scores", [network])
+    (folder / "scores/facts.json").write_text(json.dumps({"models": ["network"], **facts.to_dict()}))
+    (folder / "metrics.json").write_text(json.dumps(result.to_dict()))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return str(folder)
+
+
+def model(**changed):
+    return default_settings("model") | changed
+
+
+def precision(rows):
+    return average_precision_score(rows.labels == 1, rows.logits[:, 1] - rows.logits[:, 0])
+
+
+def paired(rows, other, group=None):
+    """The deciding comparison of two models, whose rows are in the same order."""
+    first, second = (
+        most_probable(np.exp(one.logits) / np.exp(one.logits).sum(axis=1, keepdims=True)) for one in (rows, other)
+    )
+    return compare_models(LABELS, first, second, 1, group=group)[0]
+
+
+def test_settings_have_the_scores_of_their_seeds_and_the_difference_of_their_medians(tmp_path):
+    good = [outputs(quality, seed) for seed, quality in enumerate((2.0, 2.2, 2.4))]
+    poor = [outputs(quality, seed + 10) for seed, quality in enumerate((0.6, 0.3, 0.9))]
+    for seed in range(3):
+        write_run(tmp_path / f"good-{seed}", good[seed], seed=seed)
+        write_run(tmp_path / f"poor-{seed}", poor[seed], seed=seed, model=model(layers=2))
+    found = compare_runs([f"{tmp_path}/*"])
+    best, other = found.settings
+    assert (found.against, found.split, found.rows) == ("model.layers=1", "test", ROWS)
+    assert other.setting == "model.layers=2" and best.difference is None
+    for setting, models in ((best, good), (other, poor)):
+        expected = sorted((precision(rows), seed) for seed, rows in enumerate(models))
+        assert setting.scores["average precision"] == pytest.approx([score for score, _ in expected], abs=1e-6)
+        assert setting.seeds == [seed for _, seed in expected]
+        assert (setting.train_s, setting.weights) == (2.0, 1234)
+    by_score = [sorted(models, key=precision)[1] for models in (poor, good)]
+    assert other.difference.difference == pytest.approx(precision(by_score[0]) - precision(by_score[1]))
+    assert other.difference == paired(*by_score)
+    assert other.difference.is_worse
+
+
+def test_runs_that_choose_by_accuracy_are_compared_by_accuracy(tmp_path):
+    rows = [outputs(2.0), outputs(1.0, 1)]
+    for layers, one in enumerate(rows, start=1):
+        write_run(tmp_path / str(layers), one, monitor="accuracy", model=model(layers=layers))
+    best, other = compare_runs([f"{tmp_path}/*"]).settings
+    share = [float((one.logits.argmax(axis=1) == LABELS).mean()) for one in rows]
+    assert [next(iter(setting.scores.items())) for setting in (best, other)] == [
+        ("accuracy", [pytest.approx(value)]) for value in share
+    ]
+    assert other.difference.difference == pytest.approx(share[1] - share[0])
+
+
+def test_rows_of_groups_count_by_their_groups(tmp_path):
+    group = np.repeat(np.arange(40), 10)
+    rows = [outputs(1.6, groups=group), outputs(1.0, 1)]
+    runs = [write_run(tmp_path / str(place), one, model=model(layers=place + 1)) for place, one in enumerate(rows)]
+    for against in runs:  # one of the two runs knows the groups
+        found = compare_runs(runs, against)
+        difference = next(setting.difference for setting in found.settings if setting.difference)
+        pair = (rows[1], rows[0]) if against == runs[0] else (rows[0], rows[1])
+        assert difference == paired(*pair, group)
+        assert difference != paired(*pair)
+
+
+def test_rows_in_another_order_are_matched_by_their_ids(tmp_path):
+    good, poor = outputs(2.0), outputs(1.0, 1)
+    order = np.random.default_rng(0).permutation(ROWS)
+    runs = [write_run(tmp_path / "a", good), write_run(tmp_path / "b", taken(poor, order), model=model(layers=2))]
+    assert compare_runs(runs).settings[1].difference == paired(poor, good)
+
+
+def test_runs_on_other_rows_stand_in_the_table_without_a_difference(tmp_path):
+    changed = outputs(0.9, 3)._replace(labels=np.where(np.arange(ROWS) < 5, 1 - LABELS, LABELS))
+    write_run(tmp_path / "a", outputs(3.0))
+    write_run(tmp_path / "b", outputs(1.4, 1, first=280), model=model(layers=2))
+    write_run(tmp_path / "c", changed, model=model(layers=3))
+    write_run(tmp_path / "d", outputs(0.8, 4), positive="no", model=model(layers=4))
+    write_run(tmp_path / "e", outputs(0.8, 4, first=1000))  # the setting of the first run, on other rows
+    found = compare_runs([f"{tmp_path}/*"])
+    reasons = {setting.runs[0].rpartition("/")[2]: setting.other_rows for setting in found.settings}
+    assert reasons == {
+        "a": None,
+        "b": "other rows or labels: 120 of 400 shared",
+        "c": "other rows or labels: 395 of 400 shared",
+        "d": "other classes, another positive label or another split",
+        "e": "other rows or labels: 0 of 400 shared",
+    }
+    assert all(setting.difference is None for setting in found.settings)
+    document = comparison_document(found)
+    assert f"{tmp_path}/b: other rows or labels: 120 of 400 shared" in document.alerts
+    assert "other rows" in render_document(document)
+
+
+def test_a_run_counts_once_and_an_unfinished_one_of_a_glob_is_named(tmp_path):
+    run = write_run(tmp_path / "done", outputs(2.0))
+    (tmp_path / "begun/checkpoints").mkdir(parents=True)
+    (tmp_path / "notes.txt").write_text("")
+    found = compare_runs([f"{tmp_path}/*", run, f"{tmp_path}/done/../done"])
+    assert [setting.runs for setting in found.settings] == [[run]]
+    assert found.skipped == {f"{tmp_path}/begun": "holds no scores of a finished run"}
+    assert found.settings[0].setting == "all runs"
+    with pytest.raises(InputError, match=r"begun.*holds no scores of a finished run"):
+        compare_runs([f"{tmp_path}/*", f"{tmp_path}/begun"])
+
+
+def test_a_run_without_whole_metrics_is_not_finished(tmp_path):
+    run = write_run(tmp_path / "run", outputs(2.0))
+    for content in ("", "{}", "[1]", '{"test": {"by_length": 1}}'):
+        (tmp_path / "run/metrics.json").write_text(content)
+        with pytest.raises(InputError, match="has no metrics of a finished run"):
+            compare_runs([run])
+    (tmp_path / "run/metrics.json").unlink()
+    with pytest.raises(InputError, match="has no metrics of a finished run"):
+        compare_runs([run])
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"entries": ["{0}/none*"]}, "runs=.*holds no finished run"),
+        ({"entries": []}, "runs=.*holds no finished run"),
+        ({"entries": ["{0}/none"]}, "none.*holds no scores"),
+        ({"against": "{0}/other"}, "against=.*is none of the runs"),
+        ({"split": "validation"}, "has no rows of validation that judge its model"),
+        ({"split": "train"}, "has no rows of train that judge its model"),
+    ],
+)
+def test_a_user_error_names_the_key(tmp_path, keys, problem):
+    run = write_run(tmp_path / "run", outputs(2.0))
+    filled = {
+        key: [entry.format(tmp_path) for entry in value] if key == "entries" else value.format(tmp_path)
+        for key, value in keys.items()
+    }
+    with pytest.raises(InputError, match=problem):
+        compare_runs(**{"entries": [run], **filled})
