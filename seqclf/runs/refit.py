@@ -11,6 +11,7 @@ import io
 import math
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.data.storage.joined import join_splits
 from seqclf.data.storage.store import Split
+from seqclf.documents.formatting import enumeration
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.refit import Refit
@@ -39,8 +41,8 @@ FOLDER = "refit"  # folder inside the run folder, removed at the end
 JOINED = ("train", "validation")  # rows held out for a threshold are in a split of their own, and stay out
 
 
-def check_refit(training: Training) -> None:
-    """Raise InputError if a run cannot be refitted."""
+def check_refit(training: Training, key: str = "refit=true", instead: str = "set refit=false") -> None:
+    """Raise InputError if a run cannot be refitted. `key`: setting that asks for it. `instead`: another remedy."""
     config, splits, task, trainer = training.config, training.dataset.splits, training.task, training.trainer
     reasons = {
         ("trains on validation, so no rows would judge the model", "give data.test or data.split.test"): (
@@ -61,11 +63,11 @@ def check_refit(training: Training) -> None:
     }
     for (problem, remedy), applies in reasons.items():
         if applies:
-            raise InputError("refit=true", problem, f"{remedy}, or set refit=false")
+            raise InputError(key, problem, f"{remedy}, or {instead}")
 
 
-def refit(fitted: Fitted, run: Path) -> tuple[SequenceTask, Refit]:
-    """Train the chosen model anew on train and validation, and put it into best.ckpt of the run.
+def refit(fitted: Fitted, run: Path, joined: Sequence[str] = JOINED) -> tuple[SequenceTask, Refit]:
+    """Train the chosen model anew on the rows of the splits `joined`, and put it into best.ckpt of the run.
 
     The second training starts from new weights with the same seed, and takes as many epochs as the chosen model had,
     over the same part of the learning rate schedule. Each row is then read as often as in the training whose length
@@ -77,10 +79,10 @@ def refit(fitted: Fitted, run: Path) -> tuple[SequenceTask, Refit]:
     folder, started = run / FOLDER, time.perf_counter()
     target = run / "checkpoints" / "best.ckpt"
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
-    console.print("refit=true: trains the chosen model anew on train and validation", soft_wrap=True)
+    console.print(f"trains the chosen model anew on {enumeration(joined)}", soft_wrap=True)
     try:
-        with progress.stage("joining train and validation"):
-            rows = join_splits([training.dataset.splits[name] for name in JOINED], folder / "data")
+        with progress.stage(f"joining {enumeration(joined)}"):
+            rows = join_splits([training.dataset.all_splits[name] for name in joined], folder / "data")
         task = _new_task(training, rows)
         plan = _plan(training, rows, chosen_step)
         _train(task, training.config, plan, folder)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqclf.data.prepare import prepare
+from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_note, show_warnings
 from seqclf.errors import InputError
@@ -77,9 +78,36 @@ def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True)
     with submitted_job():
         config, run = join_ranks(config), shared_run_folder(run)
         with ending_with_parent(), only_rank_zero_prints():
-            found, replaces = _find_checkpoint(config, run)
-            with claim_run_folder(run, found.checkpoint, replaces):
-                return _train(found, run, prints_verdict)
+            if config.data.split.fold == ALL_FOLDS:
+                return _train_folds(config, run)
+            return _train_claimed(config, run, prints_verdict)
+
+
+def _train_folds(config: TrainConfig, run: Path) -> TrainResult:
+    key = f"data.split.fold={ALL_FOLDS}"
+    if config.debug.ends_early or config.trainer["fast_dev_run"]:
+        raise InputError(key, "trains to the end, which a debugging run does not", "name one fold")
+    if config.trainer.get("devices", "auto") not in ("auto", 1) or config.trainer.get("num_nodes", 1) != 1:
+        raise InputError(key, "trains in one process", "set trainer.devices=1")
+    if config.checkpoint not in (None, AUTO):
+        raise InputError(f"checkpoint={config.checkpoint}", "is that of one fold", "set checkpoint=auto to go on")
+    with progress.stage("loading Lightning"):
+        from seqclf.runs.folds import run_folds
+        from seqclf.runs.processes.process_settings import process_settings
+        from seqclf.training.checks.check_targets import resolve_targets
+
+    config = resolve_targets(config.model_copy(update={"trainer": {**config.trainer, "devices": 1}}))
+    with (
+        claim_run_folder(run, None, config.overwrite or config.checkpoint == AUTO),
+        process_settings(config.runtime, config.seed),
+    ):
+        return run_folds(config, run, lambda of_fold, folder: _train_claimed(of_fold, folder, False))
+
+
+def _train_claimed(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResult:
+    found, replaces = _find_checkpoint(config, run)
+    with claim_run_folder(run, found.checkpoint, replaces):
+        return _train(found, run, prints_verdict)
 
 
 def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]:

@@ -256,7 +256,7 @@ def export(fitted: Fitted, result: RunResult, steps: FinishedSteps) -> float:
     return parity
 
 
-def report(dataset: Dataset, judged: Judged, facts: Facts, run: Path) -> Path | None:
+def report(dataset: Dataset | None, judged: Judged, facts: Facts, run: Path) -> Path | None:
     """Write report.html. Returns its path, None if that failed: a report must not lose a trained model."""
     try:
         write_run_report(run / "report.html", dataset, judged, facts, run)

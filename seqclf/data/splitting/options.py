@@ -9,6 +9,8 @@ from pydantic import Field
 from seqclf.config.options import Options, Share, Text, ZeroOrMore
 from seqclf.errors import InputError
 
+ALL_FOLDS = "all"
+
 
 class SplitOptions(Options):
     """Options of the config block `data.split`.
@@ -22,7 +24,7 @@ class SplitOptions(Options):
     validation: Share
     test: Share
     folds: Annotated[int, Field(ge=2)]
-    fold: ZeroOrMore
+    fold: ZeroOrMore | Literal["all"]
     seed: ZeroOrMore
     on_leak: Literal["warn", "error", "drop", "drop_earlier"]
 
@@ -51,8 +53,10 @@ class SplitOptions(Options):
         if sum(shares.values()) >= 1:
             settings = " and ".join(f"data.split.{name}={share}" for name, share in shares.items())
             raise InputError(settings, "nothing is left for train", "their sum must be below 1")
-        if self.by == "fold" and self.fold >= self.folds:
-            raise InputError(f"data.split.fold={self.fold}", f"must be a whole number from 0 to {self.folds - 1}")
+        if self.by == "fold" and isinstance(self.fold, int) and self.fold >= self.folds:
+            raise InputError(f"data.split.fold={self.fold}", f"must be all, or a number from 0 to {self.folds - 1}")
+        if self.by != "fold" and self.fold == ALL_FOLDS:
+            raise InputError("data.split.fold=all", "is for folds", "set data.split.by=fold")
         if self.by == "fold" and "test" in splits_with_file:
             raise InputError("data.split.by=fold", "makes the test of a fold of train", "leave out data.test, or fold")
         if shares.get("validation") == 0:

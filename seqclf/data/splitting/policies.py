@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +22,9 @@ from seqclf.data.hashing import hash_rows
 from seqclf.data.ragged import list_lengths, list_offsets
 from seqclf.data.schema.casts import GROUP, TIME, RowKey
 from seqclf.data.splitting import assignment
+from seqclf.data.splitting.options import SplitOptions
 from seqclf.data.splitting.split_leakage import LeakReport, find_leaks
 from seqclf.errors import InputError
-
-if TYPE_CHECKING:
-    from seqclf.data.splitting.options import SplitOptions
-
 
 SPLITS = ("train", "validation", "test")
 DROPPED = -1  # marks a dropped row; any other row has the position of its split in SPLITS
@@ -94,6 +91,8 @@ class SplitPolicy:
     def from_options(cls, options: SplitOptions, group: str | None, splits_with_file: Collection[str]) -> SplitPolicy:
         """Return a policy with validated options. `splits_with_file`: names of the splits that have a file."""
         shares = options.shares(set(splits_with_file))
+        if not isinstance(options.fold, int):
+            raise InputError("data.split.fold=all", "trains a model of each fold", "name one fold here")
         fold = (options.fold, options.folds) if options.by == "fold" else None
         return cls(options.by, options.column, group, shares, options.seed, fold, options.on_leak)
 

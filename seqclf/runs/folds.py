@@ -1,0 +1,177 @@
+"""Cross-validation in one run (data.split.fold=all): a model of each fold, judged together, and a model of all rows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import yaml
+
+from seqclf.data.encoding.strange_values import StrangeMeasures
+from seqclf.data.prepare import prepare
+from seqclf.data.schema.schema import typed_labels
+from seqclf.data.storage.dataset import Dataset
+from seqclf.documents.formatting import shown_path
+from seqclf.documents.terminal import console
+from seqclf.errors import InputError
+from seqclf.evaluation.decisions.holdout import hold_out
+from seqclf.evaluation.judge import FACTS, Facts, judge
+from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.results import SplitOutputs
+from seqclf.evaluation.scores import FOLDER, Scores, taken, write_contenders
+from seqclf.report.run_report import read_run
+from seqclf.report.score_table import show_verdict
+from seqclf.runs.export import write_bundle
+from seqclf.runs.finished_steps import FinishedSteps
+from seqclf.runs.fit import Training, finished_fit
+from seqclf.runs.predictions import write_predictions
+from seqclf.runs.refit import check_refit, refit
+from seqclf.runs.train import TrainResult, report
+from seqclf.system.atomic_files import write_output
+from seqclf.system.run_folder import PREDICTIONS
+from seqclf.training.options import TrainConfig
+from seqclf.training.resume import newest_checkpoint
+
+TEST = "test"
+FOLD_STRIDE = 2**32  # positions of the rows of a fold start at its number times this
+
+
+def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig, Path], object]) -> TrainResult:
+    """Train a model of each fold in RUN/fold-N, and judge their scores of the rows that each left out, as those of one.
+
+    Then a model of all rows becomes the bundle: the training of the first fold, repeated with the rows of validation
+    and test (see `refit`), so that its vocabularies and scales are those of this fold. No row is left to judge it.
+    `train_fold`: trains and scores the model of a fold, and leaves the files of a run. A run that was killed goes on
+    with the folds that are not finished. Raises InputError if a fold lacks a class.
+    """
+    started = time.perf_counter()
+    write_output(run / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True))
+    configs = [_of_fold(config, fold) for fold in range(config.data.split.folds)]
+    folders = [run / f"fold-{fold}" for fold in range(len(configs))]
+    for fold, (of_fold, folder) in enumerate(zip(configs, folders, strict=True)):
+        console.rule(f"fold {fold + 1} of {len(configs)}")
+        train_fold(of_fold, folder)
+    datasets = [hold_out(prepare(of_fold.data), config.decision) for of_fold in configs]
+    files = [read_run(folder) for folder in folders]
+    contenders = _joined([of_fold.contenders for of_fold in files], datasets)
+    rows = sum(counts.used for counts in datasets[0].report.values())
+    facts = _facts([of_fold.facts for of_fold in files], config, rows)
+    judged = judge(contenders, facts, config.decision)
+    console.rule(f"{len(configs)} folds together")
+    show_verdict(judged.result)
+    shutil.rmtree(run / FOLDER, ignore_errors=True)
+    write_contenders(run / FOLDER, contenders)
+    state = {"models": [scores.name for scores in contenders], **facts.to_dict()}
+    write_output(run / FOLDER / FACTS, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
+    write_output(run / "metrics.json", json.dumps(judged.result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    network, measured = contenders[-1], [_strange(dataset) for dataset in datasets]
+    strange = {name: np.concatenate([columns[name] for columns in measured]) for name in measured[0]}
+    labels = typed_labels(network.classes, network.label_type)
+    outputs, decisions = {TEST: judged.outputs[TEST]}, {TEST: judged.decisions[TEST]}
+    write_predictions(run / PREDICTIONS, outputs, decisions, network.classes, labels, {TEST: strange})
+    parity = None
+    if config.export:
+        last = {"checkpoint": str(newest_checkpoint(folders[0] / "checkpoints"))}
+        training = Training.build(configs[0].model_copy(update=last), datasets[0], folders[0])
+        check_refit(training, f"data.split.fold={config.data.split.fold}", "set export=false")
+        fitted = finished_fit(training, FinishedSteps(folders[0]))
+        if fitted is None:
+            raise InputError(str(folders[0]), "holds no finished training", "run again in another folder")
+        task, _ = refit(fitted, run, (*datasets[0].splits,))
+        parity = write_bundle(task, run / "bundle", judged.result).max_error
+        bundle = shown_path(run / "bundle")
+        console.print(f"bundle: {bundle}, of all {rows:,} rows; the scores are those of the folds", soft_wrap=True)
+    report(None, judged, facts, run)
+    result, first = judged.result, facts.training
+    assert first is not None, "a training"
+    return TrainResult(
+        run=str(run),
+        epochs=first.epochs,
+        bundle=None if parity is None else str(run / "bundle"),
+        split=result.split,
+        independent=result.is_independent,
+        use=not result.not_yet,
+        **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
+        parity=parity,
+        train_s=first.seconds or 0.0,
+        total_s=round(time.perf_counter() - started, 2),
+    )
+
+
+def _of_fold(config: TrainConfig, fold: int) -> TrainConfig:
+    split = config.data.split.model_copy(update={"fold": fold})
+    data = config.data.model_copy(update={"split": split})
+    return config.model_copy(update={"data": data, "export": False})
+
+
+def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:
+    """Return the facts of the first fold, with what differs between the folds joined."""
+    first, trainings = folds[0], [facts.training for facts in folds]
+    assert first.training is not None, "facts of a training"
+    seconds = sum(training.seconds or 0.0 for training in trainings if training is not None)
+    lines = dict.fromkeys(line for facts in folds for line in facts.warnings)
+    note = f"the scores are those of {len(folds)} models on the rows that each left out"
+    bundle = f"; the bundle is trained on all {rows:,} rows, and no row judges it" if config.export else ""
+    training = replace(first.training, settings=config.model_dump(), seconds=round(seconds, 2), bundle=None)
+    chosen = tuple(dict.fromkeys(choice for facts in folds for choice in facts.chosen))
+    return replace(first, training=training, chosen=chosen, warnings=(*lines, note + bundle), refit=None, halting=None)
+
+
+def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> list[Scores]:
+    """Return the scores of the models that all folds have, with the rows of all folds in each split."""
+    for fold, dataset in enumerate(datasets):
+        if lacking := {*datasets[0].classes} ^ {*dataset.classes}:
+            problem = f"the training rows of a fold lack the class '{min(lacking)}' (fold 0 or {fold})"
+            raise InputError(f"data.split.folds={len(datasets)}", problem, "set fewer folds, or leave out the class")
+    kept = {split: _first_of_each_row(datasets, split) for split in datasets[0].all_splits}
+    by_fold = [{(scores.role, scores.name, scores.model): scores for scores in fold} for fold in folds]
+    return [
+        replace(
+            scores,
+            splits={
+                split: _concatenated([fold[key].splits[split] for fold in by_fold], kept[split])
+                for split in scores.splits
+            },
+        )
+        for key, scores in by_fold[0].items()
+        if all(key in fold for fold in by_fold)
+    ]
+
+
+def _first_of_each_row(datasets: Sequence[Dataset], split: str) -> list[np.ndarray]:
+    """Return the positions of the rows of a split in each fold that no earlier fold has in this split.
+
+    A row is in test once, but may be in validation of several folds, and would count as several rows.
+    """
+    seen: set[tuple[str, int]] = set()
+    kept = []
+    for dataset in datasets:
+        rows = dataset.all_splits[split]
+        keys = list(zip(rows.ids.to_pylist(), rows.row_numbers.tolist(), strict=True))
+        kept.append(np.array([at for at, key in enumerate(keys) if key not in seen], np.int64))
+        seen.update(keys)
+    return kept
+
+
+def _concatenated(parts: Sequence[SplitOutputs], kept: Sequence[np.ndarray]) -> SplitOutputs:
+    chosen = []
+    for fold, (outputs, rows) in enumerate(zip(parts, kept, strict=True)):
+        assert outputs.positions is not None, "scores of a run"
+        some = np.flatnonzero(np.isin(outputs.positions, rows))
+        chosen.append(taken(outputs, some)._replace(positions=outputs.positions[some] + fold * FOLD_STRIDE))
+    columns = {}
+    for name in SplitOutputs._fields:
+        values = [getattr(outputs, name) for outputs in chosen]
+        if values[0] is not None:
+            columns[name] = pa.concat_arrays(values) if isinstance(values[0], pa.Array) else np.concatenate(values)
+    return SplitOutputs(**columns)
+
+
+def _strange(dataset: Dataset) -> dict[str, np.ndarray]:
+    return StrangeMeasures(dataset.encoders).measure(dataset.splits[TEST].sequences).columns

@@ -1,0 +1,102 @@
+"""data.split.fold=all: a model of each fold, judged together, and a bundle of all rows."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import seqclf
+from seqclf import InputError
+from seqclf.evaluation.scores import read_contenders
+
+SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8", "baseline=false"]
+SETTINGS += ["trainer.max_epochs=2", "batching.max_sequences=16", "data.id=id", "model.heads=[recurrent,linear]"]
+FOLDS = ["data.split.by=fold", "data.split.folds=3", "data.split.fold=all"]
+ROWS = 120
+
+
+def table(rare=0):
+    """Rows of two classes, in groups of three, and of a third class if it has `rare` rows."""
+    generator = np.random.default_rng(0)
+    tokens = [generator.choice(list("abc"), generator.integers(3, 9)).tolist() for _ in range(ROWS)]
+    labels = ["yes" if row.count("a") * 3 > len(row) else "no" for row in tokens]
+    labels[:rare] = ["rare"] * rare
+    groups = [f"g{number // 3}" for number in range(ROWS)]
+    return pa.table({"id": [f"r{n}" for n in range(ROWS)], "code": tokens, "label": labels, "g": groups})
+
+
+def train(folder, *overrides, rare=0):
+    settings = [*SETTINGS, f"data.cache_dir={folder / 'cache'}", *FOLDS, *overrides]
+    return seqclf.fit(table(rare), label="label", overrides=settings, folder=folder / "run")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("folds")
+    train(folder, "data.group=g")
+    return folder
+
+
+def test_each_row_is_scored_once_by_the_model_that_did_not_see_it(folder):
+    joined = read_contenders(folder / "run/scores")[-1].splits["test"]
+    assert sorted(joined.ids.to_pylist()) == sorted(table()["id"].to_pylist())
+    parts = [read_contenders(folder / f"run/fold-{fold}/scores")[-1].splits["test"] for fold in range(3)]
+    assert (joined.logits == np.concatenate([part.logits for part in parts])).all()
+    groups = [set(part.group_names.to_pylist()) for part in parts]
+    assert not groups[0] & groups[1] | groups[1] & groups[2] | groups[0] & groups[2]
+
+
+def test_the_folds_are_judged_together_by_groups(folder):
+    metrics = json.loads((folder / "run/metrics.json").read_text())
+    joined = read_contenders(folder / "run/scores")[-1].splits["test"]
+    assert metrics["test"]["accuracy"] == pytest.approx((joined.logits.argmax(1) == joined.labels).mean())
+    assert metrics["test"]["groups"]["count"] == ROWS // 3
+    predictions = pq.read_table(folder / "run/predictions.parquet")
+    assert predictions.num_rows == ROWS and set(predictions["split"].to_pylist()) == {"test"}
+
+
+def test_a_row_in_the_validation_of_several_folds_counts_once(folder):
+    ids = read_contenders(folder / "run/scores")[-1].splits["validation"].ids.to_pylist()
+    parts = [read_contenders(folder / f"run/fold-{fold}/scores")[-1].splits["validation"].ids for fold in range(3)]
+    assert len(ids) == len(set(ids)) < sum(map(len, parts))
+
+
+def test_the_bundle_is_trained_on_all_rows_and_says_so(folder):
+    facts = json.loads((folder / "run/scores/facts.json").read_text())
+    assert any(f"all {ROWS} rows" in line for line in facts["warnings"])
+    predicted = seqclf.Classifier(folder / "run/bundle", device="cpu").predict([["a", "b"], ["c"]])
+    assert all(row["error"] is None for row in predicted)
+    weights = seqclf.load_task(folder / "run/checkpoints/best.ckpt").state_dict()
+    first = seqclf.load_task(folder / "run/fold-0/checkpoints/best.ckpt").state_dict()
+    assert any(not weights[name].equal(first[name]) for name in weights)
+
+
+def test_a_run_goes_on_with_the_folds_that_are_not_finished(folder):
+    before = (folder / "run/metrics.json").read_text()
+    trained = (folder / "run/fold-1/checkpoints/best.ckpt").stat().st_mtime_ns
+    with pytest.raises(InputError, match="holds a run already"):
+        train(folder, "data.group=g")
+    train(folder, "data.group=g", "checkpoint=auto")
+    assert (folder / "run/metrics.json").read_text() == before
+    assert (folder / "run/fold-1/checkpoints/best.ckpt").stat().st_mtime_ns == trained
+
+
+@pytest.mark.parametrize(
+    ("overrides", "place"),
+    [
+        (["data.split.by=random"], "data.split.fold=all"),
+        (["trainer.fast_dev_run=1"], "data.split.fold=all"),
+        (["trainer.devices=2"], "data.split.fold=all"),
+        (["data.split.fold=3"], "data.split.fold=3"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(tmp_path, overrides, place):
+    with pytest.raises(InputError, match=place):
+        train(tmp_path, *overrides)
+
+
+def test_a_fold_without_a_class_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"data.split.folds=3.* class 'rare'"):
+        train(tmp_path, "export=false", "data.max_bad_share=1", rare=1)
