@@ -109,7 +109,7 @@ DEFAULTS = yaml.safe_load((CONF / "data" / "files.yaml").read_text(encoding="utf
         ({"validation": "half"}, r"data.split.validation=half: must be a number"),
         ({"validation": 0.5, "test": 0.5}, r"data.split.test=0.5: nothing is left for train"),
         ({"validation": 0.0}, r"data.split.validation=0: no validation rows"),
-        ({"by": "fold", "folds": 5, "fold": 5}, r"data.split.fold=5: must be a whole number from 0 to 4"),
+        ({"by": "fold", "folds": 5, "fold": 5}, r"data.split.fold=5: must be all, or a number from 0 to 4"),
     ],
 )
 def test_unusable_split_options_are_named(change, message):
