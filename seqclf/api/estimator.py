@@ -65,8 +65,14 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         self.folder = folder
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> SequenceClassifier:  # noqa: N803 (scikit-learn's name)
-        """Train a model on the sequences `X` with the labels `y`. Raises InputError for wrong data or settings."""
+    def fit(self, X: Any, y: Any, sample_weight: None = None) -> SequenceClassifier:  # noqa: N803 (scikit-learn's name)
+        """Train a model on the sequences `X` with the labels `y`.
+
+        Raises InputError for wrong data or settings, and for weights of rows, which no loss has.
+        """
+        if sample_weight is not None:
+            remedy = "weigh the classes, loss=balanced, or repeat the rows that count more"
+            raise InputError("sample_weight", "rows have no weights of their own", remedy)
         # `np.unique` sorts the labels, like scikit-learn.
         classes, codes = np.unique(_labels(y), return_inverse=True)
         table = _table(X)

@@ -21,7 +21,7 @@ from seqclf.bundle.rows.sequence_reader import (
     WholeSequences,
     read_sequences,
 )
-from seqclf.bundle.rows.windows import Window, source_windows, table_source
+from seqclf.bundle.rows.windows import TABLE, Window, source_windows, table_source
 from seqclf.bundle.session import check_model, open_session, thread_count
 from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
 from seqclf.data.encoding.declaration import stored_schema
@@ -30,7 +30,7 @@ from seqclf.data.encoding.row_checks import check_encoded_lengths, check_rows
 from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.ragged import Ragged, lengths_or_zero, take
 from seqclf.data.reading.label_table import LabelTable
-from seqclf.data.reading.sources import Source
+from seqclf.data.reading.sources import Source, fetched
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Label, typed_labels
 from seqclf.errors import InputError
@@ -192,7 +192,9 @@ class BundleModel:
         )
 
     def table_source(self, data: Any) -> Source:
-        """Return a source that reads the rows of a table (see `windows.table_source`)."""
+        """Return a source that reads the rows of a table (see `windows.table_source`), or of the file of a path."""
+        if isinstance(data, (str, Path)):
+            return fetched(Source(str(data), TABLE, **self.manifest["reader"]))
         return table_source(self.schema, self.manifest["reader"]["query"], data)
 
     def row_columns(

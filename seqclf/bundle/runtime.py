@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -15,6 +16,8 @@ from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.rows.sequence_reader import UntilHalted
 from seqclf.bundle.streaming import Stream
 from seqclf.bundle.table_predictions import predict_table
+from seqclf.data.reading.format_lookup import FORMATS
+from seqclf.data.reading.sources import suffix_of
 from seqclf.data.reading.tables import is_pandas, is_table
 from seqclf.errors import InputError
 
@@ -27,6 +30,7 @@ class Classifier(BundleModel):
     ```python
     classifier = Classifier("runs/fraud/bundle", threshold=0.2)
     classifier.predict(frame)                   # a data frame in, a data frame out
+    classifier.predict("new.parquet")           # an Arrow table of the rows of a file
     classifier.predict([[3, 1, 4]])[0]["prediction"]
     classifier.predict_proba(frame)             # (N, C), in the order of classes_
     classifier.explain(frame)                   # a row per token, with its contribution
@@ -76,7 +80,9 @@ class Classifier(BundleModel):
         - For a table (pandas, polars, Arrow), the result is a table of the same library. The result has the columns of
           the predict command, and its rows have the order of the input rows. The result for a pandas frame has the
           index of the frame. The columns of the input table are named like the fields, or like the columns of the
-          training file. For a table of events, the result has one row per group.
+          training file. For a table of events, the result has one row per group. Ids keep the name of their column.
+        - For the path of a file, a glob or a URL, the result is an Arrow table. Files larger than memory are for the
+          predict command and `predict_source`.
         - For a list of sequences, the result is a list of `SequencePrediction`. A sequence is a text, a list of tokens
           or, for several fields, a dict field name → list.
         - For a single sequence, the result is one `SequencePrediction`. The sequence is a dict field name → list, or a
@@ -110,7 +116,7 @@ class Classifier(BundleModel):
         if isinstance(data, Mapping):
             return [data], True
         if not isinstance(data, list):
-            if is_table(data):
+            if is_table(data) or _is_file(data):
                 return None, False
             known = {*self.encoders, *self.python_rows.field_of_column}
             if is_pandas(data) and (cells := {name: cell for name, cell in data.items() if name in known}):
@@ -147,6 +153,14 @@ class Classifier(BundleModel):
         for columns, value_errors in self.row_columns(rows, explanation.WINDOW_ROWS):
             explanations += explanation.explain_rows(self, columns, value_errors, by_field=by_field)
         return explanations[0] if is_single else explanations
+
+
+def _is_file(data: Any) -> bool:
+    """Return True for a path, and for a text that is one: of a known format, of a file that exists, or a URL."""
+    endings = {ending for known in FORMATS for ending in known.endings}
+    return isinstance(data, Path) or (
+        isinstance(data, str) and ("://" in data or suffix_of(data) in endings or Path(data).is_dir())
+    )
 
 
 def _listed(data: Any) -> list[Any]:

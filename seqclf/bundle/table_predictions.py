@@ -1,9 +1,10 @@
-"""Predictions for tables in memory: pandas and polars data frames, and Arrow tables."""
+"""Predictions for tables in memory, and for files whose predictions fit into memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -14,32 +15,43 @@ from seqclf.data.reading.tables import like
 
 
 def predict_table(classifier: BundleModel, data: Any) -> Any:
-    """Predict the rows of a table. Return a table of the same library, with the columns of the predict command.
+    """Predict the rows of a table or file. Return a table of the same library, with the columns of the predict command.
 
-    The result has a column `id` in three cases. If `data` has the id column of the bundle, `id` is a copy of the id
-    column. If `data` is an event table, `id` is the group. If the bundle has a query, `id` is the row number in the
-    result of the query. If `data` is a record batch reader, the result is also a reader, which predicts a batch when
-    the batch is read.
+    The result has a column of ids in four cases, with the name of their column in the data, otherwise `id`. If `data`
+    has the id column of the bundle, they are its values. If `data` is an event table, they are the groups. If the
+    bundle has a query, they are the row numbers in the result of the query, and for a file its row numbers. If `data`
+    is a record batch reader, the result is also a reader, which predicts a batch when the batch is read.
     """
     source, schema = classifier.table_source(data), classifier.schema
-    names = source.table.schema.names
-    id_type = source.table.schema.field(schema.id).type if schema.id in names else None
+    names = [] if source.table is None else source.table.schema.names
+    id_type = source.table.schema.field(schema.id).type if source.table is not None and schema.id in names else None
     may_halt, strange = classifier.may_halt, classifier.strange.names
     empty = predictions_schema(classifier.classes, classifier.labels.type, id_type, may_halt=may_halt, strange=strange)
-    same_rows = source.query is None and not schema.group_by
+    same_rows = source.table is not None and source.query is None and not schema.group_by
     # Without an id column, the result has row numbers as ids, but only if the rows may differ from the input rows.
     columns = empty.names[1:] if same_rows and id_type is None else empty.names
-    return to_library(classifier.predict_windows(source), empty, data, columns, same_rows=same_rows)
+    own = schema.id or (schema.group_by[0] if len(schema.group_by) == 1 else "id")
+    named = {} if own in columns else {"id": own}
+    return to_library(classifier.predict_windows(source), empty, data, columns, same_rows=same_rows, named=named)
 
 
-def to_library(results: Iterable[Result], empty: pa.Schema, data: Any, columns: list[str], *, same_rows: bool) -> Any:
+def to_library(
+    results: Iterable[Result],
+    empty: pa.Schema,
+    data: Any,
+    columns: list[str],
+    *,
+    same_rows: bool,
+    named: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
     """Convert results to a table of the same library as `data`. If `data` is a reader, return a reader.
 
     `empty`: schema of the table if there are no results. `columns`: names of the columns to return. `same_rows`: True
-    if row i of the results belongs to row i of `data`.
+    if row i of the results belongs to row i of `data`. `named`: dict column → its name in the table.
     """
-    tables = (result.table.select(columns) for result in results)
-    first = next(tables, pa.RecordBatch.from_pylist([], empty).select(columns))
+    names = [named.get(name, name) for name in columns]
+    tables = (result.table.select(columns).rename_columns(names) for result in results)
+    first = next(tables, pa.RecordBatch.from_pylist([], empty).select(columns).rename_columns(names))
     if isinstance(data, pa.RecordBatchReader):
         return pa.RecordBatchReader.from_batches(first.schema, chain([first], tables))
     return like(pa.Table.from_batches([first, *tables]), data, same_rows=same_rows)

@@ -31,7 +31,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
 def test_predictions_are_those_of_the_bundle(run):
     new = make_frame(9, seed=2).drop(columns="label")
     predictions = run.predict(new)
-    assert predictions.index.equals(new.index) and predictions["id"].tolist() == new["card"].tolist()
+    assert predictions.index.equals(new.index) and predictions["card"].tolist() == new["card"].tolist()
     probabilities = run.predict_proba(pl.from_pandas(new))
     by_column = predictions[[f"probability_{label}" for label in run.classifier.classes_]].to_numpy()
     np.testing.assert_array_equal(by_column, probabilities)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.untrained_task import export_table
 
@@ -129,7 +130,7 @@ def test_a_table_of_events_gives_a_row_per_group(grouped):
     classifier, events = grouped
     shuffled = events.take(np.random.default_rng(1).permutation(len(events)))
     predictions = classifier.predict(shuffled.to_pandas())
-    assert predictions["id"].tolist() == [f"c{card:02}" for card in range(30)]
+    assert predictions["card"].tolist() == [f"c{card:02}" for card in range(30)]
     ordered = events.sort_by([("card", "ascending"), ("at", "ascending")]).column("the amount").to_pylist()
     rows = classifier.predict([{"amount": ordered[start : start + 4]} for start in range(0, 120, 4)])
     assert predictions["prediction"].tolist() == [row["prediction"] for row in rows]
@@ -175,3 +176,18 @@ def test_a_sequence_may_be_a_frame_or_a_series(classifier):
     assert first["error"] is None and others == [first, first]
     events = classifier("events")
     assert events.predict([pd.Series([1, 2]), pl.Series([1, 2])]) == events.predict([[1, 2]]) * 2
+
+
+def test_a_file_is_predicted_as_its_table(exported, classifier, tmp_path):
+    loaded, table = classifier("events"), table_of("events", exported("events").sequences)
+    pq.write_table(table, tmp_path / "new.parquet")
+    of_table = loaded.predict(table)
+    for given in (tmp_path / "new.parquet", str(tmp_path / "new.parquet"), str(tmp_path / "*.parquet")):
+        of_file = loaded.predict(given)
+        assert of_file.column_names == ["id", *of_table.column_names] and of_file.drop_columns("id").equals(of_table)
+    assert (loaded.predict_proba(tmp_path / "new.parquet") == loaded.predict_proba(table)).all()
+    assert loaded.explain(str(tmp_path / "new.parquet")).equals(loaded.explain(table))
+    with pytest.raises(InputError, match=r"missing\.parquet"):
+        loaded.predict(str(tmp_path / "missing.parquet"))
+    with pytest.raises(InputError, match=r"write \[sequence\]"):
+        loaded.predict("no file")
