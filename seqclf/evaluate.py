@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqclf.config.command import command
-from seqclf.errors import InputError
 
 if TYPE_CHECKING:
     from seqclf.bundle.runtime import Classifier
     from seqclf.command_options import EvaluateConfig
     from seqclf.data.encoding.token_table import DescribedRow
     from seqclf.data.options import DataOptions
-    from seqclf.data.reading.label_table import LabelTable
-    from seqclf.data.reading.sources import Source
     from seqclf.evaluation.judge import Judged
     from seqclf.system.json_result import JsonObject
 
@@ -34,7 +31,7 @@ def main(config: EvaluateConfig) -> JsonObject:
 def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.bundle.runtime import Classifier
-    from seqclf.bundle.scoring import predict_labelled
+    from seqclf.bundle.scoring import labelled_sources, predict_labelled
     from seqclf.data.storage.dataset import check_positive
     from seqclf.documents.formatting import percent
     from seqclf.documents.terminal import console
@@ -53,7 +50,7 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     for line in classifier.warnings:
         console.print(line, style="yellow", soft_wrap=True)
     options = _data_options(classifier, config)
-    source, label_table = _sources(classifier, options)
+    source, label_table = labelled_sources(classifier, options, "test")
     positive = options.positive or classifier.manifest["positive"]
     if positive is not None:
         check_positive(positive, classifier.classes)
@@ -106,23 +103,6 @@ def _data_options(classifier: Classifier, config: EvaluateConfig) -> DataOptions
     trained_on = {**classifier.manifest["reader"], "label": schema.label, "id": schema.id}
     missing = {key: value for key, value in trained_on.items() if config.data.get(key) is None}
     return with_generated(DataOptions.build(**{**config.data, **missing, "group_by": schema.group_by}))
-
-
-def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, LabelTable | None]:
-    """Return the source of the rows, and the label table. The label table is None if the rows contain their labels."""
-    from seqclf.data.reading.label_table import LabelTable
-    from seqclf.data.schema.casts import GROUP, RowKey
-
-    source = options.source("test")
-    if source is None:
-        raise InputError("data.test", "not set", "give the labelled file to score: data.test=test.parquet")
-    labels = options.source("labels")
-    if labels is None:
-        return source, None
-    keys = classifier.schema.group_by or (str(options.id),)
-    groups = [] if options.group is None else [RowKey(GROUP, "data.group", options.group)]
-    static = [field for field in classifier.schema.fields if field.static]
-    return source, LabelTable(labels, keys, options.label, groups, static)
 
 
 def _write_report(

@@ -64,9 +64,11 @@ SHAPE = {
 POINT = {"threshold": (NOT_NEGATIVE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE, "loss": NOT_NEGATIVE}
 # Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `halting`: the model may stop early.
 # `padding_error`: the logits of a sequence depend on its padding, and so on the rows that are predicted with it.
+# `recipe`: settings of the training (see `TrainConfig.recipe`).
 OPTIONAL = {
     "padding_error": NOT_NEGATIVE,
     "step": {"states": [STATE]},
+    "recipe": dict,
     "halting": {"threshold": (NOT_NEGATIVE, None), "splits": Each([POINT])},
 }
 

@@ -12,11 +12,12 @@ from seqclf.bundle.predictions import Counts
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
+from seqclf.data.options import DataOptions
 from seqclf.data.ragged import row_inputs
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import GROUP_NAME
+from seqclf.data.schema.casts import GROUP, GROUP_NAME, RowKey
 from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
 from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
@@ -48,6 +49,22 @@ class _Mistake(NamedTuple):
     id: str
     predicted: int
     columns: pa.RecordBatch
+
+
+def labelled_sources(classifier: Classifier, options: DataOptions, split: str) -> tuple[Source, LabelTable | None]:
+    """Return the source of the rows of a split, and the label table, None if the rows contain their labels.
+
+    Raises InputError if the data has no source of this name.
+    """
+    source = options.source(split)
+    if source is None:
+        raise InputError(f"data.{split}", "not set", f"give the labelled file to score: data.{split}={split}.parquet")
+    labels = options.source("labels")
+    if labels is None:
+        return source, None
+    schema, groups = classifier.schema, [] if options.group is None else [RowKey(GROUP, "data.group", options.group)]
+    static = [field for field in schema.fields if field.static]
+    return source, LabelTable(labels, schema.group_by or (str(options.id),), options.label, groups, static)
 
 
 def predict_labelled(

@@ -95,12 +95,15 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
                 raise
             remove_empty_folder(run_folder())
             _fail(error, job)
+        exit_code = getattr(result, "exit_code", 0)
         if isinstance(result, JsonResult):
             result = result.to_dict()
         if result is not None:
             # One call writes the whole line, so that the lines of parallel jobs are not mixed.
             sys.stdout.write(json.dumps(result, separators=(",", ":"), default=str) + "\n")
             sys.stdout.flush()
+        if exit_code:
+            sys.exit(exit_code)
 
     # Hydra reads the job name and the help text from the attributes of the function.
     run.__module__, run.__qualname__, run.__name__ = function.__module__, function.__qualname__, name

@@ -84,6 +84,7 @@ class DataOptions(Options):
     rows: Literal["sequences", "events"] | None
     fields: Annotated[dict[Any, Any] | None, BeforeValidator(require_fields)]
     static: Annotated[dict[Any, Any] | None, BeforeValidator(require_fields)]
+    encoders: Text | None
     header: bool
     encoding: Text
     quote: Text | None

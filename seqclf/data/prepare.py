@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.declaration import build_schema, named_static_field
-from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders
+from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders, take_encoders
 from seqclf.data.encoding.registry import KINDS
 from seqclf.data.event_keys import times_of_sequences
 from seqclf.data.options import DataOptions
@@ -165,7 +165,10 @@ def build_dataset(
                 yield record_batch
                 fitting.advance(record_batch.num_rows)
 
-        fit_encoders(encoders, read)
+        if options.encoders is None:
+            fit_encoders(encoders, read)
+        else:
+            take_encoders(encoders, Path(options.encoders).expanduser())
 
     folder = scratch / CONTENT
     save_encoders(encoders, folder / "encoders")

@@ -41,14 +41,16 @@ ROUNDING = 1e-5  # rounding error of a halting score
 MAX_DRAWS = 20  # maximum number of draws of inputs, until no halting score is near the threshold
 
 
-def write_bundle(task: SequenceTask, folder: Path, run_metrics: RunResult | Mapping[str, Any]) -> Parity:
+def write_bundle(
+    task: SequenceTask, folder: Path, run_metrics: RunResult | Mapping[str, Any], recipe: JsonObject | None = None
+) -> Parity:
     """Export a task to `folder`, and compare the logits of the exported model with the logits of PyTorch.
 
     The inputs of this comparison are the parity grid: random batches of many shapes. `task`: trained task. `folder`:
     folder of the bundle. `run_metrics`: result of the run, or content of the run's metrics.json. If `run_metrics` is
-    empty, the bundle predicts the most probable label and has no metrics. The folder appears only when the bundle is
-    complete. An existing bundle in the folder is replaced. InputError is raised if the folder has files but is not a
-    bundle.
+    empty, the bundle predicts the most probable label and has no metrics. `recipe`: see `TrainConfig.recipe`. The
+    folder appears only when the bundle is complete. An existing bundle in the folder is replaced. InputError is raised
+    if the folder has files but is not a bundle.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
@@ -60,7 +62,7 @@ def write_bundle(task: SequenceTask, folder: Path, run_metrics: RunResult | Mapp
     with error_context("the dataset that the checkpoint describes", "it is damaged or of another version; train again"):
         encoders = described_encoders(dataset)
     state = run_metrics.to_dict() if isinstance(run_metrics, RunResult) else run_metrics
-    content = _manifest_content(task, state)
+    content = _manifest_content(task, state) | ({} if recipe is None else {"recipe": recipe})
     with error_context("metrics.json of the run", "remove it, and the bundle has no scores"):
         manifest.check_content(content)
         result = run_metrics if isinstance(run_metrics, RunResult) else RunResult.from_dict(state)

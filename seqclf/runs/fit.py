@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import yaml
@@ -77,6 +78,8 @@ class Training:
         batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
         task = make_task(config.model_dump(), dataset)
         config = config.model_copy(update={"model": task.hparams["model"]})  # with what a network takes from the data
+        if config.start is not None:
+            take_weights(task, Path(config.start))
         config = resolve_length(config, batches, task.model.shortening)
         schedule = StructureSchedule(config.model_dump()["structure"])
         schedule.check(task)
@@ -134,6 +137,24 @@ class Training:
     def load(self, checkpoint: Path) -> SequenceTask:
         """Return the task of a checkpoint of this training, so that the evaluated model is the one that others load."""
         return load_task(checkpoint, trust=self.trust).to(self.trainer.strategy.root_device)
+
+
+def take_weights(task: SequenceTask, checkpoint: Path) -> None:
+    """Let a task start from the weights of a checkpoint. Raises InputError if they are those of another model."""
+    other = load_task(checkpoint)
+    if differs := what_differs(task.hparams, other.hparams):
+        remedy = "train with its settings, and data.encoders=BUNDLE/encoders of its bundle"
+        raise InputError(f"start={checkpoint}", f"has other {differs}", remedy)
+    task.model.load_state_dict(other.model.state_dict())
+    task.is_fitted = True
+
+
+def what_differs(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """Return what keeps the weights of one task from another, None if they fit. Arguments: hyperparameters of tasks."""
+    if one["model"] != other["model"]:
+        return "settings of the model"
+    parts = (key for key in ("classes", "fields", "encoders") if one["dataset"][key] != other["dataset"][key])
+    return next(parts, None)
 
 
 def run_trainer(

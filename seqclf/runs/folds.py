@@ -84,7 +84,7 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
         if fitted is None:
             raise InputError(str(folders[0]), "holds no finished training", "run again in another folder")
         task, _ = refit(fitted, run, (*datasets[0].splits,))
-        parity = write_bundle(task, run / "bundle", judged.result).max_error
+        parity = write_bundle(task, run / "bundle", judged.result, training.config.recipe()).max_error
         bundle = shown_path(run / "bundle")
         console.print(f"bundle: {bundle}, of all {rows:,} rows; the scores are those of the folds", soft_wrap=True)
     report(None, judged, facts, run)

@@ -249,7 +249,7 @@ def export(fitted: Fitted, result: RunResult, steps: FinishedSteps) -> float:
     if known is not None and (run / "bundle" / "manifest.json").is_file():
         return float(known["parity"])
     task = fitted.task if result.refit is None else fitted.training.load(checkpoint)
-    parity = write_bundle(task, run / "bundle", result).max_error
+    parity = write_bundle(task, run / "bundle", result, fitted.training.config.recipe()).max_error
     bundle = shown_path(run / "bundle")
     console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
     steps.record("export", inputs, {"parity": parity})

@@ -281,6 +281,17 @@ def refuse_made_by_pipeline(trainer: Any) -> Any:
     return trainer
 
 
+NOT_OF_RECIPE = ("data", "trainer", "logger", "debug", "checkpoint", "start", "overwrite", "export")
+NOT_OF_DATA_RECIPE = (
+    *("name", "generator", "train", "validation", "test", "labels", "cache_dir", "memory_limit"),
+    *("fields", "static", "encoders"),  # the schema has the fields
+)
+NOT_OF_TRAINER_RECIPE = (
+    *("callbacks", "profiler", "model_registry", "accelerator", "devices", "num_nodes", "strategy"),
+    *("enable_progress_bar", "fast_dev_run"),
+)
+
+
 class TrainConfig(CommandOptions):
     """Config of the command `train`. conf/train.yaml explains each key and sets its default value."""
 
@@ -296,6 +307,7 @@ class TrainConfig(CommandOptions):
     structure: Schedule
     seed: Seed
     checkpoint: ResumedCheckpoint | None
+    start: Text | None
     overwrite: bool
     checkpoint_every: Count | None
     monitor: Annotated[str, one_of(*EPOCH_METRICS)] | None
@@ -313,6 +325,14 @@ class TrainConfig(CommandOptions):
             raise InputError(f"patience={self.patience}", "has no metric to wait for", "set monitor=loss, for example")
         self.check_changes()
         return self
+
+    def recipe(self) -> dict[str, Any]:
+        """Return the settings that train such a model on other data: no paths, no callbacks, nothing of the machine."""
+        plain = self.model_dump()
+        kept = {key: plain[key] for key in plain if key not in NOT_OF_RECIPE}
+        data = {key: value for key, value in plain["data"].items() if key not in NOT_OF_DATA_RECIPE}
+        trainer = {key: value for key, value in plain["trainer"].items() if key not in NOT_OF_TRAINER_RECIPE}
+        return {**kept, "data": data, "trainer": trainer}
 
     def check_changes(self) -> None:
         """Raise InputError for a structure change after the last epoch, if the number of epochs is known."""

@@ -21,7 +21,8 @@ from seqclf.data.field_spec import PARENTS, FieldSpec
 from seqclf.data.ragged import Ragged
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
-from seqclf.system.state_validation import error_context
+from seqclf.errors import InputError
+from seqclf.system.state_validation import error_context, parse_json, require
 
 FIT_THREADS = 2  # numpy and tokenizers release the GIL; each thread needs memory for one record batch
 
@@ -152,6 +153,21 @@ def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]
         with error_context(f"encoder of {name}", "export or prepare it anew"):
             encoder.restore(states(name))
     return encoders
+
+
+def take_encoders(encoders: Mapping[str, FieldEncoder], folder: Path) -> None:
+    """Restore encoders from the files of a bundle (BUNDLE/encoders), in place of `fit_encoders`.
+
+    Raises InputError if the folder lacks an encoder, or if a state is not valid for its field.
+    """
+    for name, encoder in encoders.items():
+        with error_context(f"data.encoders={folder}", "name BUNDLE/encoders, of a bundle with the same fields"):
+            try:
+                state = parse_json((folder / f"{name}.json").read_bytes())
+            except OSError:
+                raise InputError(None, f"has no encoder of the field {name}") from None
+            require(state, dict)
+            encoder.restore(state)
 
 
 def load_encoder_files(fields: Iterable[Field], folder: Path) -> dict[str, FieldEncoder]:

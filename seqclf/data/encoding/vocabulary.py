@@ -154,6 +154,8 @@ class Vocabulary:
         require(state, {"values": list})
         try:
             self._set_values(state["values"])
+            # Rows that were staged before have codes, as in a data set with encoders of another one.
+            self._ids = self.ids_of(pa.array(list(self.codes), self.values.type))
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             raise InputError("values", f"must be a list of {'integers' if self.integers else 'strings'}") from None
 

@@ -40,7 +40,10 @@ def states_of(options: DataOptions, splits: Mapping[str, Source]) -> list[Source
     labels = options.source("labels")
     all_sources = [*splits.values(), *([labels] if labels is not None else [])]
     states = [sources.source_state(source) for source in all_sources]
-    return states + [_option_file(path) for spec in (options.fields or {}).values() for path in _option_files(spec)]
+    files = [path for spec in (options.fields or {}).values() for path in _option_files(spec)]
+    if options.encoders is not None:
+        files += sorted(map(str, Path(options.encoders).expanduser().glob("*.json")))
+    return states + list(map(_option_file, files))
 
 
 def changed_file(before: list[SourceState], after: list[SourceState]) -> str | None:

@@ -127,12 +127,11 @@ class TextEncoder(RunningTextEncoder):
             self._set_vocabulary({token: id for id, token in enumerate([UNKNOWN, *kept])})
         if self.option("vectors") is not None:
             self._add_vectors({token: rank for rank, token in enumerate(by_count[: self.vocabulary.max_size])})
-        vocabulary = self.tokenizer.get_vocab()
-        self._set_word_ids(vocabulary)
-        self.ids = np.array([vocabulary.get(token, 0) for token in self.vocabulary.codes], np.int32)
+        self._set_word_ids(self.tokenizer.get_vocab())
 
     def _set_word_ids(self, vocabulary: dict[str, int]) -> None:
         self.word_ids = _KnownIds(vocabulary) if self.words is not None else None
+        self.ids = np.array([vocabulary.get(token, 0) for token in self.vocabulary.codes], np.int32)
 
     def _set_vocabulary(self, vocabulary: dict[str, int]) -> None:
         assert self.tokenizer is not None

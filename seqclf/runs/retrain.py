@@ -1,0 +1,177 @@
+"""Retraining: the recipe of a bundle on other data, and the comparison of the new model with the old one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.scoring import labelled_sources, predict_labelled
+from seqclf.config.options import CommandOptions, Text, parse_options
+from seqclf.data.prepare import prepare
+from seqclf.data.schema.schema import Field, Schema
+from seqclf.documents.terminal import console, show_note
+from seqclf.errors import InputError
+from seqclf.evaluation.ladder import JudgedRows
+from seqclf.evaluation.scores import taken
+from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
+from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.report.run_comparison import FinishedRun, matched, read_runs
+from seqclf.runs.fit import what_differs
+from seqclf.runs.steps import run_training
+from seqclf.system.json_result import JsonResult
+from seqclf.training.module import load_task
+from seqclf.training.options import DebugOptions, LoggerOptions, TrainConfig
+
+NO_RUNTIME = {"checkpoint": None, "start": None, "overwrite": False, "export": True}
+
+
+class RetrainConfig(CommandOptions):
+    """Config of the command `retrain`. See conf/retrain.yaml for the meaning and default of each key."""
+
+    bundle: Text
+    run: Text | None
+    checkpoint: Text | None
+    data: dict[str, Any]
+    trainer: dict[str, Any]
+    logger: LoggerOptions
+    debug: DebugOptions
+    settings: dict[str, Any] | None
+    seed: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainResult(JsonResult):
+    """Result of `retrain`, printed as a JSON line. The exit code is 1 unless the new model should be promoted.
+
+    `promote`: True if the new model may be used, and is shown to be better than the old one. `reasons`: what speaks
+    against it. `rows`: number of rows on which both were compared, of `split`. `difference`: new minus old.
+    """
+
+    run: str
+    bundle: str
+    promote: bool
+    reasons: list[str]
+    split: str
+    rows: int
+    difference: MetricComparison | None
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command."""
+        return 0 if self.promote else 1
+
+
+def retrain(config: RetrainConfig, run: Path, typed: Sequence[str]) -> RetrainResult:
+    """Train the recipe of a bundle on other data in the folder `run`, and compare both models on the held-out rows.
+
+    `typed`: overrides that the user typed; other keys of `data` and `trainer` have the values of the bundle. Raises
+    InputError for a bundle without a recipe, and for data that cannot be used.
+    """
+    old = Classifier(config.bundle, device="cpu")
+    training = _train_config(config, old, typed)
+    training = _with_weights(config, training, old)
+    run_training(training, run)
+    (new,), _ = read_runs([str(run)])
+    reasons, rows, difference = list(new.result.not_yet), 0, None
+    try:
+        rows, difference = _compared(old, new, training)
+        if not difference.is_better:
+            shown = "shown to be worse than" if difference.is_worse else "not shown to be better than"
+            reasons.append(f"it is {shown} the old model")
+    except InputError as error:
+        reasons.append(f"it cannot be compared with the old model: {error}")
+    if difference is not None:
+        console.print(
+            f"new {difference.model:.3f}, old {difference.baseline:.3f} {difference.title} on {rows:,} rows of "
+            f"{new.split}: {difference.difference:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})",
+            soft_wrap=True,
+        )
+    verdict = f"not yet, because {'; '.join(reasons)}" if reasons else "yes"
+    console.print(f"promote: {verdict}", soft_wrap=True)
+    return RetrainResult(
+        run=str(run),
+        bundle=str(run / "bundle"),
+        promote=not reasons,
+        reasons=reasons,
+        split=new.split,
+        rows=rows,
+        difference=difference,
+    )
+
+
+def _train_config(config: RetrainConfig, old: Classifier, typed: Sequence[str]) -> TrainConfig:
+    """Return the config of the training: the recipe, which `settings` and typed keys of data and trainer replace."""
+    recipe = old.manifest.get("recipe")
+    if recipe is None:
+        raise InputError(f"bundle={config.bundle}", "holds no recipe", "export it by seqclf train of this version")
+    given = {"data": config.data, "trainer": config.trainer}
+    blocks: dict[str, Any] = {key: {**given[key], **recipe[key]} for key in given}
+    blocks["data"] |= _fields(old.schema)
+    merged = OmegaConf.merge(OmegaConf.create({**recipe, **blocks}), config.settings or {})
+    for text in typed:
+        path = text.lstrip("+").partition("=")[0]
+        if path.partition(".")[0] in given:
+            OmegaConf.update(merged, path, OmegaConf.select(OmegaConf.create(given), path), force_add=True)
+    plain: Any = OmegaConf.to_container(merged)
+    seed = recipe["seed"] if config.seed is None else config.seed
+    own = {"logger": config.logger.model_dump(), "debug": config.debug.model_dump(), "seed": seed, **NO_RUNTIME}
+    return parse_options(TrainConfig, {**plain, **own})
+
+
+def _fields(schema: Schema) -> dict[str, Any]:
+    """Return the options `fields` and `static` that declare the fields of a schema."""
+
+    def declared(field: Field) -> dict[str, Any]:
+        columns = {"columns": list(field.columns)} if len(field.columns) > 1 else {"column": field.columns[0]}
+        separator = {} if field.separator is None else {"separator": field.separator}
+        as_text = {"values": "text"} if field.kind == "category" and field.values == "text" else {}
+        options = {name: value for name, value in field.options.items() if name != "vectors"}
+        return {"kind": field.kind, **columns, **separator, **as_text, **options}
+
+    tokens, static = (
+        {field.name: declared(field) for field in schema.fields if field.static is flag} for flag in (False, True)
+    )
+    return {"fields": tokens, "static": static}
+
+
+def _with_weights(config: RetrainConfig, training: TrainConfig, old: Classifier) -> TrainConfig:
+    """Return the config with the weights to start from, and print where they come from."""
+    named = config.checkpoint or (None if config.run is None else str(Path(config.run) / "checkpoints" / "best.ckpt"))
+    if named is None:
+        console.print("starts from new weights: no run or checkpoint is given")
+        return training
+    encoders = {"encoders": str(Path(config.bundle) / "encoders")}
+    started = training.model_copy(update={"start": named, "data": training.data.model_copy(update=encoders)})
+    task = load_task(Path(named))
+    dataset = prepare(started.data).description()
+    differs = what_differs(task.hparams, {"model": training.model, "dataset": dataset})
+    if differs is not None:
+        console.print(f"starts from new weights: {named} has other {differs}", soft_wrap=True)
+        return training
+    console.print(f"starts from the weights of {named}, with the vocabularies and scales of the bundle", soft_wrap=True)
+    return started
+
+
+def _compared(old: Classifier, new: FinishedRun, training: TrainConfig) -> tuple[int, MetricComparison]:
+    """Return the number of held-out rows, and the comparison of the new model with the old one on them."""
+    split = new.split if training.data.source(new.split) is not None else "train"
+    if split == "train":
+        show_note("the held-out rows are of data.train: where the old model was trained on them, it looks too good")
+    source, labels = labelled_sources(old, training.data, split)
+    rows = predict_labelled(old, source, training.data.label, labels, group=training.data.group).outputs
+    places = matched(new.outputs, rows)
+    if new.scores.classes != old.classes or (places < 0).any():
+        problem = "the classes differ" if new.scores.classes != old.classes else "some rows are refused by it"
+        raise InputError(None, problem)
+    judged, scores = taken(rows, places), new.scores
+    codes = group_codes(new.outputs.groups)
+    compared = JudgedRows(
+        new.outputs.labels, scores.classes, scores.positive, deciding_metric(new.facts.monitor), codes
+    )
+    of_old = RowPredictions(old.decision.choose(judged.logits), old.decision.probabilities(judged.logits))
+    return len(places), compared.compare(new.predictions(new.outputs), of_old)[0]
