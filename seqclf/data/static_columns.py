@@ -25,11 +25,12 @@ CHANCE = 1e-6  # probability of a column of tokens that never varies within a se
 
 
 class Values(NamedTuple):
-    """Values of a column: number of rows, of distinct values, and largest number of rows with one value."""
+    """Values of a column: number of rows, of distinct values, largest number of rows with one value, and empty rows."""
 
     rows: int
     distinct: int
     most: int
+    missing: int
 
 
 def with_static(schema: Schema, reader: SourceReader, sample: pa.Table, skip: set[str]) -> Schema:
@@ -101,7 +102,8 @@ def _sequence_count(reader: SourceReader, schema: Schema) -> int:
 def _values(reader: SourceReader, name: str) -> Values:
     value = plain(name, reader.column_types[name])
     counts = f"SELECT count(*) AS n, {value} IS NULL AS missing FROM input GROUP BY {value}"
-    query = f"SELECT sum(n), count(*) FILTER (NOT missing), max(n) FROM ({counts})"
+    gaps = "coalesce(sum(n) FILTER (missing), 0)"
+    query = f"SELECT sum(n), count(*) FILTER (NOT missing), max(n), {gaps} FROM ({counts})"
     return Values(*map(int, reader.query_row(query)))
 
 
@@ -111,13 +113,15 @@ def _static_field(name: str, cells: pa.ChunkedArray, values: Values, sequences: 
     if values.distinct < 2 or not is_plain or pa.types.is_binary(cells.type) or looks_timed(cells):
         return None
     kind = infer_values(cells)
-    is_fraction = pa.types.is_floating(cells.type) or kind == "number"
-    if not is_fraction and values.distinct * MIN_REPEATS > sequences:
+    is_measured = pa.types.is_floating(cells.type) or kind == "number"
+    # Ascending integers look measured, and ids ascend in most files.
+    may_be_id = not is_measured or pa.types.is_integer(cells.type)
+    if may_be_id and values.distinct * MIN_REPEATS > sequences:
         return None
-    is_number = is_fraction or (kind == "integer" and values.distinct > MAX_CODES)
+    is_number = is_measured or (kind == "integer" and values.distinct > MAX_CODES)
     if not is_number and values.distinct > MAX_CATEGORIES:
         return None
-    has_gaps = cells.null_count > 0 or holds_missing(cells)
+    has_gaps = values.missing > 0 or holds_missing(cells)
     kind_class = NumberEncoder if is_number else CategoryEncoder
     options = {"missing": "mean"} if is_number and has_gaps else kind_class.inferred_options(cells)
     field = Field(free_name(name, taken), "number" if is_number else "category", (name,), options=options, static=True)

@@ -129,6 +129,7 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
 
     `key`: name of the field in error messages. Raises InputError if `state` is not a valid field.
     """
+    state = {"static": False, **state}
     require(state, FIELD, key)
     if set(state) - set(FIELD):
         raise InputError(f"{key}.{min(set(state) - set(FIELD))}", "unknown key")
