@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.declaration import build_schema, named_static_field
+from seqclf.data.encoding.declaration import build_schema, named_static_field, take_columns
 from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders
 from seqclf.data.encoding.registry import KINDS
 from seqclf.data.event_keys import times_of_sequences
@@ -227,11 +227,13 @@ def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable |
     if source is None:
         return None
     id_columns = options.group_by or (str(options.id),)
-    declared = options.static or {}
-    columns = {name: spec.get("column", name) if isinstance(spec, Mapping) else name for name, spec in declared.items()}
-    static = []
+    declared, static = options.static or {}, []
+    columns = {
+        name: take_columns(f"data.static.{name}", name, dict(spec) if isinstance(spec, Mapping) else {})
+        for name, spec in declared.items()
+    }
     with SourceReader(source) as reader:
-        if held := [name for name, column in columns.items() if column in reader.column_types]:
+        if held := [name for name, given in columns.items() if reader.column_types.keys() >= set(given)]:
             sample = reader.sample(INFERENCE_ROWS)
             static = [named_static_field(str(name), declared[name], sample, str(source)) for name in held]
     return LabelTable(source, id_columns, options.label, policy.row_keys, static)
