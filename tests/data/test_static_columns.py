@@ -115,10 +115,11 @@ def test_kind_of_a_column_with_one_value_per_sequence(make, column, kind, name):
     assert kinds(make(events(more=column), name)).get("more") == kind
 
 
-def test_many_ascending_ids_are_no_static_numbers(make):
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_many_ascending_ids_are_no_static_numbers(make, name):
     """More than 100 ascending integers look like a clock."""
-    columns = events(sequences=200, customer=list(range(1000, 1200)))
-    assert "customer" not in kinds(make(columns))
+    columns = events(sequences=200, customer=list(range(1000, 1200)), price=[row + 0.5 for row in range(200)])
+    assert kinds(make(columns, name)) == {"country": "category", "age": "number", "price": "number"}
 
 
 def test_a_column_that_varies_in_one_late_sequence_is_not_static(make):
@@ -147,11 +148,13 @@ def test_gaps_of_whole_sequences_are_static_and_gaps_within_are_not(make):
     assert sum(counts.used for counts in dataset.report.values()) == SEQUENCES
 
 
-def test_gaps_that_only_late_rows_have_refuse_no_row(make):
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+@pytest.mark.parametrize(("value", "kind"), [(1 / 7, "number"), (1, "category"), ("w", "category")])
+def test_gaps_that_only_late_rows_have_refuse_no_row(make, name, value, kind):
     sequences = 2000  # more events than the first rows that kinds are inferred from
-    late = [row / 7 if row < sequences - 9 else None for row in range(sequences)]
-    dataset = make(events(sequences=sequences, late=late))
-    assert kinds(dataset)["late"] == "number"
+    late = [value * (row % 7) if row < sequences - 9 else None for row in range(sequences)]
+    dataset = make(events(sequences=sequences, late=late), name)
+    assert kinds(dataset)["late"] == kind
     assert sum(counts.used for counts in dataset.report.values()) == sequences
 
 
