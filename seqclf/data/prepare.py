@@ -202,8 +202,9 @@ def _collect_all(
     """Check that no source lacks a column. Stage the rows of each source in a file in the folder `scratch`."""
     of_labels = [] if label_table is None else label_table.row_keys
     row_keys = [key for key in policy.row_keys if key not in of_labels]
-    source_schema = schema if label_table is None else label_table.without_joined(schema)
     for name, reader in readers.items():
+        types = reader.column_types
+        source_schema = schema if label_table is None else label_table.without_joined(schema, types.keys())
         needed = row_keys if name == "train" else []
         check_columns(reader, source_schema, [(key.option, key.column) for key in needed])
     staged = {}
@@ -262,7 +263,9 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
         order_format=options.order_format,
         skip=skip,
         static=options.static,
-        joined=() if label_table is None else label_table.static,
+        joined=[]
+        if label_table is None
+        else [each for each in label_table.static if not set(sample.column_names) >= set(each.columns)],
     )
     if options.static is None and options.fields is None:
         schema = with_static(schema, reader, sample, {*skip, *filter(None, [options.id])})

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from support.table_files import write
 
+from seqclf.data.encoding.declaration import stored_field
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 
@@ -286,6 +287,24 @@ def test_static_fields_of_the_label_table_are_those_of_the_events(make, tables):
         assert values(joined, name) == values(whole, name)
 
 
+def test_a_static_field_of_events_and_label_table_is_that_of_the_events(make, tables):
+    columns, labels, repeated = tables
+    ages = [age + 10 * (row % 2) for age, row in zip(repeated["age"], repeated["id"], strict=True)]
+    events_win = make({**columns, "age": ages}, labels=labels, static={"age": "number"})
+    alone = make({**repeated, "age": ages}, "u.parquet", static={"age": "number"})
+    assert values(events_win, "age") == values(alone, "age")
+
+
+def test_an_id_with_two_static_values_in_the_label_table_is_refused(make, tables):
+    columns, labels, _ = tables
+    id, _, *others = labels.read_text().splitlines()[1].split(",")
+    labels.write_text(labels.read_text() + ",".join([id, "elsewhere", *others]) + "\n")
+    static = {"home": {"kind": "category", "column": "country"}}
+    with pytest.raises(InputError, match=r"'0' has two values of country, .* and elsewhere"):
+        make(columns, labels=labels, static=static)
+    assert kinds(make(columns, labels=labels, static={"age": "number"})) == {"age": "number"}
+
+
 def test_the_label_table_gives_no_static_field_that_is_not_declared(make, tables):
     columns, labels, _ = tables
     assert kinds(make(columns, labels=labels)) == {}
@@ -307,3 +326,9 @@ def test_rows_that_differ_in_a_static_value_only_are_no_duplicates(make):
     given = {"group_by": None, "fields": {"x": "number"}}
     assert make(columns, **given).leaks.distinct == 5
     assert make(columns, **given, static={"ward": "category"}).leaks.distinct == 30
+
+
+def test_a_stored_field_of_a_bundle_without_the_key_is_one_of_tokens():
+    state = {"kind": "number", "columns": ["x"], "values": "text", "width": 1, "separator": None, "options": {}}
+    assert not stored_field({"name": "x", **state}, "schema.fields[0]").static
+    assert stored_field({"name": "x", **state, "static": True}, "schema.fields[0]").static
