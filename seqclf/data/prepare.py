@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.declaration import build_schema, named_static_field
+from seqclf.data.encoding.declaration import build_schema, named_static_field, take_columns
 from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders, take_encoders
 from seqclf.data.encoding.registry import KINDS
 from seqclf.data.event_keys import times_of_sequences
@@ -205,8 +205,9 @@ def _collect_all(
     """Check that no source lacks a column. Stage the rows of each source in a file in the folder `scratch`."""
     of_labels = [] if label_table is None else label_table.row_keys
     row_keys = [key for key in policy.row_keys if key not in of_labels]
-    source_schema = schema if label_table is None else label_table.without_joined(schema)
     for name, reader in readers.items():
+        types = reader.column_types
+        source_schema = schema if label_table is None else label_table.without_joined(schema, types.keys())
         needed = row_keys if name == "train" else []
         check_columns(reader, source_schema, [(key.option, key.column) for key in needed])
     staged = {}
@@ -230,11 +231,13 @@ def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable |
     if source is None:
         return None
     id_columns = options.group_by or (str(options.id),)
-    declared = options.static or {}
-    columns = {name: spec.get("column", name) if isinstance(spec, Mapping) else name for name, spec in declared.items()}
-    static = []
+    declared, static = options.static or {}, []
+    columns = {
+        name: take_columns(f"data.static.{name}", name, dict(spec) if isinstance(spec, Mapping) else {})
+        for name, spec in declared.items()
+    }
     with SourceReader(source) as reader:
-        if held := [name for name, column in columns.items() if column in reader.column_types]:
+        if held := [name for name, given in columns.items() if reader.column_types.keys() >= set(given)]:
             sample = reader.sample(INFERENCE_ROWS)
             static = [named_static_field(str(name), declared[name], sample, str(source)) for name in held]
     return LabelTable(source, id_columns, options.label, policy.row_keys, static)
@@ -263,7 +266,9 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
         order_format=options.order_format,
         skip=skip,
         static=options.static,
-        joined=() if label_table is None else label_table.static,
+        joined=[]
+        if label_table is None
+        else [each for each in label_table.static if not set(sample.column_names) >= set(each.columns)],
     )
     if options.static is None and options.fields is None:
         schema = with_static(schema, reader, sample, {*skip, *filter(None, [options.id])})

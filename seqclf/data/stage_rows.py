@@ -90,7 +90,7 @@ def collect(
     rows are rejected.
     """
     staging = _Staging(schema, encoders, path, keep_texts)
-    read_schema = schema if label_table is None else label_table.without_joined(schema)
+    read_schema = schema if label_table is None else label_table.without_joined(schema, reader.column_types.keys())
     unit = "events" if schema.group_by else "rows"
     with (
         progress.stage(f"reading {reader.source.short_name}", total=reader.stored_rows(), unit=unit) as reading,

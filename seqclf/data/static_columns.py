@@ -15,7 +15,7 @@ from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.encoding.list_encoder import infer_values
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.schema.casts import key_sql, plain, quote_identifier
-from seqclf.data.schema.cell_types import holds_missing, looks_timed
+from seqclf.data.schema.cell_types import looks_timed
 from seqclf.data.schema.schema import Field, Schema
 
 MAX_CATEGORIES = 1000  # distinct values of a category
@@ -25,11 +25,17 @@ CHANCE = 1e-6  # probability of a column of tokens that never varies within a se
 
 
 class Values(NamedTuple):
-    """Values of a column: number of rows, of distinct values, and largest number of rows with one value."""
+    """Values of a column.
+
+    `rows`: number of rows. `missing`: number of rows without a value. `most`: largest number of rows with one value.
+    `distinct`: number of distinct values. `whole`: number of distinct values that spell a whole number.
+    """
 
     rows: int
-    distinct: int
+    missing: int
     most: int
+    distinct: int
+    whole: int
 
 
 def with_static(schema: Schema, reader: SourceReader, sample: pa.Table, skip: set[str]) -> Schema:
@@ -100,9 +106,11 @@ def _sequence_count(reader: SourceReader, schema: Schema) -> int:
 
 def _values(reader: SourceReader, name: str) -> Values:
     value = plain(name, reader.column_types[name])
-    counts = f"SELECT count(*) AS n, {value} IS NULL AS missing FROM input GROUP BY {value}"
-    query = f"SELECT sum(n), count(*) FILTER (NOT missing), max(n) FROM ({counts})"
-    return Values(*map(int, reader.query_row(query)))
+    counts = f"SELECT CAST({value} AS VARCHAR) AS value, count(*) AS n FROM input GROUP BY {value}"
+    whole = r"count(*) FILTER (regexp_full_match(value, '\s*[+-]?\d+\s*'))"
+    missing = "coalesce(sum(n) FILTER (value IS NULL), 0)"
+    row = reader.query_row(f"SELECT sum(n), {missing}, max(n), count(value), {whole} FROM ({counts})")
+    return Values(*map(int, row))
 
 
 def _static_field(name: str, cells: pa.ChunkedArray, values: Values, sequences: int, taken: set[str]) -> Field | None:
@@ -111,15 +119,18 @@ def _static_field(name: str, cells: pa.ChunkedArray, values: Values, sequences: 
     if values.distinct < 2 or not is_plain or pa.types.is_binary(cells.type) or looks_timed(cells):
         return None
     kind = infer_values(cells)
-    is_fraction = pa.types.is_floating(cells.type) or kind == "number"
-    if not is_fraction and values.distinct * MIN_REPEATS > sequences:
+    is_measured = pa.types.is_floating(cells.type) or kind == "number"
+    # Ascending whole numbers look measured, and ids ascend in most files.
+    may_be_id = not is_measured or values.whole == values.distinct
+    if may_be_id and values.distinct * MIN_REPEATS > sequences:
         return None
-    is_number = is_fraction or (kind == "integer" and values.distinct > MAX_CODES)
+    is_number = is_measured or (kind == "integer" and values.distinct > MAX_CODES)
     if not is_number and values.distinct > MAX_CATEGORIES:
         return None
-    has_gaps = cells.null_count > 0 or holds_missing(cells)
     kind_class = NumberEncoder if is_number else CategoryEncoder
-    options = {"missing": "mean"} if is_number and has_gaps else kind_class.inferred_options(cells)
+    options = kind_class.inferred_options(cells)
+    if options or values.missing:
+        options = {"missing": "mean" if is_number else "value"}
     field = Field(free_name(name, taken), "number" if is_number else "category", (name,), options=options, static=True)
     return kind_class.completed(field, cells, events=True)
 

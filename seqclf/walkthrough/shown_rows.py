@@ -13,9 +13,9 @@ from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
 from seqclf.bundle.rows.windows import required_columns
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.encoding.encoders import encode
+from seqclf.data.encoding.encoders import encode, tokens_of
 from seqclf.data.encoding.row_checks import check_encoded_lengths, check_rows
-from seqclf.data.ragged import Ragged, take
+from seqclf.data.ragged import Ragged, row_inputs, take
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source, fetched
@@ -55,28 +55,23 @@ class ShownRows:
         return len(self.names)
 
     def fields_of(self, row: int) -> dict[str, np.ndarray]:
-        """Return the encoded tokens of one row as dict field → (T,) or (T, D) array."""
-        return fields_of(self.sequences, row)
+        """Return the encoded values of one row (see `row_inputs`)."""
+        return row_inputs(self.sequences, row)
 
     @property
     def token_texts(self) -> list[list[str]] | None:
         """One list of short token texts for each row, or `None` if tokens are vectors of numbers."""
-        name, encoder = next(iter(self.encoders.items()))
+        of_tokens = tokens_of(self.encoders)
+        name, encoder = next(iter(of_tokens.items()))
         if encoder.spec()["kind"] == "category":
             return self.tokens[name]
         texts = [
             [" ".join(parts) for parts in zip(*of_row, strict=True)]
-            for of_row in zip(*self.tokens.values(), strict=True)
+            for of_row in zip(*(self.tokens[name] for name in of_tokens), strict=True)
         ]
-        are_numbers = all(encoder.spec()["kind"] == "number" for encoder in self.encoders.values())
+        are_numbers = all(encoder.spec()["kind"] == "number" for encoder in of_tokens.values())
         longest = max(len(text) for row in texts for text in row)
         return None if are_numbers and longest > MAX_NUMBER_CHARACTERS else texts
-
-
-def fields_of(sequences: Ragged, row: int) -> dict[str, np.ndarray]:
-    """Return the encoded tokens of one row as dict field → (T,) or (T, D) array."""
-    start, stop = sequences.offsets[row : row + 2]
-    return {name: values[start:stop] for name, values in sequences.fields.items()}
 
 
 def row_names(names: Sequence[str], word: str) -> list[str]:
@@ -177,8 +172,12 @@ class RowReader:
 
     def _decoded(self, sequences: Ragged) -> dict[str, list[list[str]]]:
         """Return dict field → list of token texts for each row."""
-        rows = [fields_of(sequences, row) for row in range(len(sequences))]
+        rows = [row_inputs(sequences, row) for row in range(len(sequences))]
         return {name: [encoder.decode(fields) for fields in rows] for name, encoder in self.encoders.items()}
+
+    def _values(self, columns: pa.RecordBatch, row: int) -> dict[str, Any]:
+        """Return dict field → readable value of the canonical cell of a row."""
+        return {name: each.known_values(columns.column(name)[row].as_py()) for name, each in self.encoders.items()}
 
     def _encoded(self, columns: pa.RecordBatch, names: list[str], word: str) -> ShownRows:
         """Encode the valid rows of `columns`, whose cells already have the types of the schema.
@@ -194,7 +193,7 @@ class RowReader:
         used = columns.take(pa.array(rows))
         labels = used.column(LABEL).to_pylist() if LABEL in used.schema.names else [None] * len(rows)
         sequences = take(sequences, kept)
-        cut = self.schema.truncation.cut_lists(used, self.encoders)
+        cut = self.schema.truncation.cut_lists(used, tokens_of(self.encoders))
         as_given = {
             name: [list(map(cell_text, encoder.known_values(cell))) for cell in cut.column(name).to_pylist()]
             for name, encoder in self.encoders.items()
@@ -205,8 +204,8 @@ class RowReader:
             labels=labels,
             cells=[
                 {
-                    name: cell_text(encoder.known_values(used.column(name)[row].as_py()))[:MAX_TEXT_CHARACTERS]
-                    for name, encoder in self.encoders.items()
+                    name: cell_text(value[0] if self.encoders[name].field.static else value)[:MAX_TEXT_CHARACTERS]
+                    for name, value in self._values(used, row).items()
                 }
                 for row in range(len(rows))
             ],

@@ -94,3 +94,30 @@ def test_describe_without_output_writes_no_files(shell, tables, tmp_path):
     completed = shell("describe", *data, "baseline=false", cwd=tmp_path)
     assert completed.result["output"] is None
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_static_fields_of_the_label_file_are_joined_for_training_and_evaluation(shell, tables):
+    """A bundle is evaluated with the label file, and predicts files that have the column in each event."""
+    generator = np.random.default_rng(0)
+    header, *lines = (shell.folder / "cards.csv").read_text().splitlines()
+    homes = {line.split(",")[0]: f"c{generator.integers(4)}" for line in lines}
+    described = [f"{header},home", *(f"{line},{homes[line.split(',')[0]]}" for line in lines)]
+    (shell.folder / "homes.csv").write_text("\n".join([*described, ""]))
+    events = pq.read_table(shell.folder / "new_events.parquet")
+    home = pa.array([homes[card] for card in events.column("card").to_pylist()])
+    pq.write_table(events.append_column("home", home), shell.folder / "new_with_homes.parquet")
+    data = [*EVENTS, "data.labels=homes.csv", "data.static={home: category}"]
+    quick = [*SMALL, "trainer.max_epochs=1", "baseline=false", "logger=none", "hydra.run.dir=homes"]
+    trained = shell("train", "data=files", "data.train=old_events.parquet", *data, *quick)
+    assert trained.exit_code == 0 and "static field home: category" in trained.stderr, trained.stderr
+    labels = ["data=files", "data.labels=homes.csv", "data.label=fraud"]
+    joined = shell("evaluate", "bundle=homes/bundle", "data.test=new_events.parquet", *labels).result
+    repeated = shell("evaluate", "bundle=homes/bundle", "data.test=new_with_homes.parquet", *labels).result
+    assert joined["rows"] == repeated["rows"] == 60
+    assert joined["loss"] == pytest.approx(repeated["loss"], abs=1e-6)
+    predicted = shell("predict", "bundle=homes/bundle", "input=new_with_homes.parquet", "output=homes.parquet").result
+    assert predicted["refused"] == 0
+    lacking = shell("predict", "bundle=homes/bundle", "input=new_events.parquet", "output=none.parquet")
+    assert lacking.exit_code == 2
+    assert "no column 'home' (static field home of the bundle)" in lacking.stderr.splitlines()[-1]

@@ -27,7 +27,9 @@ FIELDS = {
     "mixed": {"x": "category", "y": "number"},
     "numbers": {"y": "number"},
     "trees": {"x": "tree"},
+    "static": {"x": "category", "y": "number"},
 }
+STATIC = {"static": {"ward": "category", "age": "number"}}  # by name, as FIELDS
 SMALL = ["model.hidden_size=8", "model.embedding_size=6"]
 
 
@@ -88,6 +90,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
     folder = tmp_path_factory.mktemp("inspected")
     lengths = generator.integers(1, 10, 60)
     columns: dict[str, Any] = {"label": [f"k{row % 2}" for row in range(60)], "id": [f"r{row}" for row in range(60)]}
+    columns |= {"ward": [f"w{row % 3}" for row in range(60)], "age": [row / 2 for row in range(60)]}
     columns["x"] = [generator.integers(0, 7, length).tolist() for length in lengths]
     columns["y"] = [generator.normal(size=length).tolist() for length in lengths]
     pq.write_table(pa.table(columns), folder / "lists.parquet")
@@ -98,6 +101,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
                 folder / "cache",
                 train=str(folder / f"{'trees' if name == 'trees' else 'lists'}.parquet"),
                 fields=fields,
+                static=STATIC.get(name),
                 id="id",
             )
         )

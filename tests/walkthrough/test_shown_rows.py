@@ -82,3 +82,18 @@ def test_rows_of_a_split_are_spread_over_it(reader, datasets):
     assert reader.of_split(numbered, dataset.classes, 3).names[1].startswith("2 (data row ")
     everything = reader.of_split(split, dataset.classes, 50)
     assert len(everything) == min(50, len(ids)) == len(set(everything.names))
+
+
+def test_static_fields_are_one_value_of_a_row_and_part_of_no_token(inspected):
+    row = {"x": [1, 2, 3], "y": [0.5, 1.0, 2.0], "ward": "w1", "age": 7.5}
+    case = inspected("static", "model=lstm", values=[row, {**row, "x": [4], "y": [0.5]}])
+    assert case.rows.cells[0] == {"x": "[1, 2, 3]", "y": "[0.5, 1, 2]", "ward": "w1", "age": "7.5"}
+    assert [len(texts) for texts in case.rows.token_texts] == [3, 1]
+    assert "Outputs of StaticFields" in case.titles
+    assert case.rows.fields_of(0)["age"].shape == (1, 1) and case.rows.fields_of(0)["y"].shape == (3, 1)
+
+
+def test_static_fields_of_rows_of_a_split_are_shown(datasets):
+    dataset = datasets["static"]
+    rows = RowReader(dataset.description()).of_split(dataset.splits["validation"], dataset.classes, 3)
+    assert all(cells["ward"] in ("w0", "w1", "w2") for cells in rows.cells)

@@ -40,7 +40,10 @@ class EventOrder:
             ]
             for column in schema.order_by
         }
-        self.unread = {schema.label, schema.id, *schema.ignored}
+        # Names of values that are not sorted. Those of a static field have no order.
+        static = {name for field in schema.fields if field.static for name in (field.name, *field.columns)}
+        of_tokens = {field.name for field in schema.token_fields}
+        self.unread = {schema.label, schema.id, *schema.ignored, *static} - of_tokens
         self.extra = {column for column in schema.order_by if column not in fields and column not in encoders}
         self.times = {name: encoder for name, encoder in encoders.items() if isinstance(encoder, TimeEncoder)}
         self.as_text = schema.order_format == AS_TEXT

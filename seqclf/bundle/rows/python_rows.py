@@ -64,7 +64,8 @@ class PythonRows:
                 except UnfitValueError as error:
                     errors[row] = f"{name} {error}"
                 except (pa.ArrowException, OverflowError, TypeError, ValueError):
-                    errors[row] = f"{name} is not {encoder.expected}"
+                    single = f"a single {encoder.field.kind}"
+                    errors[row] = f"{name} is not {single if encoder.field.static else encoder.expected}"
         arrays = {name: pa.array(columns[name], encoder.canonical_type) for name, encoder in self.encoders.items()}
         return pa.record_batch(arrays), errors
 

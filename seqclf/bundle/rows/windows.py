@@ -76,7 +76,7 @@ def source_windows(
         if source.table is not None:
             schema = by_field_names(schema, types)
         if table is not None:
-            schema = table.without_joined(schema)
+            schema = table.without_joined(schema, types.keys())
         required = required_columns(schema)
         if label is not None:
             required.append(("data.label", label))

@@ -69,7 +69,7 @@ def _named_field(
     options = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
     kind = options.pop("kind", None)
     key = f"data.{root}.{name}"
-    columns = _columns(key, name, options)
+    columns = take_columns(key, name, options)
     if kind is not None:
         require_columns([(key, column) for column in columns], sample.column_names, where)
     kind_class = _checked_kind(key, kind, columns, options, is_static=root == "static")
@@ -78,7 +78,7 @@ def _named_field(
     return kind_class.complete(Field(name, kind, columns, options=options), sample, list_separator, events)
 
 
-def _columns(key: str, name: str, options: dict[str, Any]) -> tuple[str, ...]:
+def take_columns(key: str, name: str, options: dict[str, Any]) -> tuple[str, ...]:
     """Remove the keys `column` and `columns` from the options, and return the columns of the field.
 
     By default, the field has one column, which is called `name`.
@@ -129,6 +129,7 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
 
     `key`: name of the field in error messages. Raises InputError if `state` is not a valid field.
     """
+    state = {"static": False, **state}
     require(state, FIELD, key)
     if set(state) - set(FIELD):
         raise InputError(f"{key}.{min(set(state) - set(FIELD))}", "unknown key")

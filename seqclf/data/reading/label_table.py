@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +63,7 @@ class LabelTable:
         self.labels = table.column("label").combine_chunks()
         self.keys = {name: table.column(name).combine_chunks() for name in keys}
         self._require_one_label(columns)
+        self._require_one_value()
 
     def _require_one_label(self, columns: Mapping[str, str]) -> None:
         """Raise InputError if two rows with the same id have different labels.
@@ -76,6 +79,15 @@ class LabelTable:
                 shown = " and ".join(f"'{label}'{place}" for label, place in zip(labels, places, strict=True))
                 raise InputError(self.source, f"'{id}' has two labels, {shown}", "keep one")
 
+    def _require_one_value(self) -> None:
+        """Raise InputError if two rows with the same id have different values of a static field."""
+        repeated = np.flatnonzero(self.ids[1:] == self.ids[:-1]).tolist()
+        for field, row in product(self.static, repeated):
+            first, second = (self.keys[field.name][place].as_py() for place in (row, row + 1))
+            if first != second:
+                shown = f"{first[0]} and {second[0]}"
+                raise InputError(self.source, f"'{self.ids[row].decode()}' has two values of {field.column}, {shown}")
+
     def _files_of_labels(self, id: str, columns: Mapping[str, str]) -> dict[str | None, str]:
         """Read all files again, and return dict label of an id → file. The dict is empty if there is only one file."""
         with SourceReader(self.source) as reader:
@@ -85,19 +97,22 @@ class LabelTable:
         with_id = table.filter(pc.fill_null(pc.equal(_id_texts(table), id), False))
         return dict(zip(with_id.column("label").to_pylist(), with_id.column(FILE).to_pylist(), strict=True))
 
-    def without_joined(self, schema: Schema) -> Schema:
-        """Return the schema of the rows before `labelled`: without the label and the static fields of this table."""
-        joined = {field.name for field in self.static}
+    def without_joined(self, schema: Schema, available: AbstractSet[str]) -> Schema:
+        """Return the schema of the rows before `labelled`: without the label and the static fields of this table.
+
+        `available`: columns of the rows. A static field that they hold is read from them.
+        """
+        joined = {field.name for field in self.static if not available >= set(field.columns)}
         return replace(schema, label=None, fields=tuple(field for field in schema.fields if field.name not in joined))
 
     def labelled(self, rows: SourceRows) -> SourceRows:
         """Add a label column to `rows`, by the id of each row.
 
-        Times, groups and static fields are added too, if the label table has them.
+        Times, groups and static fields are added too, if the label table has them and the rows do not.
         """
         found = self.look_up(as_text(rows.columns.column(ID)))
         columns = {name: rows.columns.column(name) for name in rows.columns.schema.names}
-        return rows._replace(columns=pa.record_batch({**columns, **found}))
+        return rows._replace(columns=pa.record_batch({**found, **columns}))
 
     def look_up(self, ids: pa.Array) -> dict[str, pa.Array]:
         """Look up N ids, given as text. Return a dict canonical column → (N,) labels, times, groups and UNLABELLED.

@@ -45,7 +45,7 @@ def random_split(fields: list[dict[str, Any]], rows: int = ROWS, longest: int = 
     offsets = np.concatenate([[0], np.cumsum(random.integers(1, longest + 1, rows))])
     arrays: dict[str, np.ndarray] = {}
     for field in fields:
-        tokens = int(offsets[-1])
+        tokens = rows if field.get("static") else int(offsets[-1])
         if field["kind"] == "number":
             arrays[field["name"]] = np.cumsum(random.normal(size=(tokens, field["width"])), 0).astype(np.float32) / 3
             if masked := field.get("masked"):
@@ -55,7 +55,8 @@ def random_split(fields: list[dict[str, Any]], rows: int = ROWS, longest: int = 
         else:
             arrays[field["name"]] = random.integers(0, field["size"], tokens).astype(np.int32)
     labels = np.arange(rows) % 3
-    return Split(Ragged(offsets, arrays), labels, pa.array(map(str, range(rows))), np.arange(rows) + 1)
+    static = {field["name"]: arrays.pop(field["name"]) for field in fields if field.get("static")}
+    return Split(Ragged(offsets, arrays, static), labels, pa.array(map(str, range(rows))), np.arange(rows) + 1)
 
 
 def same_buffers(one: torch.nn.Module, other: torch.nn.Module) -> bool:
