@@ -95,7 +95,7 @@ class Bins(NamedTuple):
         """Return how a field moved. `before`, `after`: (K + 2,) means of the proportions."""
         old, new = (np.diff(mean, prepend=0.0) if self.is_number else mean for mean in (before, after))
         bin, distance = int(np.abs(new - old).argmax()), round(float(np.abs(new - old).sum()) / 2, 4)
-        of, digits, pair = shortened(self.texts[bin], 40), 4, (old[bin], new[bin])
+        of, digits, pair = shortened(self.texts[bin], 40), 4, [old[bin], new[bin]]
         if self.is_number and bin < len(self.values):
             ends = (mean[:-2].searchsorted(mean[-3] / 2) for mean in (before, after))
             medians = [self.values[end] for end in ends]
@@ -110,23 +110,6 @@ class Bins(NamedTuple):
         return self.values.dtype.kind == "f"
 
 
-class Rows(NamedTuple):
-    """N rows to measure.
-
-    `lengths`: (N,) tokens before truncation. `probabilities`: (N, C). `groups`: (N,) key of each row's group, or None.
-    """
-
-    sequences: Ragged
-    lengths: np.ndarray
-    probabilities: np.ndarray
-    groups: np.ndarray | None
-
-    def take(self, rows: np.ndarray) -> Rows:
-        """Return the rows at the positions `rows` (M,)."""
-        groups = None if self.groups is None else self.groups[rows]
-        return Rows(take(self.sequences, rows), self.lengths[rows], self.probabilities[rows], groups)
-
-
 class TrainingMemory:
     """Shares of the bins of each field, of the lengths and of the probabilities.
 
@@ -135,23 +118,20 @@ class TrainingMemory:
 
     def __init__(self, encoders: Mapping[str, FieldEncoder], classes: Sequence[str], positive: str | None):
         self.encoders, self.classes, self.positive = encoders, classes, positive
+        self.unknown_ids = {name: encoder.unknown_id for name, encoder in encoders.items()}
         self.fields: dict[str, tuple[Bins, BinShares]] = {}
 
     def fit(self, rows: Rows, training: Ragged) -> None:
-        """Remember the shares of a random sample of rows, of which there are at least two.
+        """Remember the shares of at least two rows.
 
         `training`: training rows, whose most frequent ids have bins. Those of `rows` are more frequent there by chance.
         """
-        random = np.random.default_rng(0)
-        some, others = (np.sort(random.permutation(len(all))[:MAX_ROWS]) for all in (rows.sequences, training))
-        rows, trained = rows.take(some), take(training, others)
-        groups = np.arange(len(some)) if rows.groups is None else rows.groups
-        frequent = Rows(trained, trained.lengths, np.zeros((len(others), len(self.classes))), None)
-        for (name, values, counts), (_, known, _) in zip(self._values(rows), self._values(frequent), strict=True):
-            encoder = self.encoders.get(name)
-            bins = Bins.fit(values if encoder is None else known, encoder)
+        groups = np.arange(len(rows.lengths)) if rows.groups is None else rows.groups
+        known = {name: values for name, values, _ in self._values_of_fields(training)}
+        for name, values, counts in self._values(rows):
+            bins = Bins.fit(known.get(name, values), self.encoders.get(name))
             if len(bins.values):
-                proportions = bins.proportions(values, counts, None if encoder is None else encoder.unknown_id)
+                proportions = bins.proportions(values, counts, self.unknown_ids.get(name))
                 self.fields[name] = bins, bin_shares(proportions, groups)
 
     def state(self) -> JsonObject:
@@ -179,20 +159,31 @@ class TrainingMemory:
 
     def proportions(self, rows: Rows) -> dict[str, np.ndarray]:
         """Return dict name → (N, B) float32 proportion of each row's values in each bin."""
-        unknown = {name: encoder.unknown_id for name, encoder in self.encoders.items()}
         return {
-            name: self.fields[name][0].proportions(values, counts, unknown.get(name))
+            name: self.fields[name][0].proportions(values, counts, self.unknown_ids.get(name))
             for name, values, counts in self._values(rows)
             if name in self.fields
         }
 
     def _values(self, rows: Rows) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """Yield each name, its values (S,) of all rows, end to end, and the number of values of each row (N,)."""
-        ones, lengths = np.ones(len(rows.lengths), np.int64), rows.sequences.lengths
+        yield from self._values_of_fields(rows.sequences)
+        # The spaces keep these names apart from the names of fields.
+        measures = {"sequence length": rows.lengths.astype(np.float64)}
+        if len(self.classes) > MAX_CLASSES:
+            measures["largest probability"] = rows.probabilities.max(axis=1)
+        else:
+            labels = self.classes if len(self.classes) != 2 else [self.positive or self.classes[1]]
+            for label in labels:
+                measures[f"probability of {shortened(label, 40)}"] = rows.probabilities[:, self.classes.index(label)]
+        for name, values in measures.items():
+            yield name, values, np.ones(len(values), np.int64)
+
+    def _values_of_fields(self, sequences: Ragged) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         for name, encoder in self.encoders.items():
             is_static = encoder.field.static
-            values = encoder.original_values(rows.sequences.static if is_static else rows.sequences.fields)
-            counts = ones if is_static else lengths
+            values = encoder.original_values(sequences.static if is_static else sequences.fields)
+            counts = np.ones(len(sequences), np.int64) if is_static else sequences.lengths
             if values.dtype.kind == "f":
                 for channel in range(0, values.shape[1], -(-values.shape[1] // MAX_CHANNELS)):
                     yield f"{name}[{channel}]" if values.shape[1] > 1 else name, values[:, channel], counts
@@ -201,14 +192,18 @@ class TrainingMemory:
                 yield name, values[is_value], np.bincount(row, is_value.sum(axis=1), len(counts)).astype(np.int64)
             else:
                 yield name, values, counts
-        # The spaces keep these names apart from the names of fields.
-        yield "sequence length", rows.lengths.astype(np.float64), ones
-        if len(self.classes) > MAX_CLASSES:
-            yield "largest probability", rows.probabilities.max(axis=1), ones
-            return
-        shown = self.classes if len(self.classes) != 2 else [self.positive or self.classes[1]]
-        for label in shown:
-            yield f"probability of {label}", rows.probabilities[:, self.classes.index(label)], ones
+
+
+class Rows(NamedTuple):
+    """N predicted rows.
+
+    `lengths`: (N,) tokens before truncation. `probabilities`: (N, C). `groups`: (N,) key of each row's group, or None.
+    """
+
+    sequences: Ragged
+    lengths: np.ndarray
+    probabilities: np.ndarray
+    groups: np.ndarray | None
 
 
 class RowSample:
@@ -220,13 +215,15 @@ class RowSample:
 
     def add(self, rows: Rows) -> None:
         """Measure the next rows. Either all calls have groups, or none."""
+        if not self.memory.fields:
+            return
         keys = self.random.random(len(rows.lengths))
-        rows, keys = rows.take(np.flatnonzero(keys < self.rate)), keys[keys < self.rate]
-        found = {
-            **self.memory.proportions(rows),
-            SAMPLING: keys,
-            **({} if rows.groups is None else {GROUPS: rows.groups}),
-        }
+        chosen = np.flatnonzero(keys < self.rate)
+        groups = None if rows.groups is None else rows.groups[chosen]
+        rows = Rows(take(rows.sequences, chosen), rows.lengths[chosen], rows.probabilities[chosen], groups)
+        found = {**self.memory.proportions(rows), SAMPLING: keys[chosen]}
+        if groups is not None:
+            found[GROUPS] = groups
         self.columns = {name: np.concatenate([self.columns.get(name, part[:0]), part]) for name, part in found.items()}
         while len(self.columns[SAMPLING]) > MAX_ROWS:
             self.rate /= 2
@@ -234,12 +231,13 @@ class RowSample:
 
     def moved(self) -> list[Moved]:
         """Return the fields that moved, the most distant one first. Fewer than `MIN_ROWS` rows show nothing."""
-        if len(self.columns.get(SAMPLING, ())) < MIN_ROWS:
-            return []
         moved, fields = [], self.memory.fields
         tests = sum(len(bins.texts) for bins, _ in fields.values())
         for name, (bins, old) in fields.items():
-            new = bin_shares(self.columns[name], self.columns.get(GROUPS))
+            proportions = self.columns.get(name, ())
+            if len(proportions) < MIN_ROWS:
+                continue
+            new = bin_shares(proportions, self.columns.get(GROUPS))
             if moved_bins(old, new, tests).any():
                 moved.append(bins.moved(name, old.mean, new.mean))
         return sorted((each for each in moved if each.distance >= MIN_DISTANCE), key=lambda each: -each.distance)

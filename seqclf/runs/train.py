@@ -19,6 +19,7 @@ from seqclf.bundle.training_memory import Rows, TrainingMemory
 from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import sample_split, sampled_rows, subset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -43,6 +44,8 @@ from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import PREDICTIONS
 from seqclf.training.loggers.run_logger import FinishedRun
 from seqclf.training.options import TrainConfig
+
+MEMORY_TOKENS = 2_000_000  # tokens that the memory of a bundle is computed from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,13 +263,12 @@ def export(fitted: Fitted, judged: Judged, steps: FinishedSteps) -> float:
 def training_memory(dataset: Dataset, judged: Judged) -> TrainingMemory:
     """Return the memory of validation rows, or after a refit, which trains on them, of the rows of the last split."""
     split = judged.result.split if judged.result.refit is not None else "validation"
-    rows, outputs = dataset.splits[split], judged.outputs[split]
-    probabilities = judged.result.decision.probabilities(outputs.logits)
+    logits, whole = judged.outputs[split].logits, dataset.splits[split]
+    some = sampled_rows(whole.sequences, MEMORY_TOKENS, 0)
+    rows, training = subset(whole, some), sample_split(dataset.splits["train"], MEMORY_TOKENS, 0)
+    probabilities = judged.result.decision.probabilities(logits[some])
     memory = TrainingMemory(dataset.encoders, dataset.classes, dataset.positive)
-    memory.fit(
-        Rows(rows.sequences, rows.lengths_before_truncation, probabilities, rows.groups),
-        dataset.splits["train"].sequences,
-    )
+    memory.fit(Rows(rows.sequences, rows.lengths_before_truncation, probabilities, rows.groups), training.sequences)
     return memory
 
 

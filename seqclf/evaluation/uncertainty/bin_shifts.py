@@ -6,10 +6,11 @@ Cluster-Robust Inference", equation 11, with Kish's effective number of groups):
 
     v = G / (G - 1) · sum over groups of (sum over the group's rows of (p_i - m))² / N²
 
-The test statistic is t = (m₁ - m₀) / √(v₀ + v₁), with the degrees of freedom of Welch and Satterthwaite. Two lower
-limits keep small samples from false claims. If all G groups agree, the next may differ: v ≥ 1 / G². And new rows are
-taken to vary as much as old ones, even if few of them do not show it: v₁ ≥ v₀ · N₀ / N₁. New rows without known groups
-thereby have the design effect of the old ones. `tests/evaluation/test_bin_shifts.py` simulates the false claims.
+The test statistic is t = (m₁ - m₀) / √(v₀ + v₁), with min(G₀, G₁) - 1 degrees of freedom, because v₁ may depend on v₀.
+Two lower limits keep small samples from false claims. If all G groups agree, the next may differ: v ≥ 1 / G². And new
+rows are taken to vary as much as old ones, even if few of them do not show it: v₁ ≥ v₀ · N₀ / N₁. New rows without
+known groups thereby have the design effect of the old ones. `tests/bundle/test_training_memory.py` simulates false
+claims.
 """
 
 from __future__ import annotations
@@ -69,8 +70,6 @@ def moved_bins(old: BinShares, new: BinShares, tests: int) -> np.ndarray:
         return np.zeros(len(old.mean), bool)
     old_variance = np.maximum(old.variance, old_groups**-2)
     variance = np.maximum(np.maximum(new.variance, old_variance * old.rows / new.rows), groups**-2)
-    total = old_variance + variance
-    freedom = total**2 / (old_variance**2 / (old_groups - 1) + variance**2 / (groups - 1))
-    t = np.abs(new.mean - old.mean) / np.sqrt(total)
-    moved: np.ndarray = 2 * stdtr(freedom, -t) < LEVEL / tests
+    t = np.abs(new.mean - old.mean) / np.sqrt(old_variance + variance)
+    moved: np.ndarray = 2 * stdtr(min(old_groups, groups) - 1, -t) < LEVEL / tests
     return moved
