@@ -170,12 +170,13 @@ class TrainingMemory:
         yield from self._values_of_fields(rows.sequences)
         # The spaces keep these names apart from the names of fields.
         measures = {"sequence length": rows.lengths.astype(np.float64)}
+        probabilities = rows.probabilities.round(3)  # smaller differences decide nothing
         if len(self.classes) > MAX_CLASSES:
-            measures["largest probability"] = rows.probabilities.max(axis=1)
+            measures["largest probability"] = probabilities.max(axis=1)
         else:
             labels = self.classes if len(self.classes) != 2 else [self.positive or self.classes[1]]
             for label in labels:
-                measures[f"probability of {shortened(label, 40)}"] = rows.probabilities[:, self.classes.index(label)]
+                measures[f"probability of {shortened(label, 40)}"] = probabilities[:, self.classes.index(label)]
         for name, values in measures.items():
             yield name, values, np.ones(len(values), np.int64)
 
@@ -234,8 +235,8 @@ class RowSample:
         moved, fields = [], self.memory.fields
         tests = sum(len(bins.texts) for bins, _ in fields.values())
         for name, (bins, old) in fields.items():
-            proportions = self.columns.get(name, ())
-            if len(proportions) < MIN_ROWS:
+            proportions = self.columns.get(name)
+            if proportions is None or len(proportions) < MIN_ROWS:
                 continue
             new = bin_shares(proportions, self.columns.get(GROUPS))
             if moved_bins(old, new, tests).any():
