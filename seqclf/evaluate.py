@@ -57,7 +57,7 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     # `config.threshold` is the threshold of the positive label, so the label in the config takes precedence over the
     # bundle's label.
     classifier.decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
-    outputs, mistakes, refused, share_read = predict_labelled(
+    outputs, mistakes, refused, share_read, moved = predict_labelled(
         classifier, source, options.label, label_table, group=options.group, explain=report is not None
     )
     if refused:
@@ -76,15 +76,20 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
         write_scores(Path(config.scores), scores)
     result, metrics = judged.result, judged.result.metrics
     show_verdict(result)
+    lines = [f"moved since training: {each}" for each in moved]
+    for line in lines:
+        console.print(line, soft_wrap=True)
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"
-        _write_report(report, title, config, classifier, judged, mistakes, refused)
+        _write_report(report, title, config, classifier, judged, mistakes, [*lines, *refused])
     summary: JsonObject = {**metrics.to_dict(), "refused": len(refused), "provider": classifier.provider}
     if classifier.no_cuda is not None:
         summary["no_cuda"] = classifier.no_cuda
     if share_read is not None:
         console.print(f"read {percent(share_read)} of the tokens")
         summary["share_read"] = share_read
+    if moved:
+        summary["moved"] = [each.to_dict() for each in moved]
     if output is not None:
         write_output(output, json.dumps({"test": summary}, indent=1) + "\n")
     return summary
@@ -112,11 +117,12 @@ def _write_report(
     classifier: Classifier,
     judged: Judged,
     mistakes: dict[int, DescribedRow],
-    refused: list[str],
+    warnings: list[str],
 ) -> None:
     """Write the report as an HTML page.
 
-    `mistakes`: dict row index → readable tokens, for the worst misclassified rows.
+    `mistakes`: dict row index → readable tokens, for the worst misclassified rows. `warnings`: lines
+    about fields that moved, and about rejected rows.
     """
     from datetime import datetime
 
@@ -129,7 +135,7 @@ def _write_report(
         result=judged.result,
         evaluation=judged.evaluation,
         mistakes=worst_mistakes(judged.evaluation, judged.result.classes, lambda row: mistakes[row]),
-        warnings=refused,
+        warnings=warnings,
         versions=classifier.manifest["versions"],
         created=datetime.now().astimezone(),
         sources={"test": str(config.data["test"])},

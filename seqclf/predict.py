@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from seqclf.bundle.cluster.ray_pool import ActorPool
     from seqclf.bundle.predictions import Counts, Result
     from seqclf.bundle.runtime import Classifier
+    from seqclf.bundle.training_memory import Moved
     from seqclf.command_options import PredictConfig
     from seqclf.data.reading.sources import Source
     from seqclf.data.schema.schema import Label
@@ -74,13 +75,14 @@ class PredictedFile(JsonResult):
     a value that was not in the training data. `far_share`: fraction of tokens with a number that is more than 10
     standard deviations from the mean of the training data. A high `far_share` suggests a different unit or population.
     `tokens_read`: number of tokens that the model read, only for a model that may stop early. `share_read`:
-    `tokens_read` as a fraction of all tokens. `provider`, `no_cuda`: see `ModelSession`. `actors`: largest number of
+    `tokens_read` as a fraction of all tokens. `moved`: fields that moved since training, None if there are none.
+    `provider`, `no_cuda`: see `ModelSession`. `actors`: largest number of
     Ray actors that were ready at the same time; only for `engine=ray`. With `explain`, `tokens` is the number of
     explained tokens, and there are no fractions of tokens.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
-        {"unknown_share", "far_share", "tokens_read", "share_read", "no_cuda", "actors", "tokens"}
+        {"unknown_share", "far_share", "tokens_read", "share_read", "moved", "no_cuda", "actors", "tokens"}
     )
 
     output: str
@@ -92,6 +94,7 @@ class PredictedFile(JsonResult):
     far_share: float | None = None
     tokens_read: int | None = None
     share_read: float | None = None
+    moved: list[Moved] | None = None
     provider: str
     no_cuda: str | None = None
     actors: int | None = None
@@ -178,19 +181,24 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
     `by_field`: None to predict; True or False to explain. An explanation has one output row per token.
     """
     from seqclf.bundle.explanations.explanation import explain_source
+    from seqclf.bundle.training_memory import RowSample
     from seqclf.documents.terminal import show_note
 
     source, output = _files(classifier, config)
+    sample = RowSample(classifier.memory)
     with _actor_pool(classifier, config, by_field) as pool:
         if pool is not None:
             from seqclf.bundle.cluster.ray_pool import pool_results
 
             results = pool_results(pool, classifier, source, by_field)
         elif by_field is None:
-            results = classifier.predict_windows(source)
+            results = classifier.predict_windows(source, sample)
         else:
             results = explain_source(classifier, source, by_field=by_field)
         counts, seconds = write_results(results, source, output)
+    moved = sample.moved()
+    for each in moved:
+        show_note(f"moved since training: {each}")
     shares: dict[str, Any] = {"tokens": counts.tokens}
     if by_field is None:
         unknown, far = (round(count / max(1, counts.encoded), 4) for count in (counts.unknown, counts.far))
@@ -209,6 +217,7 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
         refused=counts.refused,
         seconds=round(seconds, 3),
         rows_per_s=round(counts.rows / seconds, 1),
+        moved=moved or None,
         provider=classifier.provider if pool is None else pool.provider,
         no_cuda=classifier.no_cuda,
         actors=None if pool is None else pool.ready,

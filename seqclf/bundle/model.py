@@ -24,6 +24,7 @@ from seqclf.bundle.rows.sequence_reader import (
 from seqclf.bundle.rows.windows import TABLE, Window, source_windows, table_source
 from seqclf.bundle.session import check_model, open_session, thread_count
 from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
+from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import check_encoded_lengths, check_rows
@@ -31,6 +32,7 @@ from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.ragged import Ragged, lengths_or_zero, take
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source, fetched
+from seqclf.data.schema.casts import GROUP
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Label, typed_labels
 from seqclf.errors import InputError
@@ -74,6 +76,9 @@ class BundleModel:
         self.python_rows = PythonRows(self.schema, self.encoders)
         self.specs = input_specs(self.encoders, self.classes)
         self.strange = StrangeMeasures(self.encoders)
+        self.memory = TrainingMemory(self.encoders, self.classes, self.manifest["positive"])
+        with error_context(f"bundle={folder}: memory", "export the bundle anew"):
+            self.memory.restore(self.manifest.get("memory", {}))
         self.reader = self._open_reader(budget)
         # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
         self._files = {name: content for name, content in self._files.items() if name == STEP}
@@ -223,18 +228,21 @@ class BundleModel:
         label: str | None = None,
         table: LabelTable | None = None,
         group: str | None = None,
+        sample: RowSample | None = None,
     ) -> Iterator[tuple[SourceRows, Predictions]]:
         """Predict the rows of a source, one window of `WINDOW_ROWS` rows after the other.
 
         `label`: name of the label column, which becomes the canonical column `label`. `group`: name of the group
         column, which becomes the canonical columns GROUP and GROUP_NAME of `schema.casts`. `table`: label table to join
-        with the rows by id. If there is a label table, `label` is None. Raises InputError if the source is SQL.
+        with the rows by id. If there is a label table, `label` is None. `sample`: see `predict_columns`. Raises
+        InputError if the source is SQL.
         """
         return (
-            (window.rows, self.predict_columns(window.columns)) for window in self.windows(source, label, table, group)
+            (window.rows, self.predict_columns(window.columns, sample))
+            for window in self.windows(source, label, table, group)
         )
 
-    def predict_batch(self, columns: pa.RecordBatch, first_row: int) -> Result:
+    def predict_batch(self, columns: pa.RecordBatch, first_row: int, sample: RowSample | None = None) -> Result:
         """Predict one window. Return the output table of the predict command, and the counts of rows and tokens.
 
         A prediction does not depend on other windows, so windows may be predicted in any order and in any process.
@@ -243,17 +251,21 @@ class BundleModel:
             columns: canonical columns with N rows (see `Window.columns`).
             first_row: row number of the first row, counted from 1. If there is no column `id`, row numbers are used as
                 ids.
+            sample: see `predict_columns`.
         """
-        predictions = self.predict_columns(columns)
+        predictions = self.predict_columns(columns, sample)
         table = predictions_table(predictions, self.classes, self.labels, row_ids(columns, first_row))
         return Result(table, predictions.counts)
 
-    def predict_windows(self, source: Source) -> Iterator[Result]:
+    def predict_windows(self, source: Source, sample: RowSample | None = None) -> Iterator[Result]:
         """Predict the rows of a source. Yield one result per window, in the order of the rows."""
-        return (self.predict_batch(window.columns, window.first_row) for window in self.windows(source))
+        return (self.predict_batch(window.columns, window.first_row, sample) for window in self.windows(source))
 
-    def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
-        """Predict each row of canonical columns (see `SourceReader.read`)."""
+    def predict_columns(self, columns: pa.RecordBatch, sample: RowSample | None = None) -> Predictions:
+        """Predict each row of canonical columns (see `SourceReader.read`).
+
+        `sample`: sample of new rows, to which the predicted rows are added.
+        """
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
         lengths, kept, tokens_read = np.zeros((3, columns.num_rows), np.int64)
@@ -275,6 +287,9 @@ class BundleModel:
             done = rows[encoded[finite]]
             logits[done], tokens_read[done] = result.logits[finite], result.tokens[finite]
             lengths[done], kept[done] = original_lengths[encoded[finite]], sequences.lengths[finite]
+            if sample is not None:
+                groups, probabilities = _group_keys(columns, done), self.decision.probabilities(logits[done])
+                sample.add(Rows(take(sequences, np.flatnonzero(finite)), lengths[done], probabilities, groups))
         reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.first_problems.items()}
         errors = [reasons.get(row) for row in range(columns.num_rows)]
         probabilities = self.decision.probabilities(logits)
@@ -312,3 +327,11 @@ class BundleModel:
     def may_halt(self) -> bool:
         """True if the model may stop reading before the end of a sequence."""
         return isinstance(self.reader, UntilHalted)
+
+
+def _group_keys(columns: pa.RecordBatch, rows: np.ndarray) -> np.ndarray | None:
+    """Return the group key (M,) of the rows at the positions `rows`. A row without a group is a group of its own."""
+    if GROUP not in columns.schema.names:
+        return None
+    keys = columns.column(GROUP).fill_null(-1).to_numpy(zero_copy_only=False)[rows]
+    return np.where(keys < 0, -1 - rows, keys)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.bundle.predictions import Counts
 from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.training_memory import Moved, RowSample
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.options import DataOptions
@@ -28,13 +29,15 @@ class LabelledPredictions(NamedTuple):
 
     `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows. The worst rows have the
     lowest predicted probability of the true label. `refused`: error text of each rejected row. `share_read`: fraction
-    of all tokens that the model read, None for a model that always reads whole sequences.
+    of all tokens that the model read, None for a model that always reads whole sequences. `moved`: fields that moved
+    since training.
     """
 
     outputs: SplitOutputs
     mistakes: dict[int, DescribedRow]
     refused: list[str]
     share_read: float | None
+    moved: list[Moved]
 
 
 class _Mistake(NamedTuple):
@@ -85,8 +88,8 @@ def predict_labelled(
     logits, labels, lengths = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     ids, group_names, refused = list[str](), list[str | None](), list[str]()
     mistakes: list[_Mistake] = []
-    counts = Counts()
-    for rows, predictions in classifier.predict_source(source, label if table is None else None, table, group):
+    counts, sample = Counts(), RowSample(classifier.memory)
+    for rows, predictions in classifier.predict_source(source, label if table is None else None, table, group, sample):
         columns, probabilities = rows.columns, predictions.probabilities
         codes = label_codes(columns.column("label"), classifier.classes)
         is_used = (predictions.lengths > 0) & (codes >= 0)
@@ -130,7 +133,7 @@ def predict_labelled(
     )
     described = {mistake.position: _described(classifier, mistake, explain) for mistake in mistakes}
     share_read = counts.tokens_read / counts.tokens if classifier.may_halt else None
-    return LabelledPredictions(outputs, described, refused, share_read)
+    return LabelledPredictions(outputs, described, refused, share_read, sample.moved())
 
 
 def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:

@@ -15,6 +15,7 @@ from seqclf.bundle import manifest, parity
 from seqclf.bundle.parity import Parity
 from seqclf.bundle.session import open_session, require_shape
 from seqclf.bundle.step_model import open_step
+from seqclf.bundle.training_memory import TrainingMemory
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.field_spec import FieldSpec, input_axes
 from seqclf.data.storage.dataset import described_encoders
@@ -42,15 +43,20 @@ MAX_DRAWS = 20  # maximum number of draws of inputs, until no halting score is n
 
 
 def write_bundle(
-    task: SequenceTask, folder: Path, run_metrics: RunResult | Mapping[str, Any], recipe: JsonObject | None = None
+    task: SequenceTask,
+    folder: Path,
+    run_metrics: RunResult | Mapping[str, Any],
+    recipe: JsonObject | None = None,
+    memory: TrainingMemory | None = None,
 ) -> Parity:
     """Export a task to `folder`, and compare the logits of the exported model with the logits of PyTorch.
 
     The inputs of this comparison are the parity grid: random batches of many shapes. `task`: trained task. `folder`:
     folder of the bundle. `run_metrics`: result of the run, or content of the run's metrics.json. If `run_metrics` is
-    empty, the bundle predicts the most probable label and has no metrics. `recipe`: see `TrainConfig.recipe`. The
-    folder appears only when the bundle is complete. An existing bundle in the folder is replaced. InputError is raised
-    if the folder has files but is not a bundle.
+    empty, the bundle predicts the most probable label and has no metrics. `recipe`: see `TrainConfig.recipe`. `memory`:
+    shares of the data, None for a bundle that compares no new rows with them. The folder appears only when the bundle
+    is complete. An existing bundle in the folder is replaced. InputError is raised if the folder has files but is not a
+    bundle.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
@@ -63,6 +69,8 @@ def write_bundle(
         encoders = described_encoders(dataset)
     state = run_metrics.to_dict() if isinstance(run_metrics, RunResult) else run_metrics
     content = _manifest_content(task, state) | ({} if recipe is None else {"recipe": recipe})
+    if memory is not None:
+        content["memory"] = memory.state()
     with error_context("metrics.json of the run", "remove it, and the bundle has no scores"):
         manifest.check_content(content)
         result = run_metrics if isinstance(run_metrics, RunResult) else RunResult.from_dict(state)

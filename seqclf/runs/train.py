@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from seqclf.bundle.training_memory import Rows, TrainingMemory
 from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import sample_split, sampled_rows, subset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -26,7 +28,6 @@ from seqclf.evaluation.judge import FACTS, Facts, Judged, judge
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.next_step import FinishedTraining
 from seqclf.evaluation.refit import Refit
-from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, write_contenders
 from seqclf.report.run_report import best_epoch, read_run, write_run_report
 from seqclf.report.score_table import show_verdict
@@ -43,6 +44,8 @@ from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import PREDICTIONS
 from seqclf.training.loggers.run_logger import FinishedRun
 from seqclf.training.options import TrainConfig
+
+MEMORY_TOKENS = 2_000_000  # tokens that the memory of a bundle is computed from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +117,7 @@ def train(
         judged = judge_run(contenders, facts, training)
         if prints_verdict:
             show_verdict(judged.result)
-        parity = export(fitted, judged.result, steps) if training.config.export else None
+        parity = export(fitted, judged, steps) if training.config.export else None
         page = report(training.dataset, judged, facts, run)
         if logger is not None:
             logger.log_result(finished_run(training, judged, facts, page))
@@ -240,20 +243,33 @@ def judge_run(contenders: Sequence[Scores], facts: Facts, training: Training) ->
     return judged
 
 
-def export(fitted: Fitted, result: RunResult, steps: FinishedSteps) -> float:
+def export(fitted: Fitted, judged: Judged, steps: FinishedSteps) -> float:
     """Write the bundle. Returns the largest difference between the exported model and PyTorch."""
-    run = fitted.training.folder
+    run, result = fitted.training.folder, judged.result
     checkpoint = fitted.checkpoint if result.refit is None else run / "checkpoints" / "best.ckpt"
     inputs = hash_of({"checkpoint": file_hash(checkpoint), "result": result.to_dict()})
     known = steps.find("export", inputs)
     if known is not None and (run / "bundle" / "manifest.json").is_file():
         return float(known["parity"])
     task = fitted.task if result.refit is None else fitted.training.load(checkpoint)
-    parity = write_bundle(task, run / "bundle", result, fitted.training.config.recipe()).max_error
+    recipe, memory = fitted.training.config.recipe(), training_memory(fitted.training.dataset, judged)
+    parity = write_bundle(task, run / "bundle", result, recipe, memory).max_error
     bundle = shown_path(run / "bundle")
     console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
     steps.record("export", inputs, {"parity": parity})
     return parity
+
+
+def training_memory(dataset: Dataset, judged: Judged) -> TrainingMemory:
+    """Return the memory of validation rows, or after a refit, which trains on them, of the rows of the last split."""
+    split = judged.result.split if judged.result.refit is not None else "validation"
+    logits, whole = judged.outputs[split].logits, dataset.splits[split]
+    some = sampled_rows(whole.sequences, MEMORY_TOKENS, 0)
+    rows, training = subset(whole, some), sample_split(dataset.splits["train"], MEMORY_TOKENS, 0)
+    probabilities = judged.result.decision.probabilities(logits[some])
+    memory = TrainingMemory(dataset.encoders, dataset.classes, dataset.positive)
+    memory.fit(Rows(rows.sequences, rows.lengths_before_truncation, probabilities, rows.groups), training.sequences)
+    return memory
 
 
 def report(dataset: Dataset | None, judged: Judged, facts: Facts, run: Path) -> Path | None:

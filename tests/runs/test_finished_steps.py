@@ -27,6 +27,7 @@ from seqclf.runs import train as train_module
 from seqclf.runs.export import write_bundle
 from seqclf.runs.finished_steps import fit_inputs
 from seqclf.runs.score import score_contenders
+from seqclf.runs.train import training_memory
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
 SETTINGS += ["data.split.validation=0.3", "trainer.max_epochs=2", "data.id=id", "checkpoint=auto"]
@@ -144,7 +145,7 @@ def test_each_step_runs_alone_from_the_files_of_the_one_before(tmp_path, unbroke
             assert outputs.ids.equals(other.splits[split].ids)
     judged = judge(files.contenders, files.facts, decision)
     assert judged.result.to_dict() == json.loads((run / "metrics.json").read_text())
-    parity = write_bundle(task, tmp_path / "bundle", judged.result)
+    parity = write_bundle(task, tmp_path / "bundle", judged.result, training_memory(dataset, judged))
     assert parity.passed
     first, second = (json.loads((path / "manifest.json").read_text()) for path in (run / "bundle", tmp_path / "bundle"))
     assert first == second

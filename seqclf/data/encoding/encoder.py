@@ -232,8 +232,11 @@ class FieldEncoder(ABC):
         return {self.field.name: self.decode({name: tokens[shown] for name, tokens in fields.items()})}
 
     def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the (T, W) float64 numbers of encoded tokens in the units of the data, NaN where missing."""
-        raise NotImplementedError
+        """Return the (T, W) float64 numbers of encoded tokens in the units of the data, NaN where missing.
+
+        Tokens of a field without numbers are returned as they are encoded: (T,) or (T, K) ids.
+        """
+        return fields[self.field.name]
 
     @property
     def unknown_id(self) -> int | None:

@@ -182,6 +182,9 @@ class TimeEncoder(ListEncoder):
             f"{name}, since the previous": list(map(duration_text, gaps[shown].tolist())),
         }
 
+    def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        return self.gaps_of(fields)[:, None]
+
     def gaps_of(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the (T,) gaps of encoded tokens, in seconds."""
         logs = fields[self.field.name][:, 0].astype(np.float64) * self.deviation + self.mean
