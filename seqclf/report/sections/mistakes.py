@@ -79,7 +79,7 @@ def mistakes_section(report: Report) -> Section:
 def _shown(mistake: Mistake) -> ShownMistake:
     row = mistake.row
     texts = {name: head_and_tail_text(printable(text, keep="\n\t"), MAX_TEXT) for name, text in row.texts.items()}
-    values = list(row.of_static.values()) or None
+    values = [*row.of_static.values(), *(row.contributions or ())] or None  # shaded beside those of the tokens
     static = {
         shortened(name, 30): _line_token(shortened(text, MAX_TOKEN), values, index)
         for index, (name, text) in enumerate(row.static.items())
