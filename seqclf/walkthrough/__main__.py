@@ -79,23 +79,15 @@ def _check(config: WalkthroughConfig, overrides: Sequence[str]) -> None:
         return
     of_training = [key for key in map(key_of, overrides) if key.partition(".")[0] not in OF_THE_PAGE]
     if of_training:
-        raise InputError(
-            of_training[0],
-            f"is of a training or its data, and checkpoint={config.checkpoint} is trained",
-            "remove one of the two",
-        )
+        problem = f"is of a training or its data, and checkpoint={config.checkpoint} is trained"
+        raise InputError(of_training[0], problem, "remove one of the two")
     if not named:
-        raise InputError(
-            f"checkpoint={config.checkpoint}", "name rows to show", "add input=FILE or sequence=TEXT_OR_JSON"
-        )
+        where = f"checkpoint={config.checkpoint}"
+        raise InputError(where, "name rows to show", "add input=FILE or sequence=TEXT_OR_JSON")
 
 
 def _train(config: WalkthroughConfig, run: Path) -> Path | None:
-    """Train a model in the same way as `seqclf train`.
-
-    Return the checkpoint best.ckpt. In distributed training, only rank 0 returns a checkpoint, and all other ranks
-    return `None`.
-    """
+    """Train a model as `seqclf train` does, and return its checkpoint. Ranks other than 0 return `None`."""
     from seqclf.runs.steps import run_training
 
     if run_training(config, run, prints_verdict=False) is None:
@@ -147,18 +139,12 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
 
 
 def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
-    """Return the rows to show.
+    from seqclf.data.prepare import prepare
 
-    The rows are a sequence from the command line, an input file, examples of the config, or a split of the data.
-    """
     if config.sequence is not None:
         return reader.of_text(config.sequence)
     if config.input is not None:
         return reader.of_file(config.input, config.rows)
-    if config.split is None and config.data.name in config.examples:
-        return reader.of_values(config.examples[config.data.name][: config.rows], f"examples.{config.data.name}")
-    from seqclf.data.prepare import prepare
-
     dataset = prepare(config.data)  # usually read from the cache that training wrote
     split = config.split or list(dataset.splits)[-1]
     if split not in dataset.splits:

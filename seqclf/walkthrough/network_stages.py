@@ -58,8 +58,8 @@ def record(network: nn.Module, run: Callable[[], Tensor]) -> dict[str, list[np.n
                 pad_packed_sequence(leaf, batch_first=True)[0] if isinstance(leaf, PackedSequence) else leaf
                 for leaf in leaves(value)
             ]
-            # Copies, as the next module may change its input in place.
-            outputs[path] = [np.array(each.float() if each.is_floating_point() else each) for each in tensors]
+            floats = [each.float() if each.is_floating_point() else each for each in tensors]
+            outputs[path] = [np.array(each.detach()) for each in floats]  # copies, as modules may change their inputs
 
     hooks = ModuleHooks(network, keep)
     try:
@@ -101,7 +101,7 @@ def _is_shown(path: str, module: nn.Module) -> bool:
 def _stage(
     title: str, module: nn.Module, values: np.ndarray, lengths: Mapping[int, np.ndarray], rows: ShownRows
 ) -> Stage:
-    documentation = [line.strip() for line in (module.__doc__ or "").splitlines()]
+    documentation = [line.strip() for line in (module.__doc__ or "").replace("`", "").splitlines()]
     text = next((line for line in documentation if line.endswith(".")), "")
     of_tokens = values.ndim == 3
     counts = lengths[values.shape[1]] if of_tokens else rows.sequences.lengths

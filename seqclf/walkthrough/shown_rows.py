@@ -82,20 +82,13 @@ class RowReader:
 
         Raise InputError if the sequence is invalid.
         """
+        where = f"sequence={text}"
         parsed = self.encoders[self.schema.fields[0].name].parse(text)
-        return self.of_values([parsed], f"sequence={text}")
-
-    def of_values(self, sequences: Sequence[Any], name: str) -> ShownRows:
-        """Encode sequences that are given as Python objects. Raise InputError for an invalid row.
-
-        `name`: setting that has the sequences. Error messages mention this setting.
-        """
-        require_unchanged_fields(self.reader["query"], self.schema, name, "give a file: input=FILE")
-        columns, errors = PythonRows(self.schema, self.encoders).to_columns(sequences)
+        require_unchanged_fields(self.reader["query"], self.schema, where, "give a file: input=FILE")
+        columns, errors = PythonRows(self.schema, self.encoders).to_columns([parsed])
         rows = self._encoded(columns)
         for error in [*filter(None, errors), *rows.refused]:
-            # An error about a single sequence has no row number.
-            raise InputError(name, error.removeprefix("row 1: ") if len(sequences) == 1 else error)
+            raise InputError(where, error.removeprefix("row 1: "))
         return rows
 
     def of_file(self, path: str, most: int) -> ShownRows:

@@ -114,7 +114,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
 
 
 @pytest.fixture(scope="session")
-def inspected(datasets: dict[str, Dataset]) -> Callable[..., Inspected]:
+def inspected(datasets: dict[str, Dataset], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Inspected]:
     """`inspected("words", "model=gru", …)`: four validation rows, or `values`, through an untrained model."""
 
     def inspect(name: str, *overrides: str, values: list[Any] | None = None) -> Inspected:
@@ -127,7 +127,9 @@ def inspected(datasets: dict[str, Dataset]) -> Callable[..., Inspected]:
         if values is None:
             shown = reader.of_split(dataset.splits["validation"], dataset.classes, 4)
         else:
-            shown = reader.of_values(values, "rows")
+            path = tmp_path_factory.mktemp("values") / "rows.parquet"
+            pq.write_table(pa.Table.from_pylist(values), path)
+            shown = reader.of_file(str(path), 50)
         return Inspected(task, shown, inspect_rows(task, shown, Decision()))
 
     return inspect

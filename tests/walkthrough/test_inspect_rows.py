@@ -125,10 +125,7 @@ def test_a_threshold_decides_the_labels_shown(inspected):
 
 
 class Counter(SequenceNetwork):
-    """A network of another package, which counts tokens, and changes the counts in place.
-
-    Its parts have no axis of tokens, and one of them gives the logits.
-    """
+    """A network of another package, which counts tokens, and changes the output of a part in place."""
 
     def __init__(self, classes):
         super().__init__()
@@ -150,7 +147,7 @@ def test_a_network_of_another_package_shows_its_parts(inspected):
 
 
 def test_a_stage_of_many_long_rows_has_a_limited_number_of_cells(inspected):
-    case = inspected("words", "model=lstm", values=[[1] * 900] * 50)
+    case = inspected("words", "model=lstm", values=[{"x": [1] * 900}] * 50)
     for stage in case.result.stages:
         heats = [block for block in stage.blocks if hasattr(block, "maps")]
         assert sum(len(cells) for block in heats for one in block.maps for _, cells in one.rows) < 4100

@@ -8,7 +8,7 @@ from markupsafe import escape
 from seqclf.documents.html import render_document
 from seqclf.documents.terminal import PADDING, console, show_document
 
-ROWS = [[1, 2, 3], [99], [4, 5, 6, 0]]
+ROWS = [{"x": [1, 2, 3]}, {"x": [99]}, {"x": [4, 5, 6, 0]}]
 
 
 @pytest.fixture
