@@ -109,15 +109,14 @@ class Picture:
 class HeatCell(NamedTuple):
     """A cell of a heat map.
 
-    `share`: strength of the cell's colour, from 0 to 1. `mark`: True to draw a frame around the cell. `kind`: style of
-    the cell. The style is "up" for a number ≥ 0, "down" for a number < 0, "count" for a count, "unknown" for a cell
-    with a dashed frame, "active" for a cell with a bar, and "" for a text.
+    `share`: strength of the cell's colour, from 0 to 1. `kind`: style of the cell. The style is "up" for a number ≥ 0,
+    "down" for a number < 0, "count" for a count, "unknown" for a cell with a dashed frame, "active" for a cell with a
+    bar, and "" for a text.
     """
 
     text: str
     share: float = 0.0
     kind: str = ""
-    mark: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,25 +124,22 @@ class HeatMap:
     """A table of coloured cells.
 
     `rows`: one pair (row heading, cells) for each row. A padding cell is `None`. `headings`: column headings. `corner`:
-    meaning of the column headings, such as "token". `notes`: one note for each column, such as the position of the
-    token. `more`: text about the cells that are left out, such as "the first 200 of 900 tokens", or "" if all cells are
-    shown.
+    meaning of the column headings, such as "token". `more`: text about the cells that are left out, such as "the first
+    200 of 900 tokens", or "" if all cells are shown.
     """
 
     caption: str
     rows: Sequence[tuple[str, Sequence[HeatCell | None]]]
     headings: Sequence[str] = ()
     corner: str = ""
-    notes: Sequence[str] = ()
     more: str = ""
 
 
 @dataclass(frozen=True)
 class HeatMaps:
-    """Heat maps that share one legend. `left_out`: number of rows whose heat maps are left out."""
+    """Heat maps that share one legend."""
 
     maps: Sequence[HeatMap]
-    left_out: int = 0
 
     @property
     def kinds(self) -> set[str]:

@@ -95,7 +95,7 @@ def show_block(block: Block) -> None:
         case HeatMaps():
             for heat_map in block.maps[:MAX_HEAT_MAPS]:
                 show_heat_map(heat_map)
-            if (left_out := block.left_out + max(0, len(block.maps) - MAX_HEAT_MAPS)) > 0:
+            if (left_out := len(block.maps) - MAX_HEAT_MAPS) > 0:
                 show_line(f"… {left_out:,} more row{'s' * (left_out > 1)}")
         case Folded():
             show_line(f"{block.title}:")
@@ -167,8 +167,7 @@ def show_heat_map(heat_map: HeatMap) -> None:
     """Print a heat map as a table. If the table is too wide for the terminal, the last columns are omitted."""
     names, lines = zip(*heat_map.rows, strict=True)
     headings = [*heat_map.headings, *[""] * (max(map(len, lines)) - len(heat_map.headings))]
-    notes = [*heat_map.notes, *[""] * (len(headings) - len(heat_map.notes))]
-    rows = [*zip([heat_map.corner, *names], [headings, *lines], strict=True), *([("", notes)] if any(notes) else [])]
+    rows = zip([heat_map.corner, *names], [headings, *lines], strict=True)
     table = [[shortened(name, MAX_CELL // 3), *map(_heat_text, cells)] for name, cells in rows]
     table = [[*row, *[""] * (1 + len(headings) - len(row))] for row in table if any(row)]
     widths = [max(map(cell_len, column)) + 2 for column in zip(*table, strict=True)]
@@ -190,7 +189,7 @@ def show_heat_map(heat_map: HeatMap) -> None:
 def _heat_text(cell: HeatCell | str | None) -> str:
     if cell is None:
         return PADDING
-    return shortened(cell if isinstance(cell, str) else f"{cell.text}{' *' if cell.mark else ''}", MAX_HEAT_CELL)
+    return shortened(cell if isinstance(cell, str) else cell.text, MAX_HEAT_CELL)
 
 
 def _cell(value: object) -> Cell:

@@ -42,7 +42,7 @@ class Reading(NamedTuple):
 
 
 class HaltingHead(nn.Module):
-    """Layer that computes the stop logits (B, T) of an `AdaptiveClassifier`.
+    """Layer that computes the stop logits (B, T, 1) of an `AdaptiveClassifier`.
 
     The sigmoid of a stop logit is the probability to stop at the token. The inputs are the encoder outputs (B, T,
     `size`) and the certainty (B, T) of the classifier after each token (see `certainty_of`). The initial weight of the
@@ -56,7 +56,7 @@ class HaltingHead(nn.Module):
         self.certainty = nn.Parameter(torch.ones(()))
 
     def forward(self, outputs: Tensor, certainty: Tensor) -> Tensor:
-        return self.outputs(outputs)[..., 0] + self.certainty * certainty
+        return self.outputs(outputs) + self.certainty * certainty[..., None]
 
 
 # Names that the exported `AdaptiveStep` uses for an input and two outputs. A field of the data may not have one of
@@ -149,7 +149,7 @@ class AdaptiveClassifier(SequenceClassifier):
             if not torch.compiler.is_exporting():
                 parts = list(prefixes.split(max(1, MAX_LOGITS // (self.output.out_features * len(prefixes))), dim=1))
             certainty = torch.cat([certainty_of(self.output(self.join(part, fields)).float()) for part in parts], dim=1)
-        return halting_steps(self.halting(outputs, certainty), lengths).cumsum(dim=1)
+        return halting_steps(self.halting(outputs, certainty)[..., 0], lengths).cumsum(dim=1)
 
     def at_thresholds(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
@@ -293,7 +293,7 @@ class AdaptiveStep(ChunkStep):
         outputs, encoder_states = self.read(fields, lengths, states)
         before, pooling_before = states[-1], states[len(encoder_states) : -1]
         logits = self.classify(self.pooling.prefixes(outputs, lengths, pooling_before), fields)
-        stops = self.halting(outputs, certainty_of(logits))
+        stops = self.halting(outputs, certainty_of(logits))[..., 0]
         scores = before[:, None] + halting_steps(stops, lengths).cumsum(dim=1)
         read = tokens_read(scores, lengths, threshold)
         after = scores.gather(1, (read - 1)[:, None])[:, 0]

@@ -27,16 +27,13 @@ OF_THE_PAGE = ("checkpoint", "trust", "input", "sequence", "rows", "output", "hy
 class WalkthroughResult(JsonResult):
     """Result that `walkthrough` prints as one JSON line.
 
-    `page`: path of the page. `rows`: number of rows on the page. `refused`: number of rejected rows. `longest`: number
-    of tokens in the longest row. `padding`: fraction of the padded batch that is padding.
+    `page`: path of the page. `rows`: number of rows on the page. `refused`: number of rejected rows.
     """
 
     page: str
     checkpoint: str
     rows: int
     refused: int
-    longest: int
-    padding: float
     stages: list[str]
     predictions: list[Label]
     probabilities: list[float]
@@ -82,23 +79,15 @@ def _check(config: WalkthroughConfig, overrides: Sequence[str]) -> None:
         return
     of_training = [key for key in map(key_of, overrides) if key.partition(".")[0] not in OF_THE_PAGE]
     if of_training:
-        raise InputError(
-            of_training[0],
-            f"is of a training or its data, and checkpoint={config.checkpoint} is trained",
-            "remove one of the two",
-        )
+        problem = f"is of a training or its data, and checkpoint={config.checkpoint} is trained"
+        raise InputError(of_training[0], problem, "remove one of the two")
     if not named:
-        raise InputError(
-            f"checkpoint={config.checkpoint}", "name rows to show", "add input=FILE or sequence=TEXT_OR_JSON"
-        )
+        where = f"checkpoint={config.checkpoint}"
+        raise InputError(where, "name rows to show", "add input=FILE or sequence=TEXT_OR_JSON")
 
 
 def _train(config: WalkthroughConfig, run: Path) -> Path | None:
-    """Train a model in the same way as `seqclf train`.
-
-    Return the checkpoint best.ckpt. In distributed training, only rank 0 returns a checkpoint, and all other ranks
-    return `None`.
-    """
+    """Train a model as `seqclf train` does, and return its checkpoint. Ranks other than 0 return `None`."""
     from seqclf.runs.steps import run_training
 
     if run_training(config, run, prints_verdict=False) is None:
@@ -111,39 +100,38 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
     from seqclf.data.schema.schema import typed_labels
     from seqclf.documents.html import render_document
     from seqclf.documents.terminal import console, show_document
+    from seqclf.evaluation.decisions.decision import Decision
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
     from seqclf.training.module import load_task
-    from seqclf.walkthrough.document import walkthrough_document
     from seqclf.walkthrough.inspect_rows import inspect_rows
-    from seqclf.walkthrough.run_files import chosen_rule
+    from seqclf.walkthrough.run_files import result_of
     from seqclf.walkthrough.shown_rows import RowReader
+    from seqclf.walkthrough.stages import walkthrough_document
 
     with progress.stage("loading the model"):
         # A model that this command has just trained uses only packages from the user's own config, so it is trusted.
         task = load_task(checkpoint, config.trust if config.checkpoint is not None else True)
         reader = RowReader(task.hparams["dataset"])
     rows = _rows(config, reader)
-    rule = chosen_rule(checkpoint, task.trained_steps, is_refitted=task.is_refitted)
-    if task.model.halts:
-        task.model.threshold = rule.threshold  # the checkpoint was written before validation set the threshold
-    inspection = inspect_rows(task, rows, rule.decision)
+    run = result_of(checkpoint, task.trained_steps, is_refitted=task.is_refitted)
+    if run is not None and run.halting is not None:
+        task.model.threshold = run.halting.threshold_of(None)
+    inspection = inspect_rows(task, rows, Decision() if run is None else run.decision)
     weights = sum(weight.numel() for weight in task.model.parameters())
-    document = walkthrough_document(inspection.stages, rows.refused, task.hparams["model"], weights, checkpoint)
+    facts = {"model": f"{type(task.model).__name__}, {weights:,} weights", "checkpoint": str(checkpoint)}
+    document = walkthrough_document(inspection.stages, rows.refused, facts)
     show_document(document)
     with progress.stage("writing the page"):
         write_output(page, render_document(document))
     console.print(f"page: {page}", soft_wrap=True)
     labels: list[Any] = typed_labels(task.classes, reader.schema.label_type).to_pylist()
     predicted = inspection.predicted.tolist()
-    longest = int(inspection.lengths.max())
     return WalkthroughResult(
         page=str(page),
         checkpoint=str(checkpoint),
         rows=len(rows),
         refused=len(rows.refused),
-        longest=longest,
-        padding=round(1 - float(inspection.lengths.mean()) / longest, 6),
         stages=[stage.title for stage in inspection.stages],
         predictions=[labels[index] for index in predicted],
         probabilities=[round(float(inspection.probabilities[row, index]), 6) for row, index in enumerate(predicted)],
@@ -151,18 +139,12 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
 
 
 def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
-    """Return the rows to show.
+    from seqclf.data.prepare import prepare
 
-    The rows are a sequence from the command line, an input file, examples of the config, or a split of the data.
-    """
     if config.sequence is not None:
         return reader.of_text(config.sequence)
     if config.input is not None:
         return reader.of_file(config.input, config.rows)
-    if config.split is None and config.data.name in config.examples:
-        return reader.of_values(config.examples[config.data.name][: config.rows], f"examples.{config.data.name}")
-    from seqclf.data.prepare import prepare
-
     dataset = prepare(config.data)  # usually read from the cache that training wrote
     split = config.split or list(dataset.splits)[-1]
     if split not in dataset.splits:

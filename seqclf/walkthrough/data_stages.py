@@ -2,134 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.field_spec import UNKNOWN_IDS
-from seqclf.documents.blocks import Block, HeatCell, HeatMap, HeatMaps, Table, Text
+from seqclf.documents.blocks import HeatCell, HeatMap, HeatMaps, Table, Text
 from seqclf.documents.formatting import NO_VALUE, printable, shortened
-from seqclf.walkthrough.heat_map import MAX_CELLS, MAX_TOKENS, first_of, limited
+from seqclf.walkthrough.heat_map import first_of, tokens_that_fit
 from seqclf.walkthrough.shown_rows import ShownRows
-from seqclf.walkthrough.stages import Stage
+from seqclf.walkthrough.stages import Stage, shape_text
 
 SHOWN_CHANNELS = 3  # shown channels of a number field
 MAX_NAME_CHARACTERS, MAX_CELL_CHARACTERS = 24, 400
-MIN_COLUMNS = 16  # minimum number of token positions in the padded batch
+Cells = list[HeatCell | None]
 
 
-def data_stages(rows: ShownRows, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Iterator[Stage]:
-    """Yield the stages before the network.
+def data_stages(rows: ShownRows, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> list[Stage]:
+    """Return the stages before the network.
 
     `fields`: dict field → padded array of the batch. `lengths`: (B,) number of tokens of each row.
     """
-    yield _raw(rows)
     encoded = [
-        {name: _encoded_texts(encoder, rows.fields_of(row)[name]) for name, encoder in rows.encoders.items()}
+        {name: _encoded_cells(encoder, rows.inputs(row)[name]) for name, encoder in rows.encoders.items()}
         for row in range(len(rows))
     ]
-    yield _encoded(rows, encoded)
-    yield _padded(rows, encoded, fields, lengths)
+    return [_raw(rows), _encoded(rows, encoded), _padded(rows, encoded, fields, lengths)]
 
 
 def _raw(rows: ShownRows) -> Stage:
-    labelled = any(label is not None for label in rows.labels)
     # A leading space distinguishes the heading of a field from the headings row, length and label.
-    columns = {"row": "text", **{f" {name}": "text" for name in rows.encoders}, "length": "number"}
-    columns |= {"label": "text"} if labelled else {}
+    columns = {"row": "text", **{f" {name}": "text" for name in rows.encoders}, "length": "number", "label": "text"}
     table = []
-    for name, cells, length, label in zip(rows.names, rows.cells, rows.original_lengths, rows.labels, strict=True):
+    for name, cells, length, label in zip(rows.names, rows.cells, rows.sequences.lengths, rows.labels, strict=True):
         texts = [shortened(cells[field], MAX_CELL_CHARACTERS) for field in rows.encoders]
-        answer = [NO_VALUE if label is None else shortened(label, MAX_NAME_CHARACTERS)] if labelled else []
-        table.append([name, *texts, f"{length:,}", *answer])
-    text = "Each row is one sequence. Sequences have different lengths, and nothing is cut or filled up yet."
-    if (rows.original_lengths > rows.sequences.lengths).any():
-        text += " Tokens beyond data.max_length are left out from the next stage on."
+        table.append([name, *texts, f"{length:,}", NO_VALUE if label is None else label])
+    text = "Each row is one sequence. Sequences have different lengths, which are counted up to data.max_length."
     return Stage("Raw rows", text, [Table(columns, table)])
 
 
-def _encoded_texts(encoder: FieldEncoder, values: np.ndarray) -> list[HeatCell]:
+def _encoded_cells(encoder: FieldEncoder, values: np.ndarray) -> list[HeatCell]:
     """Return a cell for each encoded token of a row: its id, its ids or its scaled numbers."""
-    kind = encoder.spec()["kind"]
-    if kind == "category":
-        return [_id_cell(str(id), id == UNKNOWN_IDS[kind]) for id in values.tolist()]
-    if kind == "bag":
-        texts = [", ".join(str(id) for id in ids if id) or "none" for ids in values.tolist()]
-        unknown = (values == UNKNOWN_IDS[kind]).any(axis=1)
-        return [_id_cell(text, is_unknown) for text, is_unknown in zip(texts, unknown, strict=True)]
-    texts = [", ".join(f"{value:.2f}" for value in channels[:SHOWN_CHANNELS]) for channels in values]
-    more = ", …" if values.shape[1] > SHOWN_CHANNELS else ""
-    return [HeatCell(text + more) for text in texts]
-
-
-def _id_cell(text: str, is_unknown: bool) -> HeatCell:
-    return HeatCell(f"{text} ?", kind="unknown") if is_unknown else HeatCell(text)
+    if values.dtype.kind == "f":
+        more = ", …" if values.shape[1] > SHOWN_CHANNELS else ""
+        return [HeatCell(", ".join(f"{value:.2f}" for value in token[:SHOWN_CHANNELS]) + more) for token in values]
+    cells = []
+    for ids in values.reshape(len(values), -1).tolist():
+        # A token of a set has zeros after its ids.
+        text = ", ".join(str(id) for id in ids if id or len(ids) == 1) or "none"
+        cells.append(HeatCell(f"{text} ?", kind="unknown") if encoder.unknown_id in ids else HeatCell(text))
+    return cells
 
 
 def _encoded(rows: ShownRows, encoded: list[dict[str, list[HeatCell]]]) -> Stage:
-    sentences = ["A network computes with numbers, so every token becomes one."]
-    kinds = {encoder.spec()["kind"] for encoder in rows.encoders.values()}
-    if kinds & {"category", "bag"}:
-        sentences.append(
-            "The vocabulary was learned from the training rows and gives each value an id. A value that was not among "
-            "them is unknown, and all unknown values share one id."
-        )
-    if "number" in kinds:
-        sentences.append("Numbers are scaled by the mean and the standard deviation of the training rows.")
+    shown = tokens_that_fit(len(rows), 2 * len(rows.encoders))
+    maps = []
+    for row, (name, count) in enumerate(zip(rows.names, rows.sequences.lengths.tolist(), strict=True)):
+        lines: list[tuple[str, Cells]] = []
+        for field, texts in rows.decoded(row).items():
+            tokens = [printable(shortened(token, MAX_NAME_CHARACTERS)) or "␣" for token in texts[:shown]]
+            lines.append((shortened(field, MAX_NAME_CHARACTERS), [*map(HeatCell, tokens)]))
+            lines.append(("encoded", [*encoded[row][field][:shown]]))
+        maps.append(HeatMap(f"Row {name}", lines, more=first_of(shown, count)))
+    text = (
+        "A network computes with numbers, so every token becomes one. The training rows gave each value an id, and "
+        "numbers the mean and the deviation by which they are scaled. All values that were not among the training rows "
+        "share one id."
+    )
     unknown = sum(cell.kind == "unknown" for fields in encoded for cells in fields.values() for cell in cells)
-
-    def maps() -> Iterator[HeatMap]:
-        for row, fields in enumerate(encoded):
-            lines: list[tuple[str, list[HeatCell | None]]] = []
-            for name, cells in fields.items():
-                shown = [printable(shortened(token, MAX_NAME_CHARACTERS)) for token in rows.tokens[name][row]]
-                tokens: list[HeatCell | None] = [HeatCell(token or "␣") for token in shown[:MAX_TOKENS]]
-                lines += [(shortened(name, MAX_NAME_CHARACTERS), tokens), ("encoded", [*cells[:MAX_TOKENS]])]
-            count = len(next(iter(fields.values())))
-            yield HeatMap(f"Row {rows.names[row]}", lines, more=first_of(min(count, MAX_TOKENS), count))
-
-    note = f"{unknown} {'value is' if unknown == 1 else 'values are'} unknown, with a question mark." if unknown else ""
-    return Stage("Encoded tokens", " ".join(sentences), [limited(maps(), len(rows))], note=note)
+    note = f"{unknown} {'value is' if unknown == 1 else 'values are'} unknown, with a question mark."
+    return Stage("Encoded tokens", text, [Text(note) if unknown else None, HeatMaps(maps)])
 
 
 def _padded(
     rows: ShownRows, encoded: list[dict[str, list[HeatCell]]], fields: Mapping[str, np.ndarray], lengths: np.ndarray
 ) -> Stage:
-    longest, first = int(lengths.max()), next(iter(rows.encoders))
-    padding = 1 - lengths.sum() / (len(lengths) * longest)
-    text = "A batch is one rectangle of numbers. "
-    if padding:
-        text += (
-            f"The {len(lengths)} rows are filled up to the longest, {longest} tokens, so {padding:.1%} of the "
-            "cells are padding. The lengths travel along: every later stage knows which cells are real, and no stage "
-            "reads the others. "
-        )
-    else:
-        text += "All rows are of one length here, so nothing has to be filled up. "
-    text += (
-        "The bars show the active batch size: the rows that still have a token at each position. With packed "
-        "sequences, a recurrent layer computes these rows only."
+    text = (
+        "A batch is one rectangle of numbers, so the rows are filled up to the longest. The lengths travel along: all "
+        "later stages know which cells are real, and none reads the others. The bars show the active batch size: "
+        "the rows that still have a token at each position, which are all that a packed sequence holds."
     )
-    most = max(MIN_COLUMNS, min(MAX_TOKENS, MAX_CELLS // len(lengths)))
-    lines: list[tuple[str, list[HeatCell | None]]] = [
-        (f"{name}: {length:,} token{'s' * (length > 1)}", [*row[first], *[None] * (longest - length)][:most])
+    longest, first = int(lengths.max()), next(iter(rows.encoders))
+    shown = min(longest, tokens_that_fit(len(rows), 1))
+    lines: list[tuple[str, Cells]] = [
+        (f"{name}: {length:,} token{'s' * (length > 1)}", [*row[first], *[None] * (longest - length)][:shown])
         for name, length, row in zip(rows.names, lengths.tolist(), encoded, strict=True)
     ]
-    active = active_rows(lengths)[:most].tolist()
+    active = active_rows(lengths)[:shown].tolist()
     lines.append(("active batch size", [HeatCell(str(count), count / len(lengths), "active") for count in active]))
-    headings = [str(position + 1) for position in range(len(active))]
-    more = f"the first {most} of {longest:,} columns" if longest > most else ""
-    inputs = [
-        (name, str(array.dtype), f"({', '.join(map(str, array.shape))})")
-        for name, array in {**fields, "lengths": lengths}.items()
-    ]
-    blocks: list[Block] = [
-        HeatMaps([HeatMap(f"Encoded values of {first}", lines, headings, "row", more=more)]),
-        Text(f"Of {longest * len(lengths):,} cells {int(lengths.sum()):,} are tokens."),
-        Table({"input": "text", "type": "text", "shape": "text"}, inputs, caption="The inputs of the network"),
-    ]
-    return Stage("Padded batch", text, blocks, np.arange(longest) < lengths[:, None], ("rows", "tokens"))
+    headings = [str(position + 1) for position in range(shown)]
+    heat_map = HeatMap(f"Encoded values of {first}", lines, headings, "row", first_of(shown, longest))
+    cells, tokens = longest * len(lengths), int(lengths.sum())
+    counts = Text(f"Of {cells:,} cells {tokens:,} are tokens, and {1 - tokens / cells:.1%} are padding.")
+    inputs = [(name, str(array.dtype), shape_text(array)) for name, array in {**fields, "lengths": lengths}.items()]
+    table = Table({"input": "text", "type": "text", "shape": "text"}, inputs, caption="The inputs of the network")
+    values = np.arange(longest) < lengths[:, None]
+    return Stage("Padded batch", text, [HeatMaps([heat_map]), counts, table], values, ("rows", "tokens"))
 
 
 def active_rows(lengths: np.ndarray) -> np.ndarray:

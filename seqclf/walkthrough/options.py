@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -23,6 +23,5 @@ class WalkthroughConfig(TrainConfig):
     sequence: Text | None
     split: Literal["train", "validation", "test"] | None
     rows: Annotated[int, Field(ge=1, le=MAX_ROWS)]
-    examples: dict[str, list[Any]]
     output: Text | None
     trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]

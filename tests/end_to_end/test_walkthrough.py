@@ -1,6 +1,7 @@
 """The walkthrough as a command: trained first, or of a checkpoint, with rows of a file, typed, or of the data."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,8 @@ import pytest
 
 from seqclf.bundle.runtime import Classifier
 
-TEXTBOOK = ["1 [1, 2, 3] 3", "2 [4, 5] 2", "3 [6, 7, 8, 9] 4", "4 [10] 1"]  # number of the row, tokens, length
 QUICK = [
     "data.generator.rows={train: 200, validation: 40, test: 40}",
-    "model.hidden_size=8",
     "trainer.max_epochs=2",
     "trainer.enable_progress_bar=false",
     "runtime.threads=1",
@@ -29,17 +28,18 @@ def printed_rows(text):
     return [" ".join(line.split()) for line in lines[1:]]
 
 
-def test_the_sequences_of_the_textbook_are_shown_after_training(shell, walked):
+def test_rows_of_the_last_split_are_shown_after_training(shell, walked):
     result, run = walked.result, shell.folder / "walked"
-    assert result["rows"] == 4 and result["longest"] == 4 and result["padding"] == 0.375
-    assert printed_rows(walked.stderr) == TEXTBOOK
+    assert result["rows"] == 4 and [row.split()[0] for row in printed_rows(walked.stderr)] == ["1", "14", "27", "40"]
+    assert {"front (FrontEnd)", "heads.0.recurrent (Recurrent)", "Logits"} <= set(result["stages"])
     assert Path(result["page"]) == run / "walkthrough.html" and (run / "walkthrough.html").is_file()
     assert {"metrics.json", "report.html", "bundle", "checkpoints"} <= {path.name for path in run.iterdir()}
 
 
 def test_the_predictions_are_those_of_the_bundle(shell, walked):
     classifier = Classifier(shell.folder / "walked" / "bundle", device="cpu")
-    expected = classifier.predict([[1, 2, 3], [4, 5], [6, 7, 8, 9], [10]])
+    tokens = [json.loads(re.search(r"\[.*\]", row).group()) for row in printed_rows(walked.stderr)]
+    expected = classifier.predict(tokens)
     assert walked.result["predictions"] == [row["prediction"] for row in expected]
     np.testing.assert_allclose(walked.result["probabilities"], [row["probability"] for row in expected], atol=1e-5)
 
@@ -77,13 +77,11 @@ def test_rows_of_a_file_have_their_labels(shell, trained):
 def test_rows_of_a_split_are_those_of_the_trained_data(shell, walked):
     completed = shell("walkthrough", *QUICK, "split=validation", "rows=3", "export=false", "hydra.run.dir=of-split")
     assert completed.result["rows"] == 3
-    names = [" ".join(line.split()[:4]) for line in printed_rows(completed.stderr)]
-    assert names == ["1 (data row 1)", "2 (data row 21)", "3 (data row 40)"]
+    assert [line.split()[0] for line in printed_rows(completed.stderr)] == ["1", "21", "40"]
 
 
 @pytest.mark.soak
 def test_the_default_command_learns_the_toy_task(shell):
-    completed = shell("walkthrough", "trainer.enable_progress_bar=false", "hydra.run.dir=walked-default")
-    assert printed_rows(completed.stderr) == TEXTBOOK
-    assert completed.result["predictions"][:2] == [3, 5], "the class is the last signal, a token from 1 to 5"
-    assert min(completed.result["probabilities"][:2]) > 0.9
+    completed = shell("walkthrough", "trainer.enable_progress_bar=false", "rows=50", "hydra.run.dir=walked-default")
+    page = (shell.folder / "walked-default" / "walkthrough.html").read_text(encoding="utf-8")
+    assert page.count(": right<") >= 48 and completed.result["rows"] == 50

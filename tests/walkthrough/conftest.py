@@ -18,9 +18,9 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.blocks import Document
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.training.module import SequenceTask
-from seqclf.walkthrough.document import walkthrough_document
 from seqclf.walkthrough.inspect_rows import Inspection, inspect_rows
 from seqclf.walkthrough.shown_rows import RowReader, ShownRows
+from seqclf.walkthrough.stages import walkthrough_document
 
 FIELDS = {
     "words": {"x": "category"},
@@ -46,8 +46,12 @@ class Inspected(NamedTuple):
 
     @property
     def document(self) -> Document:
-        model = {"cell": "lstm", "pooling": "max"}
-        return walkthrough_document(self.result.stages, ["row 9: is empty"], model, 1234, Path("RUN/best.ckpt"))
+        return walkthrough_document(self.result.stages, ["row 9: is empty"], {"model": "Classifier"})
+
+    @property
+    def modules(self) -> dict[str, Any]:
+        """By the path of a module, its stage."""
+        return {stage.title.partition(" (")[0]: stage for stage in self.result.stages if stage.title[0].islower()}
 
     def stage(self, title: str) -> Any:
         """Return the stage whose title begins so."""
@@ -110,7 +114,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
 
 
 @pytest.fixture(scope="session")
-def inspected(datasets: dict[str, Dataset]) -> Callable[..., Inspected]:
+def inspected(datasets: dict[str, Dataset], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Inspected]:
     """`inspected("words", "model=gru", …)`: four validation rows, or `values`, through an untrained model."""
 
     def inspect(name: str, *overrides: str, values: list[Any] | None = None) -> Inspected:
@@ -123,7 +127,9 @@ def inspected(datasets: dict[str, Dataset]) -> Callable[..., Inspected]:
         if values is None:
             shown = reader.of_split(dataset.splits["validation"], dataset.classes, 4)
         else:
-            shown = reader.of_values(values, "rows")
+            path = tmp_path_factory.mktemp("values") / "rows.parquet"
+            pq.write_table(pa.Table.from_pylist(values), path)
+            shown = reader.of_file(str(path), 50)
         return Inspected(task, shown, inspect_rows(task, shown, Decision()))
 
     return inspect

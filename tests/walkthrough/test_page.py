@@ -3,11 +3,12 @@
 import re
 
 import pytest
+from markupsafe import escape
 
 from seqclf.documents.html import render_document
 from seqclf.documents.terminal import PADDING, console, show_document
 
-ROWS = [[1, 2, 3], [99], [4, 5, 6, 0]]
+ROWS = [{"x": [1, 2, 3]}, {"x": [99]}, {"x": [4, 5, 6, 0]}]
 
 
 @pytest.fixture
@@ -36,11 +37,11 @@ def test_every_stage_has_a_section_with_its_shape_and_explanation(case, printed)
     stages = case.result.stages
     for number, (heading, stage) in enumerate(zip(headings, stages, strict=True), start=1):
         assert heading.strip().startswith(f"{number}. {stage.title}")
-        assert stage.values is None or f"<b>{stage.shape_text}</b>" in text
-        assert stage.text[:40] in text
+        assert stage.values is None or f"<b>{stage.shape}</b>" in text
+        assert escape(stage.text) in text
     lines = printed(case)
     shown = [line for line in lines if re.match(r"\d+\. ", line)]
-    assert shown == [f"{i}. {stage.title}  {stage.shape_text}".rstrip() for i, stage in enumerate(stages, start=1)]
+    assert shown == [f"{i}. {stage.title}  {stage.shape}".rstrip() for i, stage in enumerate(stages, start=1)]
     assert lines[-1] == "left out: row 9: is empty"
 
 
