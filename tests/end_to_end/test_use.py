@@ -44,7 +44,8 @@ def predicted(shell, trained, rows):
 
 def test_every_row_gets_one_prediction_in_input_order(predicted, rows):
     assert [row["id"] for row in predicted] == [row["card"] for row in rows]
-    assert list(predicted[0]) == ["id", "prediction", "probability", "probability_no", "probability_yes", "error"]
+    names = ["id", "prediction", "probability", "probability_no", "probability_yes", "unknown", "far", "error"]
+    assert list(predicted[0]) == names
     for row in predicted[:40] + predicted[41:]:
         assert row["probability_no"] + row["probability_yes"] == pytest.approx(1)
         assert row["probability"] == max(row["probability_no"], row["probability_yes"])
@@ -162,7 +163,7 @@ def test_predict_and_evaluate_apply_the_threshold_option(shell, trained, predict
     assert completed.result["positive"]["alerts"] == sum(row["prediction"] == "yes" for row in careful)
     page = (shell.folder / "out/report.html").read_text()
     assert "<h2>Threshold</h2>" in page
-    assert ("<dt>predicted as</dt>" in page) == ('<span class="supports"' in page), "errors are explained"
+    assert ("<dt>predicted as</dt>" in page) == ('class="supports"' in page), "errors are explained"
     refused = shell("predict", "bundle=logged/bundle", "threshold=often", "sequence={}")
     assert refused.exit_code == 2 and "error: threshold=often: must be a probability" in refused.stderr
 
