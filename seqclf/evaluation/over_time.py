@@ -20,8 +20,8 @@ class PeriodScores(JsonResult):
     """Scores of the rows of one period.
 
     `period`: its first day, month or year, as text. `recall`: recall of the positive label, None without such rows, or
-    macro recall over the classes that the period has. `share`: fraction of the rows of the positive label, None without one. `mean_score`:
-    mean probability of the positive label, or of the most probable label.
+    macro recall over the classes that the period has. `share`: fraction of the rows of the positive label, None without
+    one. `mean_score`: mean probability of the positive label, or of the most probable label.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"share"})

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from seqclf.documents.figures import FILL, INK, LINES, MARK, SOFT, render_svg
 from seqclf.documents.formatting import plain_number
 from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.over_time import PeriodScores
 from seqclf.report.reliability import ReliabilityBin
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
@@ -51,6 +52,29 @@ def learning_curves(history: Sequence[Mapping[str, Any]], names: Sequence[str], 
         figure.subplots_adjust(bottom=0.24 / len(names), left=MARGIN["left"], right=0.98, top=0.96, hspace=0.25)
 
     return render_svg(draw, CURVE_IN, 2.1 * len(names))
+
+
+def scores_over_time(periods: Sequence[PeriodScores], label: str | None) -> Markup:
+    """Draw recall in colour, and the mean probability of `label` in grey with its true share dashed, by period."""
+
+    def draw(figure: Any) -> None:
+        axis, places = figure.subplots(), range(len(periods))
+        marker = "o" if len(periods) < 30 else None
+        lines = [([part.recall for part in periods], FILL, "-")]
+        if label is not None:
+            lines += [
+                ([part.mean_score for part in periods], SOFT, "-"),
+                ([part.share for part in periods], SOFT, "--"),
+            ]
+        for values, colour, style in lines:
+            axis.plot(places, list(map(_float, values)), color=colour, linewidth=1.6, linestyle=style, marker=marker)
+        _style_axes(axis, "", "macro recall" if label is None else f"recall, P({label}), share")
+        shown = sorted({*range(0, len(periods), max(1, len(periods) // 6))})
+        axis.set_xticks(shown, [periods[at].period for at in shown], rotation=30, ha="right")
+        axis.set_ylim(0, 1.02)
+        figure.subplots_adjust(**{**MARGIN, "bottom": 0.3})
+
+    return render_svg(draw, CURVE_IN, 0.5 * CURVE_IN)
 
 
 def precision_recall(truth: np.ndarray, score: np.ndarray) -> Markup:

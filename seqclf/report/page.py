@@ -15,6 +15,7 @@ from seqclf.report.sections.confusion import confusion_section
 from seqclf.report.sections.epochs import epochs_section
 from seqclf.report.sections.lengths import lengths_section
 from seqclf.report.sections.mistakes import mistakes_section
+from seqclf.report.sections.periods import periods_section
 from seqclf.report.sections.provenance import provenance_section
 from seqclf.report.sections.threshold import threshold_section
 from seqclf.report.sections.tokens_read import tokens_read_section
@@ -29,6 +30,7 @@ SECTIONS: tuple[Callable[[Report], Section | None], ...] = (  # in the order of 
     confusion_section,
     classes_section,
     lengths_section,
+    periods_section,
     calibration_section,
     mistakes_section,
     provenance_section,

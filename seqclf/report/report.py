@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from seqclf.evaluation.over_time import PeriodScores
 from seqclf.evaluation.results import Evaluation, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.mistakes import Mistake
@@ -22,7 +23,8 @@ class Report:
     `result`: metrics by split, decision, baseline and other results (see `RunResult`). `evaluation`: the model outputs
     that the metrics are computed from. `mistakes`: the worst misclassified rows. `history`: the rows of metrics.csv.
     `best_epoch`: the exported epoch, counted from 0 as in metrics.csv. `created`: time when the report was made.
-    `sources`: dict split → source of its rows. `bundle`: folder of the evaluated bundle (an exported model).
+    `sources`: dict split → source of its rows. `bundle`: folder of the evaluated bundle (an exported model). `periods`:
+    scores of the split by time.
     """
 
     title: str
@@ -37,6 +39,7 @@ class Report:
     created: datetime | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     bundle: str | None = None
+    periods: Sequence[PeriodScores] = ()
 
     @property
     def split(self) -> str:
