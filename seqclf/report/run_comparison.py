@@ -56,7 +56,7 @@ class FinishedRun(NamedTuple):
     folder: Path
     seed: int
     settings: dict[str, Any]
-    model: Scores
+    scores: Scores
     facts: Facts
     result: RunResult
     split: str
@@ -64,16 +64,16 @@ class FinishedRun(NamedTuple):
     @property
     def outputs(self) -> SplitOutputs:
         """Outputs for the rows that are compared."""
-        return self.model.splits[self.split]
+        return self.scores.splits[self.split]
 
     def value(self, metric: ShownMetric) -> float | None:
         """Return a score of the run, None for one that is not defined."""
         value = metric.value(self.result.splits[self.split])
         return None if value is None else round(float(value), 6)
 
-    def predictions(self, rows: FinishedRun) -> RowPredictions:
-        """Return the predictions of the rows of a run, which both share, under the own decision."""
-        logits, decision = self.outputs.logits[matched(rows, self)], self.result.decision
+    def predictions(self, rows: SplitOutputs) -> RowPredictions:
+        """Return the predictions of rows, which the run shares, under its decision."""
+        logits, decision = self.outputs.logits[matched(rows, self.outputs)], self.result.decision
         return RowPredictions(decision.choose(logits), decision.probabilities(logits))
 
 
@@ -120,7 +120,7 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
     Raises InputError for no finished run at all, and for an unknown `against`.
     """
     runs, alerts = read_runs(entries, split)
-    label, is_accuracy = runs[0].model.positive, all(run.facts.monitor == "accuracy" for run in runs)
+    label, is_accuracy = runs[0].scores.positive, all(run.facts.monitor == "accuracy" for run in runs)
     deciding = ShownMetric("accuracy") if is_accuracy else ShownMetric("average_precision", label is not None)
     others = ShownMetric("recall", label is not None), ShownMetric("recall"), ShownMetric("accuracy")
     titles = {metric_title(name, label if own else None): ShownMetric(name, own) for name, own in (deciding, *others)}
@@ -133,7 +133,7 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
     medians = [group[(len(group) - 1) // 2] for group in groups]
     reference = medians[chosen[0]]
     for name, group, median in zip(names, groups, medians, strict=True):
-        is_comparable, training = matched(median, reference) is not None, median.facts.training
+        is_comparable, training = has_same_rows(median, reference), median.facts.training
         folders = [shown_path(run.folder) for run in group]
         alerts |= {} if is_comparable else dict.fromkeys(folders, "other rows, labels or classes")
         setting = Setting(
@@ -171,33 +171,32 @@ def read_runs(entries: Sequence[str], split: str | None = None) -> tuple[list[Fi
 def _read_finished(folder: Path, split: str | None) -> FinishedRun:
     """Read a run. Raises InputError if it is not finished, or if `split` does not judge its model."""
     contenders, facts, settings = read_run(folder)
-    model = contenders[-1]
+    scores = contenders[-1]
     try:
         result = RunResult.from_dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
         split, seed = split or result.split, int(settings["seed"])
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise InputError(folder, f"has no metrics of a finished run ({first_line(error)})", "train again") from None
-    if split in ("train", THRESHOLD) or split not in result.splits or split not in model.splits:
+    if split in ("train", THRESHOLD) or split not in result.splits or split not in scores.splits:
         raise InputError(folder, f"has no rows of {split} that judge its model", "name another split")
     own = {key: part for key, part in settings.items() if key not in (*NOT_OF_FIT, "seed")}
-    return FinishedRun(folder, seed, flat_keys(own), model, facts, result, split)
+    return FinishedRun(folder, seed, flat_keys(own), scores, facts, result, split)
 
 
-def matched(run: FinishedRun, other: FinishedRun) -> np.ndarray | None:
-    """Return the position (N,) of each row of a run among the rows of another, by the ids.
-
-    Return None if the runs have other rows, labels, classes or splits.
-    """
-    rows, others = run.outputs, other.outputs
+def matched(rows: SplitOutputs, others: SplitOutputs) -> np.ndarray:
+    """Return the position (N,) of each row among other rows by its id, -1 for a row that they lack."""
     assert rows.ids is not None and others.ids is not None, "rows of a file"
-    numbers = np.arange(len(others.labels))
     if rows.ids.equals(others.ids):  # ids may repeat
-        places = numbers
-    else:
-        places = np.array(pc.fill_null(pc.index_in(rows.ids, value_set=others.ids), -1)).astype(np.int64)
-    facts = [(one.model.classes, one.model.positive, one.split) for one in (run, other)]
-    is_same = facts[0] == facts[1] and np.array_equal(np.sort(places), numbers)
-    return places if is_same and (rows.labels == others.labels[places]).all() else None
+        return np.arange(len(rows.ids))
+    return np.array(pc.fill_null(pc.index_in(rows.ids, value_set=others.ids), -1)).astype(np.int64)
+
+
+def has_same_rows(run: FinishedRun, other: FinishedRun) -> bool:
+    """Return True if two runs have the same rows, labels, classes and split. The order of the rows may differ."""
+    facts = [(one.scores.classes, one.scores.positive, one.split) for one in (run, other)]
+    places, labels = matched(run.outputs, other.outputs), other.outputs.labels
+    is_same = facts[0] == facts[1] and np.array_equal(np.sort(places), np.arange(len(labels)))
+    return bool(is_same and (run.outputs.labels == labels[places]).all())
 
 
 def _groups(runs: Sequence[FinishedRun], deciding: ShownMetric) -> list[list[FinishedRun]]:
@@ -205,7 +204,7 @@ def _groups(runs: Sequence[FinishedRun], deciding: ShownMetric) -> list[list[Fin
     groups: list[list[FinishedRun]] = []
     for run in sorted(runs, key=lambda run: run.value(deciding) or 0):
         alike = (group for group in groups if group[0].settings == run.settings)
-        group = next((group for group in alike if matched(run, group[0]) is not None), None)
+        group = next((group for group in alike if has_same_rows(run, group[0])), None)
         if group is None:
             groups.append(group := [])
         group.append(run)
@@ -215,9 +214,9 @@ def _groups(runs: Sequence[FinishedRun], deciding: ShownMetric) -> list[list[Fin
 def _compare(run: FinishedRun, reference: FinishedRun, monitor: str) -> MetricComparison:
     """Return the comparison that decides between two runs on the same rows, by the groups that one of them knows."""
     base = run if reference.outputs.groups is None else reference
-    rows, model = base.outputs, base.model
-    judged = JudgedRows(rows.labels, model.classes, model.positive, monitor, group_codes(rows.groups))
-    return judged.compare(run.predictions(base), reference.predictions(base))[0]
+    rows, scores = base.outputs, base.scores
+    judged = JudgedRows(rows.labels, scores.classes, scores.positive, monitor, group_codes(rows.groups))
+    return judged.compare(run.predictions(rows), reference.predictions(rows))[0]
 
 
 def show_comparison(comparison: RunComparison) -> None:
@@ -225,11 +224,8 @@ def show_comparison(comparison: RunComparison) -> None:
     deciding, *others = comparison.settings[0].scores
     headings = [deciding, "difference", "between", "range of seeds", "runs", *others, "training", "weights"]
     columns = {"setting": "text", f"against {comparison.against}": "text", **score_columns(headings)}
-    table, title = (
-        Table(columns, list(map(_row, comparison.settings))),
-        f"{comparison.rows:,} rows of {comparison.split}",
-    )
-    show_section(Section(f"Comparison on {title}", [table, Text(NOTE, soft=True)]))
+    title = f"Comparison on {comparison.rows:,} rows of {comparison.split}"
+    show_section(Section(title, [Table(columns, list(map(_row, comparison.settings))), Text(NOTE, soft=True)]))
     for folder, problem in comparison.alerts.items():
         show_note(f"{folder}: {problem}")
 
