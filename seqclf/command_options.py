@@ -93,7 +93,6 @@ class CompareConfig(CommandOptions):
     runs: Texts
     against: FullText | None
     split: FullText | None
-    output: Text | None
 
 
 class DescribeConfig(CommandOptions):

@@ -65,7 +65,7 @@ LIGHT = [
     "judge",
     "compare",
     "evaluation.judge",
-    "report.comparison_page",
+    "report.run_comparison",
     "report.__main__",
     "report.run_report",
     "survey.survey",

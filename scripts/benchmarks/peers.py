@@ -41,7 +41,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
+from seqclf.batching.plan import padding_efficiency, plan_batches
+from seqclf.batching.resume_settings import PLAN_KEYS
 from seqclf.bench.workload import generate_workload
 from seqclf.config.documentation import CONF
 
@@ -148,7 +149,7 @@ def make_task(folder: Path, count: int, epochs: int) -> Task:
 def _plan_epochs(lengths: np.ndarray, labels: np.ndarray, epochs: int) -> tuple[dict[str, np.ndarray], float]:
     """Return the batches of each epoch as arrays (see `worker.read_workload`), and their mean padding efficiency."""
     batching = yaml.safe_load((CONF / "batching" / "token_budget.yaml").read_text())
-    plan = plan_arguments({**batching, "max_sequences": worker.BATCH}, lengths, labels)
+    plan = {**{key: batching[key] for key in PLAN_KEYS}, "max_sequences": worker.BATCH, "labels": labels}
     arrays: dict[str, np.ndarray] = {}
     efficiencies = []
     for epoch in range(epochs):

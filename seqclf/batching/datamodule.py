@@ -17,15 +17,12 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sequential
 
 from seqclf.batching.collate import pad
 from seqclf.batching.options import BatchingOptions
-from seqclf.batching.plan import plan_arguments, plan_batches
-from seqclf.batching.resume_settings import MAX_TOKENS, PLAN_KEYS, POSITION, RANKS, check_same_batches
-from seqclf.batching.steps import Limits
-from seqclf.batching.token_budget import AUTO, search_budget, unlimited_budget
+from seqclf.batching.plan import plan_batches
+from seqclf.batching.resume_settings import PLAN_KEYS, POSITION, RANKS, check_same_batches
 from seqclf.config.documentation import default_settings
 from seqclf.config.options import parse_options
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import Split, release_pages, size_in_bytes
-from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.system.state_validation import error_context, require
 
@@ -232,7 +229,6 @@ class SequenceDataModule(pl.LightningDataModule):
         self.splits = splits
         self.seed: int = seed
         self.resumed_ranks: int | None = None  # number of ranks that the resumed checkpoint was planned for
-        self.measured_tokens: int | None = None  # budget measured for max_tokens=auto, in this or the resumed run
         self.batching = parse_options(BatchingOptions, {**given, **settings}, "batching")
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
@@ -245,8 +241,8 @@ class SequenceDataModule(pl.LightningDataModule):
         """Drop the loaders of an earlier trainer, because they depend on the ranks and the device of that trainer."""
         self.training = self.validation = None
         if stage == "fit":
-            # Reset the values of an earlier resumed run. Lightning loads the state of a checkpoint after `setup`.
-            self.resumed_ranks = self.measured_tokens = None
+            # Reset the number of an earlier resumed run. Lightning loads the state of a checkpoint after `setup`.
+            self.resumed_ranks = None
         if stage == "fit" and self.trainer is not None:
             # Epochs have different numbers of batches. Lightning counts the batches of an epoch only when it requests
             # the loader, so the loader is requested for every epoch. If the loader were requested only once, Lightning
@@ -259,10 +255,11 @@ class SequenceDataModule(pl.LightningDataModule):
         All epochs use the same loader, so that the worker processes keep running between epochs.
         """
         if self.training is None:
-            data, plan = self._split("train"), self._training_plan()
+            data = self._split("train")
+            plan = {key: getattr(self.batching, key) for key in PLAN_KEYS}
             sampler_class = FixedSampler if self.trainer is not None and self.trainer.overfit_batches else PlanSampler
             ranks = {"ranks": self.planned_ranks, **self._ranks()}
-            sampler = sampler_class(data.sequences.lengths, **plan, seed=self.seed, **ranks)
+            sampler = sampler_class(data.sequences.lengths, **plan, labels=data.labels, seed=self.seed, **ranks)
             self.training = TrainingLoader(
                 BatchDataset(data, sampler.mean_rows if self.batching.equal_row_weights else None),
                 sampler=sampler,
@@ -311,8 +308,6 @@ class SequenceDataModule(pl.LightningDataModule):
         with error_context(origin, "it is damaged or of another version; train from the start"):
             require(state_dict, POSITION)
         self.resumed_ranks = state_dict["settings"][RANKS]
-        if self.batching.max_tokens == AUTO:
-            self.measured_tokens = state_dict["settings"].get(MAX_TOKENS)
         changed = check_same_batches(origin, state_dict, self.settings())
         if changed:
             rank_zero_warn(f"{origin}: its epochs were batched with {' '.join(changed)}, the next ones are not")
@@ -329,15 +324,9 @@ class SequenceDataModule(pl.LightningDataModule):
     def settings(self) -> dict[str, Any]:
         """Return dict config key → value, with every setting that changes the rows of a step or the weight of a row.
 
-        If the token budget was measured, the result holds the measured budget instead of `batching.max_tokens=auto`.
-        Without a measured budget, `batching.max_tokens=auto` is left out. `batching.ranks=null` is left out too,
-        because a resumed run takes both numbers from the checkpoint.
+        `batching.ranks=null` is left out, because a resumed run takes the number from the checkpoint.
         """
         settings = {"seed": self.seed, **{f"batching.{key}": getattr(self.batching, key) for key in PLAN_KEYS}}
-        if self.measured_tokens is not None:
-            settings[MAX_TOKENS] = self.measured_tokens
-        elif settings[MAX_TOKENS] == AUTO:
-            del settings[MAX_TOKENS]
         settings["batching.equal_row_weights"] = self.batching.equal_row_weights
         if self.batching.ranks is not None:
             settings[RANKS] = self.batching.ranks
@@ -350,49 +339,6 @@ class SequenceDataModule(pl.LightningDataModule):
                 "trainer.overfit_batches": str(self.trainer.overfit_batches),
             }
         return settings
-
-    def max_tokens(self) -> int:
-        """Return the maximum number of tokens in a training batch.
-
-        With `batching.max_tokens=auto`, a training run measures the maximum. In a run without training, a batch is
-        limited only by its number of rows.
-        """
-        given = self.batching.max_tokens
-        return given if isinstance(given, int) else self._training_plan()["max_tokens"]
-
-    def _training_plan(self) -> dict[str, Any]:
-        """Return the arguments of `plan_batches` for training, except seed, epoch and rank arguments."""
-        data = self._split("train")
-        plan = plan_arguments(self.batching, data.sequences.lengths, data.labels)
-        if self.batching.max_tokens == AUTO:
-            trains = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
-            if self.measured_tokens is None and trains:
-                self.measured_tokens = self._measure_tokens(data, plan)
-            plan["max_tokens"] = self.measured_tokens or plan["max_tokens"]
-        return plan
-
-    def _measure_tokens(self, data: Split, plan: Mapping[str, Any]) -> int:
-        """Return the largest token budget with which the heaviest batch fits into the memory of every rank."""
-        if not hasattr(self.trainer.lightning_module, "step_memory"):
-            module = type(self.trainer.lightning_module).__name__
-            raise InputError(f"{MAX_TOKENS}={AUTO}", f"{module} does not measure its memory", "give a number")
-        if self.planned_ranks > self.trainer.world_size:  # each rank gets several planned batches as one batch
-            raise InputError(
-                f"{MAX_TOKENS}={AUTO}",
-                f"cannot measure batches planned for {self.planned_ranks} ranks on {self.trainer.world_size}",
-                "give a number, or set batching.ranks=null",
-            )
-        memory, batches = self.trainer.lightning_module.step_memory(), BatchDataset(data)
-        limits = Limits(plan["max_tokens"], plan["max_sequences"], plan["overhead"])
-        found = search_budget(data.sequences.lengths, limits, lambda rows: memory(batches[rows]), memory.free)
-        lowest = self.trainer.strategy.reduce(torch.tensor(found.tokens, device=memory.device), reduce_op="min")
-        if self.trainer.is_global_zero:
-            console.print(
-                f"batching.max_tokens=auto: {int(lowest):,} tokens; the heaviest step takes "
-                f"{found.needed / 1e9:.2f} of {found.free / 1e9:.2f} GB that are free",
-                soft_wrap=True,
-            )
-        return int(lowest)
 
     def _split(self, name: str) -> Split:
         if name not in self.splits:
@@ -434,7 +380,7 @@ class SequenceDataModule(pl.LightningDataModule):
         data, max_sequences = self._split(split), self.batching.max_sequences
         sampler = FixedSampler(
             data.sequences.lengths,
-            max_tokens=self._evaluation_tokens(data),
+            max_tokens=self.batching.max_tokens * self.batching.evaluation_factor,
             max_sequences=max_sequences and max_sequences * self.batching.evaluation_factor,
             # If the trainer reads only some of the validation batches, the rows must be in random order. The first
             # batches in sorted order would hold only the longest sequences.
@@ -443,17 +389,6 @@ class SequenceDataModule(pl.LightningDataModule):
             **ranks,
         )
         return DataLoader(BatchDataset(data), sampler=sampler, **self._options())
-
-    def _evaluation_tokens(self, split: Split) -> int:
-        """Return the maximum number of tokens in an evaluation batch.
-
-        With `batching.max_tokens=auto` and no training split, a batch is limited only by its number of rows.
-        """
-        if self.batching.max_tokens == AUTO and "train" not in self.splits:
-            tokens = unlimited_budget(self.batching.max_sequences, split.sequences.lengths)
-        else:
-            tokens = self.max_tokens()
-        return tokens * self.batching.evaluation_factor
 
     def _reads_all(self, split: str) -> bool:
         """Return True unless the trainer reads only some of the validation batches."""

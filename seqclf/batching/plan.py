@@ -8,16 +8,11 @@ communication, and a run can resume inside an epoch.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqclf.batching.steps import Limits, deal_step, step_bounds
-from seqclf.batching.token_budget import AUTO, unlimited_budget
 from seqclf.errors import InputError
-
-if TYPE_CHECKING:  # bundles import this module without pydantic
-    from seqclf.batching.options import BatchingOptions
 
 
 def plan_batches(
@@ -98,20 +93,6 @@ def plan_batches(
     if pool_batches is None:
         return batches
     return [batches[step] for step in generator.permutation(len(batches)).tolist()]
-
-
-def plan_arguments(options: BatchingOptions, lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Return the arguments of `plan_batches` for training from the options of conf/batching.
-
-    For `max_tokens=auto`, the arguments hold the largest token budget that has an effect (see `unlimited_budget`). A
-    training run then lowers the token budget until a batch fits into memory.
-    """
-    copied = ("max_sequences", "pool_batches", "overhead", "balance")
-    max_tokens = options.max_tokens
-    if max_tokens == AUTO:
-        max_tokens = unlimited_budget(options.max_sequences, lengths)
-    settings = {key: getattr(options, key) for key in copied}
-    return {**settings, "max_tokens": max_tokens, "labels": labels}
 
 
 def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | None, balance: float) -> np.ndarray:

@@ -15,7 +15,6 @@ from seqclf.system.state_validation import COUNT, Each, Where
 
 PLAN_KEYS = ("max_tokens", "max_sequences", "pool_batches", "overhead", "balance")
 RANKS = "batching.ranks"
-MAX_TOKENS = "batching.max_tokens"
 # Shape of the state. `batching.ranks` is the number of ranks for which the steps are planned.
 POSITION = {
     "settings": Where(

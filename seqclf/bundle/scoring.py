@@ -27,10 +27,10 @@ from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
 class LabelledPredictions(NamedTuple):
     """Predictions for a labelled source. Rejected rows are left out.
 
-    `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows. The worst rows have the
-    lowest predicted probability of the true label. `refused`: error text of each rejected row. `share_read`: fraction
-    of all tokens that the model read, None for a model that always reads whole sequences. `moved`: fields that moved
-    since training.
+    `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows if they are explained.
+    The worst rows have the lowest predicted probability of the true label. `refused`: error text of each rejected row.
+    `share_read`: fraction of all tokens that the model read, None for a model that always reads whole sequences.
+    `moved`: fields that moved since training.
     """
 
     outputs: SplitOutputs
@@ -44,13 +44,11 @@ class _Mistake(NamedTuple):
     """A misclassified row.
 
     `probability`: predicted probability of the true label. `position`: index of the row, counted without rejected rows.
-    `predicted`: index of the predicted class. `columns`: canonical columns of the row.
+    `columns`: canonical columns of the row.
     """
 
     probability: float
     position: int
-    id: str
-    predicted: int
     columns: pa.RecordBatch
 
 
@@ -82,8 +80,8 @@ def predict_labelled(
     """Predict the rows of a labelled source. A row is rejected if its label is not a label of the bundle.
 
     `label`: name of the label column. `table`: label table that is joined by id, None if the source has the label
-    column. `group`: name of the group column. `explain`: True to explain the misclassified rows (contribution of each
-    token). Raises InputError if all rows are rejected.
+    column. `group`: name of the group column. `explain`: True to describe the worst rows, with the contribution of each
+    token. Raises InputError if all rows are rejected.
     """
     logits, labels, lengths = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     ids, group_names, refused = list[str](), list[str | None](), list[str]()
@@ -104,16 +102,8 @@ def predict_labelled(
         # Only the worst rows are kept, so the memory use does not depend on the size of the file.
         wrong = np.flatnonzero(predicted != codes[used])
         for index in wrong[np.argsort(of_label[wrong], kind="stable")[:MAX_MISTAKES]].tolist():
-            row = int(used[index])
-            mistakes.append(
-                _Mistake(
-                    probability=float(of_label[index]),
-                    position=len(ids) + index,
-                    id=str(id_column[row]),
-                    predicted=int(predicted[index]),
-                    columns=columns.take(pa.array([row])),
-                )
-            )
+            row = columns.take(pa.array([used[index]]))
+            mistakes.append(_Mistake(float(of_label[index]), len(ids) + index, row))
         mistakes = sorted(mistakes, key=lambda mistake: mistake.probability)[:MAX_MISTAKES]
         ids += [str(id_column[row]) for row in used.tolist()]
         group_names += [] if group is None else columns.column(GROUP_NAME).take(pa.array(used)).to_pylist()
@@ -131,7 +121,9 @@ def predict_labelled(
     outputs = SplitOutputs(
         np.concatenate(logits), np.concatenate(labels), original_lengths, truncated, groups, named, pa.array(ids)
     )
-    described = {mistake.position: _described(classifier, mistake, explain) for mistake in mistakes}
+    described = dict[int, DescribedRow]()
+    for _, position, columns in mistakes if explain else []:
+        described[position] = _explained(classifier, ids[position], outputs.logits[position], columns)
     share_read = counts.tokens_read / counts.tokens if classifier.may_halt else None
     return LabelledPredictions(outputs, described, refused, share_read, sample.moved())
 
@@ -145,12 +137,9 @@ def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:
     return codes, array
 
 
-def _described(classifier: Classifier, mistake: _Mistake, explain: bool) -> DescribedRow:
-    columns, encoders = mistake.columns, classifier.encoders
+def _explained(classifier: Classifier, id: str, logits: np.ndarray, columns: pa.RecordBatch) -> DescribedRow:
+    encoders = classifier.encoders
     fields = row_inputs(encode(encoders, columns, classifier.schema.truncation).sequences, 0)
     texts = {name: columns.column(name)[0].as_py() for name, encoder in encoders.items() if encoder.holds_text}
-    described = describe_row(encoders, mistake.id, fields, texts)
-    if not explain:
-        return described
-    contributions, of_static = explain_shown(classifier, fields, mistake.predicted, described.table.positions)
-    return described._replace(contributions=contributions, of_static=of_static)
+    predicted = int(classifier.decision.choose(logits[None])[0])
+    return explain_shown(classifier, describe_row(encoders, id, fields, texts), fields, predicted)

@@ -21,7 +21,7 @@ from seqclf.system.json_result import JsonObject, JsonResult
 from seqclf.system.state_validation import POSITIVE, SIZE, Each, Where, require
 
 MAX_VALUES = 19  # bins of a field, without those of other and of unknown values; odd, so that one is at the median
-MAX_CHANNELS, MAX_CLASSES = 4, 10  # of wider vectors, evenly spaced channels; of more classes, the largest probability
+MAX_CHANNELS = 4  # first channels of a vector
 MAX_ROWS = 20_000  # rows of a sample
 MIN_DISTANCE = 0.05  # a smaller distance moves few predictions, but is beyond chance in a million rows
 SAMPLING, GROUPS = "sampling key", "group key"  # columns of a sample; the spaces keep them apart from fields
@@ -95,14 +95,13 @@ class Bins(NamedTuple):
         """Return how a field moved. `before`, `after`: (K + 2,) means of the proportions."""
         old, new = (np.diff(mean, prepend=0.0) if self.is_number else mean for mean in (before, after))
         bin, distance = int(np.abs(new - old).argmax()), round(float(np.abs(new - old).sum()) / 2, 4)
-        of, digits, pair = shortened(self.texts[bin], 40), 4, [old[bin], new[bin]]
+        of, pair = shortened(self.texts[bin], 40), [old[bin], new[bin]]
         if self.is_number and bin < len(self.values):
-            ends = (mean[:-2].searchsorted(mean[-3] / 2) for mean in (before, after))
-            medians = [self.values[end] for end in ends]
+            medians = [self.values[mean[:-2].searchsorted(mean[-3] / 2)] for mean in (before, after)]
             # Numbers in the outer bins have any distance from their values, so no median lies there for certain.
             if medians[0] != medians[1] and medians[1] in self.values[1:-1]:
-                of, digits, pair = "median", 6, medians
-        start, end = (float(f"{value:.{digits}g}") for value in pair)
+                of, pair = "median", medians
+        start, end = (float(f"{value:.6g}") for value in pair)
         return Moved(field=field, distance=distance, of=of, before=start, after=end)
 
     @property
@@ -117,7 +116,8 @@ class TrainingMemory:
     """
 
     def __init__(self, encoders: Mapping[str, FieldEncoder], classes: Sequence[str], positive: str | None):
-        self.encoders, self.classes, self.positive = encoders, classes, positive
+        self.encoders = encoders
+        self.positive = None if positive is None else classes.index(positive)
         self.unknown_ids = {name: encoder.unknown_id for name, encoder in encoders.items()}
         self.fields: dict[str, tuple[Bins, BinShares]] = {}
 
@@ -168,17 +168,13 @@ class TrainingMemory:
     def _values(self, rows: Rows) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """Yield each name, its values (S,) of all rows, end to end, and the number of values of each row (N,)."""
         yield from self._values_of_fields(rows.sequences)
-        # The spaces keep these names apart from the names of fields.
-        measures = {"sequence length": rows.lengths.astype(np.float64)}
-        probabilities = rows.probabilities.round(3)  # smaller differences decide nothing
-        if len(self.classes) > MAX_CLASSES:
-            measures["largest probability"] = probabilities.max(axis=1)
+        if self.positive is None:
+            title, probabilities = "probability of the prediction", rows.probabilities.max(axis=1)
         else:
-            labels = self.classes if len(self.classes) != 2 else [self.positive or self.classes[1]]
-            for label in labels:
-                measures[f"probability of {shortened(label, 40)}"] = probabilities[:, self.classes.index(label)]
-        for name, values in measures.items():
-            yield name, values, np.ones(len(values), np.int64)
+            title, probabilities = "probability of the positive label", rows.probabilities[:, self.positive]
+        # The spaces keep these names apart from those of fields. Smaller differences of probabilities decide nothing.
+        for name, values in {"sequence length": rows.lengths, title: probabilities.round(3)}.items():
+            yield name, values.astype(np.float64), np.ones(len(values), np.int64)
 
     def _values_of_fields(self, sequences: Ragged) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         for name, encoder in self.encoders.items():
@@ -186,7 +182,7 @@ class TrainingMemory:
             values = encoder.original_values(sequences.static if is_static else sequences.fields)
             counts = np.ones(len(sequences), np.int64) if is_static else sequences.lengths
             if values.dtype.kind == "f":
-                for channel in range(0, values.shape[1], -(-values.shape[1] // MAX_CHANNELS)):
+                for channel in range(min(values.shape[1], MAX_CHANNELS)):
                     yield f"{name}[{channel}]" if values.shape[1] > 1 else name, values[:, channel], counts
             elif values.ndim == 2:
                 is_value, row = values != 0, np.repeat(np.arange(len(counts)), counts)  # 0 is the padding of a set

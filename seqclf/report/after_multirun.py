@@ -15,7 +15,7 @@ class CompareRuns(Callback):
     """Prints the comparison of the runs of a multirun. Hydra turns an error in a callback into a warning."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        from seqclf.report.comparison_page import show_comparison  # slow to import, and a single run needs none of it
+        from seqclf.report.run_comparison import show_runs  # slow to import, and a single run needs none of it
 
         if is_first_rank():
-            show_comparison([f"{escape(config.hydra.sweep.dir)}/*"])
+            show_runs(f"{escape(config.hydra.sweep.dir)}/*")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from glob import glob, has_magic
+from glob import glob
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -18,9 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from seqclf.config.setting_names import setting_names, settings_of
+from seqclf.config.documentation import flat_keys
+from seqclf.config.setting_names import NOT_OF_FIT, setting_names
 from seqclf.data.storage.dataset import THRESHOLD
-from seqclf.documents.formatting import shown_path
+from seqclf.documents.blocks import Section, Table, Text
+from seqclf.documents.formatting import NO_VALUE, number, shown_path
+from seqclf.documents.terminal import show_note, show_section
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.judge import Facts
 from seqclf.evaluation.ladder import JudgedRows
@@ -30,13 +33,25 @@ from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import Scores
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions
 from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.evaluation.uncertainty.intervals import SIGNED, interval_text
 from seqclf.report.run_report import read_run
-from seqclf.report.score_table import ShownMetric
+from seqclf.report.score_table import ShownMetric, interval_cell, score_columns
+from seqclf.system.durations import duration_text
 from seqclf.system.json_result import JsonResult
+
+NOTE = (
+    "Scores are means over the runs of a setting. A difference is that of the runs with the median scores of two "
+    "settings, on the same rows; its 95% interval is about such rows, and not about other seeds. The best of several "
+    "settings owes some of its score to chance: choose by split=validation, and judge by test."
+)
 
 
 class FinishedRun(NamedTuple):
-    """Content of a run folder that a comparison needs. `split`: split whose rows are compared."""
+    """Content of a run folder that a comparison needs.
+
+    `settings`: dict dotted key → value that the training depends on, without the seed. `split`: split whose rows are
+    compared.
+    """
 
     folder: Path
     seed: int
@@ -66,10 +81,10 @@ class FinishedRun(NamedTuple):
 class Setting(JsonResult):
     """Runs on the same rows that differ in nothing but the seed, from the lowest score to the highest.
 
-    `setting`: the overrides in which it differs from others. `scores`: dict title of a metric → score of each run; the
-    metric that decides comes first. `train_s`: mean time of a training, and `weights`: number of trained weights, None
-    if unknown. `difference`: comparison of the median run with that of the setting `against`. `other_rows`: why there
-    is none, None if the rows are the same.
+    `setting`: the keys in which it differs from others. `scores`: dict title of a metric → score of each run; the
+    metric that decides comes first. `train_s`: time of the training of the run with the median score, and `weights`:
+    number of trained weights, None if unknown. `difference`: comparison of the median run with that of the setting
+    `against`, None for that setting itself and on other rows.
     """
 
     setting: str
@@ -79,7 +94,6 @@ class Setting(JsonResult):
     train_s: float | None
     weights: int | None
     difference: MetricComparison | None
-    other_rows: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +101,14 @@ class RunComparison(JsonResult):
     """Result of a comparison of runs.
 
     `against`: name of the setting that the others are compared with, on its `rows` of `split`. `settings`: all of them,
-    the best one first. `skipped`: dict folder of a glob → why it holds no finished run.
+    the best one first. `alerts`: dict folder of a run → why it is left out, or has no difference.
     """
 
     split: str
     rows: int
     against: str
     settings: list[Setting]
-    skipped: dict[str, str]
+    alerts: dict[str, str]
 
 
 def compare_runs(entries: Sequence[str], against: str | None = None, split: str | None = None) -> RunComparison:
@@ -103,54 +117,55 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
     `entries`: folders of runs, or globs of them. `against`: one of the folders, with whose setting the others are
     compared; None for the best setting. `split`: split whose rows are compared; None for the one that judges each run.
 
-    Raises InputError for a named folder without a finished run, for no run at all, and for an unknown `against`.
+    Raises InputError for no finished run at all, and for an unknown `against`.
     """
-    runs, skipped = read_runs(entries, split)
-    is_accuracy, positive = all(run.facts.monitor == "accuracy" for run in runs), runs[0].scores.positive
-    deciding = ShownMetric("accuracy") if is_accuracy else ShownMetric("average_precision", positive is not None)
-    others = ShownMetric("recall", positive is not None), ShownMetric("recall"), ShownMetric("accuracy")
-    shown = {metric_title(name, positive if own else None): ShownMetric(name, own) for name, own in (deciding, *others)}
-    groups = _groups(runs, deciding)
-    chosen = 0 if against is None else _group_of(groups, Path(against).resolve())
+    runs, alerts = read_runs(entries, split)
+    label, is_accuracy = runs[0].scores.positive, all(run.facts.monitor == "accuracy" for run in runs)
+    deciding = ShownMetric("accuracy") if is_accuracy else ShownMetric("average_precision", label is not None)
+    others = ShownMetric("recall", label is not None), ShownMetric("recall"), ShownMetric("accuracy")
+    titles = {metric_title(name, label if own else None): ShownMetric(name, own) for name, own in (deciding, *others)}
+    groups, settings = _groups(runs, deciding), []
+    asked = groups[0][0].folder if against is None else Path(against).resolve()
+    chosen = [place for place, group in enumerate(groups) if asked in [run.folder for run in group]]
+    if not chosen:
+        raise InputError(f"against={against}", "is none of the runs", "name the folder of one of them")
     names = [name or "all runs" for name in setting_names([group[0].settings for group in groups])]
-    reference, settings = _median(groups[chosen]), []
-    for place, group in enumerate(groups):
-        trainings, reason = [run.facts.training for run in group if run.facts.training], other_rows(group[0], reference)
-        seconds = [training.seconds for training in trainings if training.seconds is not None]
+    medians = [group[(len(group) - 1) // 2] for group in groups]
+    reference = medians[chosen[0]]
+    for name, group, median in zip(names, groups, medians, strict=True):
+        is_comparable, training = has_same_rows(median, reference), median.facts.training
+        folders = [shown_path(run.folder) for run in group]
+        alerts |= {} if is_comparable else dict.fromkeys(folders, "other rows, labels or classes")
         setting = Setting(
-            setting=names[place],
-            runs=[shown_path(run.folder) for run in group],
+            setting=name,
+            runs=folders,
             seeds=[run.seed for run in group],
-            scores={title: [run.value(metric) for run in group] for title, metric in shown.items()},
-            train_s=round(fmean(seconds), 2) if seconds else None,
-            weights=next((training.weights for training in trainings), None),
-            difference=None if reason or place == chosen else _compare(_median(group), reference, deciding.name),
-            other_rows=reason,
+            scores={title: [run.value(metric) for run in group] for title, metric in titles.items()},
+            train_s=None if training is None else training.seconds,
+            weights=None if training is None else training.weights,
+            difference=_compare(median, reference, deciding.name)
+            if is_comparable and median is not reference
+            else None,
         )
         settings.append(setting)
     rows = len(reference.outputs.labels)
-    return RunComparison(split=reference.split, rows=rows, against=names[chosen], settings=settings, skipped=skipped)
+    return RunComparison(split=reference.split, rows=rows, against=names[chosen[0]], settings=settings, alerts=alerts)
 
 
 def read_runs(entries: Sequence[str], split: str | None = None) -> tuple[list[FinishedRun], dict[str, str]]:
-    """Return the runs of folders and globs, each once, and dict folder of a glob → why it holds no finished run."""
-    is_named: dict[Path, bool] = {}
+    """Return the runs of folders and globs, each once, and dict folder → why it holds no finished run."""
+    runs, refused = dict[Path, FinishedRun](), dict[str, str]()
     for entry in entries:
-        is_glob = has_magic(entry) and not Path(entry).exists()
-        for path in map(Path, sorted(glob(entry, recursive=True)) if is_glob else [entry]):  # noqa: PTH207, also absolute
-            if path.is_dir() or not is_glob:
-                is_named[path.resolve()] = is_named.get(path.resolve(), False) or not is_glob
-    runs, skipped = [], {}
-    for folder, named in is_named.items():
-        try:
-            runs.append(_read_finished(folder, split))
-        except InputError as error:
-            if named:
-                raise
-            skipped[shown_path(folder)] = error.problem
+        folders = [path for path in sorted(glob(entry, recursive=True)) if Path(path).is_dir()]  # noqa: PTH207, also absolute
+        for folder in dict.fromkeys(Path(path).resolve() for path in folders or [entry]):
+            try:
+                runs[folder] = _read_finished(folder, split)
+            except InputError as error:
+                refused[shown_path(folder)] = error.problem
     if not runs:
-        raise InputError(f"runs=[{','.join(entries)}]", "holds no finished run", "name folders of finished runs")
-    return runs, skipped
+        problem = next(iter(refused.values()), "holds no finished run")
+        raise InputError(f"runs=[{','.join(entries)}]", problem, "name folders of finished runs")
+    return list(runs.values()), refused
 
 
 def _read_finished(folder: Path, split: str | None) -> FinishedRun:
@@ -164,18 +179,8 @@ def _read_finished(folder: Path, split: str | None) -> FinishedRun:
         raise InputError(folder, f"has no metrics of a finished run ({first_line(error)})", "train again") from None
     if split in ("train", THRESHOLD) or split not in result.splits or split not in scores.splits:
         raise InputError(folder, f"has no rows of {split} that judge its model", "name another split")
-    return FinishedRun(folder, seed, settings_of(settings), scores, facts, result, split)
-
-
-def other_rows(run: FinishedRun, other: FinishedRun) -> str | None:
-    """Return why two runs cannot be compared row by row, None if they can. The order of their rows may differ."""
-    facts = [(one.scores.classes, one.scores.positive, one.split) for one in (run, other)]
-    if facts[0] != facts[1]:
-        return "other classes, another positive label or another split"
-    places, most = matched(run.outputs, other.outputs), max(len(run.outputs.labels), len(other.outputs.labels))
-    is_shared = (places >= 0) & (run.outputs.labels == other.outputs.labels[places])
-    shared = len(np.unique(places[is_shared]))
-    return None if shared == most else f"other rows or labels: {shared:,} of {most:,} shared"
+    own = {key: part for key, part in settings.items() if key not in (*NOT_OF_FIT, "seed")}
+    return FinishedRun(folder, seed, flat_keys(own), scores, facts, result, split)
 
 
 def matched(rows: SplitOutputs, others: SplitOutputs) -> np.ndarray:
@@ -186,27 +191,24 @@ def matched(rows: SplitOutputs, others: SplitOutputs) -> np.ndarray:
     return np.array(pc.fill_null(pc.index_in(rows.ids, value_set=others.ids), -1)).astype(np.int64)
 
 
+def has_same_rows(run: FinishedRun, other: FinishedRun) -> bool:
+    """Return True if two runs have the same rows, labels, classes and split. The order of the rows may differ."""
+    facts = [(one.scores.classes, one.scores.positive, one.split) for one in (run, other)]
+    places, labels = matched(run.outputs, other.outputs), other.outputs.labels
+    is_same = facts[0] == facts[1] and np.array_equal(np.sort(places), np.arange(len(labels)))
+    return bool(is_same and (run.outputs.labels == labels[places]).all())
+
+
 def _groups(runs: Sequence[FinishedRun], deciding: ShownMetric) -> list[list[FinishedRun]]:
     """Return the runs of each setting from the lowest score to the highest, the best setting first."""
     groups: list[list[FinishedRun]] = []
     for run in sorted(runs, key=lambda run: run.value(deciding) or 0):
         alike = (group for group in groups if group[0].settings == run.settings)
-        group = next((group for group in alike if not other_rows(run, group[0])), None)
+        group = next((group for group in alike if has_same_rows(run, group[0])), None)
         if group is None:
             groups.append(group := [])
         group.append(run)
     return sorted(groups, key=lambda group: -fmean(run.value(deciding) or 0 for run in group))
-
-
-def _group_of(groups: Sequence[list[FinishedRun]], folder: Path) -> int:
-    for place, group in enumerate(groups):
-        if folder in [run.folder for run in group]:
-            return place
-    raise InputError(f"against={shown_path(folder)}", "is none of the runs", "name the folder of one of them")
-
-
-def _median(group: Sequence[FinishedRun]) -> FinishedRun:
-    return group[(len(group) - 1) // 2]
 
 
 def _compare(run: FinishedRun, reference: FinishedRun, monitor: str) -> MetricComparison:
@@ -215,3 +217,39 @@ def _compare(run: FinishedRun, reference: FinishedRun, monitor: str) -> MetricCo
     rows, scores = base.outputs, base.scores
     judged = JudgedRows(rows.labels, scores.classes, scores.positive, monitor, group_codes(rows.groups))
     return judged.compare(run.predictions(rows), reference.predictions(rows))[0]
+
+
+def show_comparison(comparison: RunComparison) -> None:
+    """Print the table of settings, and the alerts."""
+    deciding, *others = comparison.settings[0].scores
+    headings = [deciding, "difference", "between", "range of seeds", "runs", *others, "training", "weights"]
+    columns = {"setting": "text", f"against {comparison.against}": "text", **score_columns(headings)}
+    title = f"Comparison on {comparison.rows:,} rows of {comparison.split}"
+    show_section(Section(title, [Table(columns, list(map(_row, comparison.settings))), Text(NOTE, soft=True)]))
+    for folder, problem in comparison.alerts.items():
+        show_note(f"{folder}: {problem}")
+
+
+def _row(setting: Setting) -> list[object]:
+    """Return the cells of a setting in the table."""
+    word, cells, compared = NO_VALUE, [NO_VALUE, NO_VALUE], setting.difference
+    if compared is not None:
+        word = "better" if compared.is_better else "worse" if compared.is_worse else "not shown to differ"
+        interval = None if compared.too_few_groups else (compared.low, compared.high)
+        cells = [SIGNED(compared.difference), interval_text(interval, SIGNED)]
+    scores = [[value for value in values if value is not None] for values in setting.scores.values()]
+    first, *others = (f"{fmean(values):.3f}" if values else NO_VALUE for values in scores)
+    spread = interval_cell((min(scores[0]), max(scores[0])) if len(scores[0]) > 1 else None)
+    training = NO_VALUE if setting.train_s is None else duration_text(setting.train_s)
+    weights = NO_VALUE if setting.weights is None else number(setting.weights)
+    return [setting.setting, word, first, *cells, spread, len(setting.runs), *others, training, weights]
+
+
+def show_runs(pattern: str, against: str | None = None, split: str | None = None) -> None:
+    """Print the comparison of the finished runs of a glob (see `compare_runs`), nothing if there are fewer than two."""
+    try:
+        comparison = compare_runs([pattern], against, split)
+    except InputError:
+        return
+    if sum(len(setting.runs) for setting in comparison.settings) > 1:
+        show_comparison(comparison)

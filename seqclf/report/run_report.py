@@ -73,12 +73,8 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) 
     def described(row: int) -> DescribedRow:
         tokens = row_inputs(split.sequences, row)
         texts = {} if split.texts is None else split.texts.of_row(row)
-        described_row = describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
-        if classifier is None:
-            return described_row
-        shown = described_row.table.positions
-        contributions, of_static = explain_shown(classifier, tokens, int(predicted[row]), shown)
-        return described_row._replace(contributions=contributions, of_static=of_static)
+        found = describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
+        return found if classifier is None else explain_shown(classifier, found, tokens, int(predicted[row]))
 
     return worst_mistakes(evaluation, dataset.classes, described)
 

@@ -40,12 +40,12 @@ from seqclf.training.callbacks import BEFORE_REFIT, TrainingProgress, take_last,
 from seqclf.training.checks.custom_network_checks import check_foreign_network, trained_padding_error
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import show_epoch
+from seqclf.training.explained_memory import explained_memory
 from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import OnPadding, TrainConfig
 from seqclf.training.resume import check_resumable, epochs_started, settings_left_out
-from seqclf.training.step_memory import explained_memory
 from seqclf.training.structure_schedule import StructureSchedule
 
 ABLATION = "order_ablation"  # folder of a second training on shuffled tokens, removed at its end

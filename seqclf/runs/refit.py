@@ -115,8 +115,8 @@ def _plan(training: Training, rows: Split, chosen_step: int) -> _Plan:
     batches, trainer = training.batches, training.trainer
 
     def same_batches(split: Split) -> SequenceDataModule:
-        sizes = {"max_tokens": batches.max_tokens(), "ranks": batches.planned_ranks}
-        return SequenceDataModule({"train": split}, batches.batching, seed=batches.seed, **sizes)
+        ranks = batches.planned_ranks
+        return SequenceDataModule({"train": split}, batches.batching, seed=batches.seed, ranks=ranks)
 
     joined = same_batches(rows)
     before = _steps_per_epoch(same_batches(batches.splits["train"]), trainer)

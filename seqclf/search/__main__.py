@@ -26,7 +26,7 @@ def _search(config: SearchConfig) -> SearchResult:
 
     from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
     from seqclf.documents.terminal import console
-    from seqclf.report.comparison_page import show_comparison
+    from seqclf.report.run_comparison import show_runs
     from seqclf.search.space import SETTINGS, known_keys
     from seqclf.search.trials import BEST, DATABASE, SearchResult, best_command, open_study, run_trials, write_best
     from seqclf.training.checks.check_targets import resolve_targets
@@ -48,8 +48,8 @@ def _search(config: SearchConfig) -> SearchResult:
     settings = best.user_attrs[SETTINGS]
     write_best(settings, f"Trial {best.number}: {options.metric} {best.value:.6g}", folder / BEST)
     split = options.metric.partition(".")[0]
-    by = [f"{escape(str(folder))}/trial-*"], f"{folder}/trial-{best.number}"
-    show_comparison(*by, "validation" if split == "calibration" else split)
+    trials, chosen = f"{escape(str(folder))}/trial-*", f"{folder}/trial-{best.number}"
+    show_runs(trials, chosen, "validation" if split == "calibration" else split)
     console.print(f"best: {folder / BEST}, or\n  {best_command(settings, overrides)}", soft_wrap=True)
     return SearchResult(str(folder), len(study.trials), options.metric, best.value, settings)
 

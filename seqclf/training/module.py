@@ -48,7 +48,6 @@ from seqclf.training.checks.check_targets import resolve_for_data, resolve_loss,
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics, epoch_scores
 from seqclf.training.losses import build_loss, class_weights_of
 from seqclf.training.schedule import elapsed_share, schedule_factor
-from seqclf.training.step_memory import StepMemory
 from seqclf.training.weight_average import WeightAverage
 
 # Name of the logged value for the best checkpoint and early stopping. The value is smoothed (see `smoothed_choice`).
@@ -264,10 +263,6 @@ class SequenceTask(pl.LightningModule):
         if counts and not (self.skips_not_finite and not torch.isfinite(loss)):  # waits for the device only if skipping
             self.train_metrics.update(logits, batch.labels, loss)
         return total * batch.weight
-
-    def step_memory(self) -> StepMemory:
-        """Return an object that measures the memory of a training step, for `batching.max_tokens=auto`."""
-        return StepMemory(self)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._sum_counts(checkpoint["state_dict"])

@@ -6,11 +6,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.batching.options import BatchingOptions
-from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
+from seqclf.batching.plan import padding_efficiency, plan_batches
+from seqclf.batching.resume_settings import PLAN_KEYS
 from seqclf.bench.modes import LENGTH_DISTRIBUTIONS
 from seqclf.config.documentation import CONF
-from seqclf.config.options import parse_options
 from seqclf.errors import InputError
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)
@@ -154,8 +153,7 @@ def test_the_defaults_pad_little_on_log_normal_lengths(overhead, least, most):
     assert batching["pool_batches"] <= 50 and batching["overhead"] == 8.0
     generator = np.random.default_rng(0)
     lengths = LENGTH_DISTRIBUTIONS["log_normal"](generator, 20_000).astype(int)
-    options = parse_options(BatchingOptions, batching)
-    settings = {**plan_arguments(options, lengths, np.zeros(20_000)), "overhead": overhead}
+    settings = {**{key: batching[key] for key in PLAN_KEYS}, "overhead": overhead}
     batches = plan_batches(lengths, **settings, seed=0, epoch=0)
     assert padding_efficiency(lengths, batches) > least
     assert len(batches) < most * 20_000 / batching["max_sequences"]

@@ -6,6 +6,7 @@ import pytest
 from seqclf.bundle.explanations import explanation
 from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.data.encoding.encoders import encode
+from seqclf.data.encoding.token_table import describe_row
 
 
 @pytest.fixture
@@ -18,16 +19,24 @@ def encoded(exported, classifier):
     return sequence, predicted, encode(loaded.encoders, columns, loaded.schema.truncation).sequences.fields
 
 
+def shown(classifier, fields, positions):
+    """A described row that shows the tokens at some positions."""
+    row = describe_row(classifier.encoders, "one", fields, {})
+    return row._replace(table=row.table._replace(positions=positions))
+
+
 def test_shown_tokens_have_the_contributions_of_an_explanation(classifier, encoded):
     sequence, predicted, fields = encoded
-    expected = np.array(classifier("card").explain(sequence)["contributions"])
+    loaded = classifier("card")
+    expected = np.array(loaded.explain(sequence)["contributions"])
     for positions in ([0, 1, len(expected) - 1], list(range(len(expected)))):
-        shown, _ = explain_shown(classifier("card"), fields, predicted, positions)
-        np.testing.assert_allclose(shown, expected[positions], atol=2e-5)
+        explained = explain_shown(loaded, shown(loaded, fields, positions), fields, predicted)
+        np.testing.assert_allclose(explained.contributions, expected[positions], atol=2e-5)
 
 
 def test_a_row_beyond_the_budget_is_not_explained(classifier, encoded, monkeypatch):
     _, predicted, fields = encoded
+    loaded = classifier("card")
     monkeypatch.setattr(explanation, "MAX_TOKENS", 3 * len(fields["shop"]))
-    assert explain_shown(classifier("card"), fields, predicted, [0, 1, 2]) == (None, {})
-    assert len(explain_shown(classifier("card"), fields, predicted, [0, 1])[0]) == 2
+    assert explain_shown(loaded, shown(loaded, fields, [0, 1, 2]), fields, predicted).contributions is None
+    assert len(explain_shown(loaded, shown(loaded, fields, [0, 1]), fields, predicted).contributions) == 2

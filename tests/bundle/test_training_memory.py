@@ -160,8 +160,8 @@ def bundle(tmp_path_factory):
     probabilities = np.full((len(rows.labels), 2), 0.5)
     memory = TrainingMemory(dataset.encoders, dataset.classes, "yes")
     memory.fit(Rows(rows.sequences, rows.lengths_before_truncation, probabilities, rows.groups), rows.sequences)
-    del memory.fields["probability of yes"]  # those of random weights are unknown
-    write_bundle(make_task(dataset.description()), folder / "bundle", {}, memory)
+    del memory.fields["probability of the positive label"]  # those of random weights are unknown
+    write_bundle(make_task(dataset.description()), folder / "bundle", {}, memory=memory)
     return folder / "bundle"
 
 

@@ -10,7 +10,6 @@ import yaml
 from sklearn.metrics import average_precision_score
 
 from seqclf.config.documentation import default_settings
-from seqclf.documents.html import render_document
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.judge import Facts, judge
@@ -19,8 +18,7 @@ from seqclf.evaluation.next_step import FinishedTraining
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import NETWORK, Scores, taken, write_contenders
 from seqclf.evaluation.uncertainty.comparison import compare_models
-from seqclf.report.comparison_page import comparison_document
-from seqclf.report.run_comparison import compare_runs
+from seqclf.report.run_comparison import compare_runs, show_comparison
 
 ROWS = 400
 LABELS = np.random.default_rng(7).integers(0, 2, ROWS)
@@ -90,7 +88,7 @@ def test_settings_have_the_scores_of_their_seeds_and_the_difference_of_their_med
         expected = sorted((precision(rows), seed) for seed, rows in enumerate(models))
         assert setting.scores["average precision"] == pytest.approx([score for score, _ in expected], abs=1e-6)
         assert setting.seeds == [seed for _, seed in expected]
-        assert (setting.train_s, setting.weights) == (2.0, 1234)
+        assert (setting.train_s, setting.weights) == (1.0 + expected[1][1], 1234)
     by_score = [sorted(models, key=precision)[1] for models in (poor, good)]
     assert other.difference.difference == pytest.approx(precision(by_score[0]) - precision(by_score[1]))
     assert other.difference == paired(*by_score)
@@ -128,7 +126,7 @@ def test_rows_in_another_order_are_matched_by_their_ids(tmp_path):
     assert compare_runs(runs).settings[1].difference == paired(poor, good)
 
 
-def test_runs_on_other_rows_stand_in_the_table_without_a_difference(tmp_path):
+def test_runs_on_other_rows_stand_in_the_table_without_a_difference(tmp_path, capsys):
     changed = outputs(0.9, 3)._replace(labels=np.where(np.arange(ROWS) < 5, 1 - LABELS, LABELS))
     write_run(tmp_path / "a", outputs(3.0))
     write_run(tmp_path / "b", outputs(1.4, 1, first=280), model=model(layers=2))
@@ -136,30 +134,21 @@ def test_runs_on_other_rows_stand_in_the_table_without_a_difference(tmp_path):
     write_run(tmp_path / "d", outputs(0.8, 4), positive="no", model=model(layers=4))
     write_run(tmp_path / "e", outputs(0.8, 4, first=1000))  # the setting of the first run, on other rows
     found = compare_runs([f"{tmp_path}/*"])
-    reasons = {setting.runs[0].rpartition("/")[2]: setting.other_rows for setting in found.settings}
-    assert reasons == {
-        "a": None,
-        "b": "other rows or labels: 120 of 400 shared",
-        "c": "other rows or labels: 395 of 400 shared",
-        "d": "other classes, another positive label or another split",
-        "e": "other rows or labels: 0 of 400 shared",
-    }
-    assert all(setting.difference is None for setting in found.settings)
-    document = comparison_document(found)
-    assert f"{tmp_path}/b: other rows or labels: 120 of 400 shared" in document.alerts
-    assert "other rows" in render_document(document)
+    assert found.alerts == {f"{tmp_path}/{name}": "other rows, labels or classes" for name in "bcde"}
+    assert len(found.settings) == 5 and all(setting.difference is None for setting in found.settings)
+    show_comparison(found)
+    assert f"{tmp_path}/b: other rows, labels or classes" in capsys.readouterr().err.replace("\n", "")
 
 
-def test_a_run_counts_once_and_an_unfinished_one_of_a_glob_is_named(tmp_path):
+def test_a_run_counts_once_and_an_unfinished_one_is_named(tmp_path):
     run = write_run(tmp_path / "done", outputs(2.0))
     (tmp_path / "begun/checkpoints").mkdir(parents=True)
     (tmp_path / "notes.txt").write_text("")
-    found = compare_runs([f"{tmp_path}/*", run, f"{tmp_path}/done/../done"])
+    found = compare_runs([f"{tmp_path}/*", run, f"{tmp_path}/done/../done", f"{tmp_path}/none"])
     assert [setting.runs for setting in found.settings] == [[run]]
-    assert found.skipped == {f"{tmp_path}/begun": "holds no scores of a finished run"}
+    problem = "holds no scores of a finished run"
+    assert found.alerts == {f"{tmp_path}/begun": problem, f"{tmp_path}/none": problem}
     assert found.settings[0].setting == "all runs"
-    with pytest.raises(InputError, match=r"begun.*holds no scores of a finished run"):
-        compare_runs([f"{tmp_path}/*", f"{tmp_path}/begun"])
 
 
 def test_a_run_without_whole_metrics_is_not_finished(tmp_path):
@@ -176,7 +165,7 @@ def test_a_run_without_whole_metrics_is_not_finished(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ({"entries": ["{0}/none*"]}, "runs=.*holds no finished run"),
+        ({"entries": ["{0}/none*"]}, "runs=.*holds no scores of a finished run"),
         ({"entries": []}, "runs=.*holds no finished run"),
         ({"entries": ["{0}/none"]}, "none.*holds no scores"),
         ({"against": "{0}/other"}, "against=.*is none of the runs"),

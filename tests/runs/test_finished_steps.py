@@ -145,9 +145,10 @@ def test_each_step_runs_alone_from_the_files_of_the_one_before(tmp_path, unbroke
             assert outputs.ids.equals(other.splits[split].ids)
     judged = judge(files.contenders, files.facts, decision)
     assert judged.result.to_dict() == json.loads((run / "metrics.json").read_text())
-    parity = write_bundle(task, tmp_path / "bundle", judged.result, training_memory(dataset, judged))
-    assert parity.passed
-    first, second = (json.loads((path / "manifest.json").read_text()) for path in (run / "bundle", tmp_path / "bundle"))
+    first = json.loads((run / "bundle/manifest.json").read_text())
+    memory = training_memory(dataset, judged)
+    assert write_bundle(task, tmp_path / "bundle", judged.result, first["recipe"], memory).passed
+    second = json.loads((tmp_path / "bundle/manifest.json").read_text())
     assert first == second
 
 

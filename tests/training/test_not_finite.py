@@ -7,8 +7,8 @@ import torch
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.errors import InputError
+from seqclf.training.explained_memory import explained_memory
 from seqclf.training.not_finite import MAX_SKIPPED, NotFiniteSteps
-from seqclf.training.step_memory import explained_memory
 
 
 class Spoil(pl.Callback):

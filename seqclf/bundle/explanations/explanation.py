@@ -13,6 +13,7 @@ from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
 from seqclf.bundle.rows.windows import source_windows
 from seqclf.bundle.table_predictions import to_library
 from seqclf.data.encoding.encoders import encode, static_of, token_texts
+from seqclf.data.encoding.token_table import DescribedRow
 from seqclf.data.field_spec import PARENTS
 from seqclf.data.ragged import Ragged
 from seqclf.data.reading.sources import Source
@@ -212,21 +213,20 @@ MAX_TOKENS = 20_000  # tokens that the model reads to explain one row of a repor
 
 
 def explain_shown(
-    classifier: BundleModel, fields: Mapping[str, np.ndarray], predicted: int, positions: Sequence[int]
-) -> tuple[list[float | None] | None, dict[str, float]]:
-    """Return the contributions of one row to class `predicted`, for a report page.
+    classifier: BundleModel, row: DescribedRow, fields: Mapping[str, np.ndarray], predicted: int
+) -> DescribedRow:
+    """Return a row of a report page with its contributions to class `predicted`.
 
-    They are those of each token at `positions`, and of each static field. The result is None and an empty dict if the
-    model would have to read more than `MAX_TOKENS` tokens. A token that the model did not read has the contribution
-    None. `fields`: see `row_inputs`.
+    They are those of each shown token, None for one that the model did not read, and of each static field. A row for
+    which the model would have to read more than `MAX_TOKENS` tokens has none. `fields`: see `row_inputs`.
     """
     arrays = {spec["name"]: fields[spec["name"]] for spec in classifier.specs if not spec.get("static")}
     static = {name: fields[name] for name in static_of(classifier.encoders)}
-    length = len(next(iter(arrays.values())))
+    length, positions = len(next(iter(arrays.values()))), row.table.positions
     if length * (1 + len(positions)) > MAX_TOKENS:
-        return None, {}
+        return row
     sequences = Ragged(np.array([0, length]), arrays, static)
-    contributions = occlude(
+    found = occlude(
         classifier.encoders,
         sequences,
         _score(classifier, np.array([predicted])),
@@ -234,4 +234,5 @@ def explain_shown(
         tokens=np.array(positions, np.int64),
         tokens_read=classifier.read(sequences)[1] if classifier.may_halt else None,
     )
-    return with_none(contributions.tokens), {name: float(values[0]) for name, values in contributions.static.items()}
+    of_static = {name: float(values[0]) for name, values in found.static.items()}
+    return row._replace(contributions=with_none(found.tokens), of_static=of_static)
