@@ -10,6 +10,7 @@ from seqclf.config.options import CommandOptions, Count, FullText, Options, Text
 from seqclf.config.targets import read_trust
 from seqclf.data.options import DataOptions
 from seqclf.evaluation.options import DecisionOptions, ThresholdOption
+from seqclf.evaluation.over_time import Period
 from seqclf.training.options import CheckpointFile
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -64,6 +65,8 @@ class EvaluateConfig(CommandOptions):
     output: Text | None
     report: Text | None
     scores: Text | None
+    by: Period | None
+    time: Text | None
     device: Device
     threshold: ThresholdOption
     budget: Budget | None

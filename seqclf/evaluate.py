@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqclf.config.command import command
+from seqclf.errors import InputError
 
 if TYPE_CHECKING:
     from seqclf.bundle.runtime import Classifier
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from seqclf.data.encoding.token_table import DescribedRow
     from seqclf.data.options import DataOptions
     from seqclf.evaluation.judge import Judged
+    from seqclf.evaluation.over_time import PeriodScores
     from seqclf.system.json_result import JsonObject
 
 NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
@@ -33,12 +35,15 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import labelled_sources, predict_labelled
     from seqclf.data.storage.dataset import check_positive
+    from seqclf.documents.blocks import Section
     from seqclf.documents.formatting import percent
-    from seqclf.documents.terminal import console
+    from seqclf.documents.terminal import console, show_section
     from seqclf.evaluation.decisions.decision import override_threshold
     from seqclf.evaluation.judge import Facts, judge
+    from seqclf.evaluation.over_time import scores_by_period
     from seqclf.evaluation.scores import NETWORK, Scores, write_scores
     from seqclf.report.score_table import show_verdict
+    from seqclf.report.sections.periods import period_table
     from seqclf.system.atomic_files import write_output
 
     output, report = (Path(path) if path else None for path in (config.output, config.report))
@@ -57,8 +62,9 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     # `config.threshold` is the threshold of the positive label, so the label in the config takes precedence over the
     # bundle's label.
     classifier.decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
-    outputs, mistakes, refused, share_read, moved = predict_labelled(
-        classifier, source, options.label, label_table, group=options.group, explain=report is not None
+    time = _time_column(classifier, config)
+    outputs, mistakes, refused, share_read, moved, times = predict_labelled(
+        classifier, source, options.label, label_table, group=options.group, time=time, explain=report is not None
     )
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
@@ -79,9 +85,15 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     lines = [f"moved since training: {each}" for each in moved]
     for line in lines:
         console.print(line, soft_wrap=True)
+    periods: list[PeriodScores] = []
+    if config.by is not None and times is not None:
+        last = judged.outputs["test"]
+        shown = classifier.decision.choose(last.logits), classifier.decision.probabilities(last.logits)
+        periods = scores_by_period(times, config.by, last.labels, *shown, classifier.classes, result.positive)
+        show_section(Section("Over time", [period_table(periods, result.positive)]))
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"
-        _write_report(report, title, config, classifier, judged, mistakes, [*lines, *refused])
+        _write_report(report, title, config, classifier, judged, mistakes, [*lines, *refused], periods)
     summary: JsonObject = {**metrics.to_dict(), "refused": len(refused), "provider": classifier.provider}
     if classifier.no_cuda is not None:
         summary["no_cuda"] = classifier.no_cuda
@@ -90,9 +102,21 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
         summary["share_read"] = share_read
     if moved:
         summary["moved"] = [each.to_dict() for each in moved]
+    if periods:
+        summary["periods"] = [part.to_dict() for part in periods]
     if output is not None:
         write_output(output, json.dumps({"test": summary}, indent=1) + "\n")
     return summary
+
+
+def _time_column(classifier: Classifier, config: EvaluateConfig) -> str | None:
+    """Return the column of the times of the rows, None without `by`: `time`, or the first column that sorts events."""
+    if config.by is None:
+        return None
+    names = [name for name in (config.time, *classifier.schema.order_by) if name is not None]
+    if not names:
+        raise InputError(f"by={config.by}", "needs the times of the rows", "name their column: time=COLUMN")
+    return names[0]
 
 
 def _data_options(classifier: Classifier, config: EvaluateConfig) -> DataOptions:
@@ -118,11 +142,12 @@ def _write_report(
     judged: Judged,
     mistakes: dict[int, DescribedRow],
     warnings: list[str],
+    periods: list[PeriodScores],
 ) -> None:
     """Write the report as an HTML page.
 
     `mistakes`: dict row index → readable tokens, for the worst misclassified rows. `warnings`: lines
-    about fields that moved, and about rejected rows.
+    about fields that moved, and about rejected rows. `periods`: scores by time.
     """
     from datetime import datetime
 
@@ -140,6 +165,7 @@ def _write_report(
         created=datetime.now().astimezone(),
         sources={"test": str(config.data["test"])},
         bundle=str(config.bundle),
+        periods=periods,
     )
     write_report(report, path)
 

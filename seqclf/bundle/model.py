@@ -189,11 +189,12 @@ class BundleModel:
         label: str | None = None,
         table: LabelTable | None = None,
         group: str | None = None,
+        time: str | None = None,
     ) -> Iterator[Window]:
         """Read a source in windows of `WINDOW_ROWS` rows, for `predict_batch`. See `source_windows`."""
         title = f"predicting {source.short_name}"
         return source_windows(
-            self.schema, source, label, table, group, title=title, unit="rows", window_rows=WINDOW_ROWS
+            self.schema, source, label, table, group, time, title=title, unit="rows", window_rows=WINDOW_ROWS
         )
 
     def table_source(self, data: Any) -> Source:
@@ -229,17 +230,18 @@ class BundleModel:
         table: LabelTable | None = None,
         group: str | None = None,
         sample: RowSample | None = None,
+        time: str | None = None,
     ) -> Iterator[tuple[SourceRows, Predictions]]:
         """Predict the rows of a source, one window of `WINDOW_ROWS` rows after the other.
 
         `label`: name of the label column, which becomes the canonical column `label`. `group`: name of the group
         column, which becomes the canonical columns GROUP and GROUP_NAME of `schema.casts`. `table`: label table to join
-        with the rows by id. If there is a label table, `label` is None. `sample`: see `predict_columns`. Raises
-        InputError if the source is SQL.
+        with the rows by id. If there is a label table, `label` is None. `sample`: see `predict_columns`. `time`: name
+        of a column of times, which becomes the canonical column TIME. Raises InputError if the source is SQL.
         """
         return (
             (window.rows, self.predict_columns(window.columns, sample))
-            for window in self.windows(source, label, table, group)
+            for window in self.windows(source, label, table, group, time)
         )
 
     def predict_batch(self, columns: pa.RecordBatch, first_row: int, sample: RowSample | None = None) -> Result:

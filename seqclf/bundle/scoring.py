@@ -18,7 +18,7 @@ from seqclf.data.ragged import row_inputs
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import GROUP, GROUP_NAME, RowKey
+from seqclf.data.schema.casts import GROUP, GROUP_NAME, TIME, RowKey
 from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
 from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
@@ -30,7 +30,8 @@ class LabelledPredictions(NamedTuple):
     `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows if they are explained.
     The worst rows have the lowest predicted probability of the true label. `refused`: error text of each rejected row.
     `share_read`: fraction of all tokens that the model read, None for a model that always reads whole sequences.
-    `moved`: fields that moved since training.
+    `moved`: fields that moved since training. `times`: (N,) seconds since 1970, NaN for a row without a time, None
+    without a column of times.
     """
 
     outputs: SplitOutputs
@@ -38,6 +39,7 @@ class LabelledPredictions(NamedTuple):
     refused: list[str]
     share_read: float | None
     moved: list[Moved]
+    times: np.ndarray | None
 
 
 class _Mistake(NamedTuple):
@@ -75,19 +77,22 @@ def predict_labelled(
     table: LabelTable | None,
     *,
     group: str | None = None,
+    time: str | None = None,
     explain: bool = False,
 ) -> LabelledPredictions:
     """Predict the rows of a labelled source. A row is rejected if its label is not a label of the bundle.
 
     `label`: name of the label column. `table`: label table that is joined by id, None if the source has the label
-    column. `group`: name of the group column. `explain`: True to describe the worst rows, with the contribution of each
-    token. Raises InputError if all rows are rejected.
+    column. `group`, `time`: names of the columns of groups and times. `explain`: True to describe the worst rows, with
+    the contribution of each token. Raises InputError if all rows are rejected.
     """
     logits, labels, lengths = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     ids, group_names, refused = list[str](), list[str | None](), list[str]()
     mistakes: list[_Mistake] = []
     counts, sample = Counts(), RowSample(classifier.memory)
-    for rows, predictions in classifier.predict_source(source, label if table is None else None, table, group, sample):
+    times = list[np.ndarray]()
+    predicted_rows = classifier.predict_source(source, label if table is None else None, table, group, sample, time)
+    for rows, predictions in predicted_rows:
         columns, probabilities = rows.columns, predictions.probabilities
         codes = label_codes(columns.column("label"), classifier.classes)
         is_used = (predictions.lengths > 0) & (codes >= 0)
@@ -110,6 +115,8 @@ def predict_labelled(
         logits.append(predictions.logits[used])
         labels.append(codes[used])
         lengths.append(predictions.lengths[used])
+        if time is not None:
+            times.append(columns.column(TIME).to_numpy(zero_copy_only=False)[used])
         counts = counts.plus(predictions.counts)
     if not ids:
         if refused:
@@ -125,7 +132,8 @@ def predict_labelled(
     for _, position, columns in mistakes if explain else []:
         described[position] = _explained(classifier, ids[position], outputs.logits[position], columns)
     share_read = counts.tokens_read / counts.tokens if classifier.may_halt else None
-    return LabelledPredictions(outputs, described, refused, share_read, sample.moved())
+    at = np.concatenate(times) if time is not None else None
+    return LabelledPredictions(outputs, described, refused, share_read, sample.moved(), at)
 
 
 def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:

@@ -47,6 +47,18 @@ def test_groups_are_read_along(exported, classifier, tmp_path):
     assert "whom" in str(caught.value)
 
 
+def test_times_are_read_along_without_those_of_refused_rows(exported, classifier, tmp_path):
+    sequences = [*exported("events").sequences[:2], [], exported("events").sequences[3]]
+    times = ["2024-01-02 00:00:00", 86400, "2024-01-04", None]
+    rows = [{"events": tokens, "label": "k0", "at": at} for tokens, at in zip(sequences, times, strict=True)]
+    source = write_rows(tmp_path / "t.jsonl", rows)
+    found = predict_labelled(classifier("events"), source, "label", None, time="at").times
+    assert found[:2].tolist() == [1704153600.0, 86400.0] and np.isnan(found[2]) and len(found) == 3
+    assert predict_labelled(classifier("events"), source, "label", None).times is None
+    with pytest.raises(InputError, match="when"):
+        predict_labelled(classifier("events"), source, "label", None, time="when")
+
+
 def test_a_refused_row_is_reported_with_file_row_and_reason(exported, classifier, tmp_path):
     tokens = exported("events").sequences[0]
     rows = [

@@ -16,7 +16,7 @@ from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.reading.tables import column_names, to_arrow
-from seqclf.data.schema.casts import GROUP, RowKey
+from seqclf.data.schema.casts import GROUP, TIME, RowKey
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.errors import InputError
@@ -47,6 +47,7 @@ def source_windows(
     label: str | None = None,
     table: LabelTable | None = None,
     group: str | None = None,
+    time: str | None = None,
     *,
     title: str,
     unit: str,
@@ -60,6 +61,8 @@ def source_windows(
         label: name of the label column, which becomes the canonical column `label`.
         table: label table to join with the rows by id. If there is a label table, `label` is None.
         group: name of the group column, which becomes the canonical columns GROUP and GROUP_NAME of `schema.casts`.
+        time: name of a column of times, which becomes the canonical column TIME of `schema.casts`; the first one of a
+            sequence of events.
         title: title of the progress bar.
         unit: unit of the progress bar. The bar advances by the rows of a window when the caller requests the next
             window.
@@ -89,6 +92,9 @@ def source_windows(
         if group is not None and not (table is not None and table.row_keys):
             required.append(("data.group", group))
             keys = RowKey(GROUP, "data.group", group).sql(types)
+        if time is not None:
+            required.append(("time", time))
+            keys |= RowKey(TIME, "time", time).sql(types)
         require_columns(required, types, str(source))
         schema = replace(schema, label=label, id=id)
         total = None if schema.group_by else reader.stored_rows()
