@@ -23,7 +23,7 @@ from seqclf.walkthrough.stages import Stage
 def network_stages(network: nn.Module, run: Callable[[], Tensor], rows: ShownRows) -> list[Stage]:
     """Return the stages of a network in order of computation, without its logits.
 
-    `run`: calls the network with the padded batch of `rows`. A part that changes nothing, such as dropout, is left out.
+    `run`: calls the network with the padded batch of `rows`. A part that changes nothing is left out.
     """
     outputs = record(network, run)
     lengths = _known_lengths(outputs, rows.sequences.lengths)
@@ -93,6 +93,8 @@ def _is_shown(path: str, module: nn.Module) -> bool:
     The entries of a list are parts of the module that has the list. Other modules inside of a part are details, and may
     read the tokens in an order of their own.
     """
+    if isinstance(module, nn.Dropout):
+        return False  # it changes nothing in a prediction
     names = path.split(".")
     depth = sum(not name.isdigit() for name in names)
     return depth <= 1 or (depth == 2 and depth < len(names) and any(module.children()))
