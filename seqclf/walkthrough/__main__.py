@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqclf.config.command import command
 from seqclf.config.override_text import key_of
@@ -13,7 +13,6 @@ from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
-    from seqclf.data.schema.schema import Label
     from seqclf.walkthrough.options import WalkthroughConfig
     from seqclf.walkthrough.shown_rows import RowReader, ShownRows
 
@@ -34,9 +33,6 @@ class WalkthroughResult(JsonResult):
     checkpoint: str
     rows: int
     refused: int
-    stages: list[str]
-    predictions: list[Label]
-    probabilities: list[float]
 
 
 @command("walkthrough", "seqclf.walkthrough.options.WalkthroughConfig")
@@ -72,10 +68,9 @@ def _check(config: WalkthroughConfig, overrides: Sequence[str]) -> None:
     if config.input is not None:
         readable_files(fetched(Source(config.input, "input")))
     if config.checkpoint is None:
-        if config.debug.ends_early:
-            raise InputError(f"debug={config.debug.name}", "leaves no model to show", "remove it, or use seqclf train")
-        if config.trainer["fast_dev_run"]:
-            raise InputError("trainer.fast_dev_run", "leaves no model to show", "set trainer.max_epochs=1 instead")
+        if config.debug.ends_early or config.trainer["fast_dev_run"]:
+            key = f"debug={config.debug.name}" if config.debug.ends_early else "trainer.fast_dev_run"
+            raise InputError(key, "leaves no model to show", "remove it, or use seqclf train")
         return
     of_training = [key for key in map(key_of, overrides) if key.partition(".")[0] not in OF_THE_PAGE]
     if of_training:
@@ -97,7 +92,6 @@ def _train(config: WalkthroughConfig, run: Path) -> Path | None:
 
 
 def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> WalkthroughResult:
-    from seqclf.data.schema.schema import typed_labels
     from seqclf.documents.html import render_document
     from seqclf.documents.terminal import console, show_document
     from seqclf.evaluation.decisions.decision import Decision
@@ -117,25 +111,15 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
     run = result_of(checkpoint, task.trained_steps, is_refitted=task.is_refitted)
     if run is not None and run.halting is not None:
         task.model.threshold = run.halting.threshold_of(None)
-    inspection = inspect_rows(task, rows, Decision() if run is None else run.decision)
+    stages = inspect_rows(task, rows, Decision() if run is None else run.decision)
     weights = sum(weight.numel() for weight in task.model.parameters())
     facts = {"model": f"{type(task.model).__name__}, {weights:,} weights", "checkpoint": str(checkpoint)}
-    document = walkthrough_document(inspection.stages, rows.refused, facts)
+    document = walkthrough_document(stages, rows.refused, facts)
     show_document(document)
     with progress.stage("writing the page"):
         write_output(page, render_document(document))
     console.print(f"page: {page}", soft_wrap=True)
-    labels: list[Any] = typed_labels(task.classes, reader.schema.label_type).to_pylist()
-    predicted = inspection.predicted.tolist()
-    return WalkthroughResult(
-        page=str(page),
-        checkpoint=str(checkpoint),
-        rows=len(rows),
-        refused=len(rows.refused),
-        stages=[stage.title for stage in inspection.stages],
-        predictions=[labels[index] for index in predicted],
-        probabilities=[round(float(inspection.probabilities[row, index]), 6) for row, index in enumerate(predicted)],
-    )
+    return WalkthroughResult(page=str(page), checkpoint=str(checkpoint), rows=len(rows), refused=len(rows.refused))
 
 
 def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.documents.blocks import HeatCell, HeatMap, HeatMaps, Table, Text
-from seqclf.documents.formatting import NO_VALUE, printable, shortened
+from seqclf.documents.formatting import NO_VALUE, label_text, printable, shortened
 from seqclf.walkthrough.heat_map import first_of, tokens_that_fit
 from seqclf.walkthrough.shown_rows import ShownRows
 from seqclf.walkthrough.stages import Stage, shape_text
@@ -36,7 +36,7 @@ def _raw(rows: ShownRows) -> Stage:
     table = []
     for name, cells, length, label in zip(rows.names, rows.cells, rows.sequences.lengths, rows.labels, strict=True):
         texts = [shortened(cells[field], MAX_CELL_CHARACTERS) for field in rows.encoders]
-        table.append([name, *texts, f"{length:,}", NO_VALUE if label is None else label])
+        table.append([name, *texts, f"{length:,}", NO_VALUE if label is None else label_text(label)])
     text = "Each row is one sequence. Sequences have different lengths, which are counted up to data.max_length."
     return Stage("Raw rows", text, [Table(columns, table)])
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqclf.documents.blocks import HeatCell, HeatMap
+from seqclf.documents.blocks import Block, HeatCell, HeatMap, HeatMaps, Text
 from seqclf.documents.formatting import shortened
 
 MAX_CHANNELS = 8
@@ -30,6 +30,21 @@ def number_map(
     headings = [shortened(heading, MAX_HEADING_CHARACTERS) or "␣" for heading in headings]
     cells = [[number_cell(value, largest) for value in line] for line in values.tolist()]
     return HeatMap(caption, list(zip(lines, cells, strict=True)), headings, corner, more)
+
+
+def row_maps(values: np.ndarray, lines: Sequence[str], names: Sequence[str], word: str) -> list[Block | None]:
+    """Return a heat map of the columns of `values` (B, D) that vary most, and a text if there are others.
+
+    `lines`: B headings of rows. `names`: D headings of columns. `word`: meaning of the columns, such as "channels".
+    """
+    chosen = varying_channels(values)
+    shown = values[:, chosen]
+    heat_map = number_map("", lines, shown, [names[index] for index in chosen], "row", float(np.abs(shown).max()))
+    return [selection(len(names), word), HeatMaps([heat_map])]
+
+
+def selection(count: int, word: str) -> Text | None:
+    return Text(f"The {MAX_CHANNELS} of {count:,} {word} that vary most.", soft=True) if count > MAX_CHANNELS else None
 
 
 def number_cell(value: float, largest: float) -> HeatCell:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from seqclf.documents.blocks import HeatMaps, Text
+from seqclf.documents.blocks import HeatMaps
 from seqclf.training.debugging.module_hooks import ModuleHooks, leaves, module_title
-from seqclf.walkthrough.heat_map import MAX_CHANNELS, first_of, number_map, tokens_that_fit, varying_channels
+from seqclf.walkthrough.heat_map import first_of, number_map, row_maps, selection, tokens_that_fit, varying_channels
 from seqclf.walkthrough.shown_rows import ShownRows
 from seqclf.walkthrough.stages import Stage
 
@@ -23,7 +23,7 @@ from seqclf.walkthrough.stages import Stage
 def network_stages(network: nn.Module, run: Callable[[], Tensor], rows: ShownRows) -> list[Stage]:
     """Return the stages of a network in order of computation, without its logits.
 
-    `run`: calls the network with the padded batch of `rows`. A part that changes nothing, such as dropout, is left out.
+    `run`: calls the network with the padded batch of `rows`. A part that changes nothing is left out.
     """
     outputs = record(network, run)
     lengths = _known_lengths(outputs, rows.sequences.lengths)
@@ -93,6 +93,8 @@ def _is_shown(path: str, module: nn.Module) -> bool:
     The entries of a list are parts of the module that has the list. Other modules inside of a part are details, and may
     read the tokens in an order of their own.
     """
+    if isinstance(module, nn.Dropout):
+        return False  # it changes nothing in a prediction
     names = path.split(".")
     depth = sum(not name.isdigit() for name in names)
     return depth <= 1 or (depth == 2 and depth < len(names) and any(module.children()))
@@ -103,24 +105,22 @@ def _stage(
 ) -> Stage:
     documentation = [line.strip() for line in (module.__doc__ or "").replace("`", "").splitlines()]
     text = next((line for line in documentation if line.endswith(".")), "")
-    of_tokens = values.ndim == 3
-    counts = lengths[values.shape[1]] if of_tokens else rows.sequences.lengths
-    vectors = values[np.arange(values.shape[1]) < counts[:, None]] if of_tokens else values
+    names = [f"channel {number}" for number in range(1, values.shape[-1] + 1)]
+    if values.ndim == 2:
+        return Stage(title, text, row_maps(values, rows.names, names, "channels"), values, ("rows", "channels"))
+    counts = lengths[values.shape[1]]
+    vectors = values[np.arange(values.shape[1]) < counts[:, None]]
     channels = varying_channels(vectors)
-    names = [f"channel {channel + 1}" for channel in channels]
     largest = float(np.abs(vectors[:, channels]).max())
-    if not of_tokens:
-        maps = [number_map("", rows.names, values[:, channels], names, "row", largest)]
-        axes: tuple[str, ...] = ("rows", "channels")
-    else:
-        # A vector that is made of several tokens has no text.
-        texts = rows.token_texts if np.array_equal(counts, rows.sequences.lengths) else None
-        maps, axes = [], ("rows", "tokens", "channels")
-        shown, corner = tokens_that_fit(len(rows), len(channels)), "token" if texts else "position"
-        for row, count in enumerate(counts.tolist()):
-            headings = texts[row] if texts else [str(position + 1) for position in range(count)]
-            numbers, caption = values[row, :count][:shown, channels].T, f"Row {rows.names[row]}"
-            more = first_of(shown, count)
-            maps.append(number_map(caption, names, numbers, headings[:shown], corner, largest, more))
-    left_out = Text(f"The {MAX_CHANNELS} of {values.shape[-1]:,} channels that vary most.", soft=True)
-    return Stage(title, text, [left_out if values.shape[-1] > MAX_CHANNELS else None, HeatMaps(maps)], values, axes)
+    # A vector that is made of several tokens has no text.
+    texts = rows.token_texts if np.array_equal(counts, rows.sequences.lengths) else None
+    shown = tokens_that_fit(len(rows), len(channels))
+    lines, corner = [names[channel] for channel in channels], "token" if texts else "position"
+    maps = []
+    for row, count in enumerate(counts.tolist()):
+        headings = texts[row][:shown] if texts else [str(position + 1) for position in range(min(count, shown))]
+        numbers = values[row, : len(headings)][:, channels].T
+        caption, more = f"Row {rows.names[row]}", first_of(shown, count)
+        maps.append(number_map(caption, lines, numbers, headings, corner, largest, more))
+    blocks = [selection(len(names), "channels"), HeatMaps(maps)]
+    return Stage(title, text, blocks, values, ("rows", "tokens", "channels"))

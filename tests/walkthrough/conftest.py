@@ -18,9 +18,9 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.blocks import Document
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.training.module import SequenceTask
-from seqclf.walkthrough.inspect_rows import Inspection, inspect_rows
+from seqclf.walkthrough.inspect_rows import inspect_rows
 from seqclf.walkthrough.shown_rows import RowReader, ShownRows
-from seqclf.walkthrough.stages import walkthrough_document
+from seqclf.walkthrough.stages import Stage, walkthrough_document
 
 FIELDS = {
     "words": {"x": "category"},
@@ -38,24 +38,24 @@ class Inspected(NamedTuple):
 
     task: SequenceTask
     rows: ShownRows
-    result: Inspection
+    stages: list[Stage]
 
     @property
     def titles(self) -> list[str]:
-        return [stage.title for stage in self.result.stages]
+        return [stage.title for stage in self.stages]
 
     @property
     def document(self) -> Document:
-        return walkthrough_document(self.result.stages, ["row 9: is empty"], {"model": "Classifier"})
+        return walkthrough_document(self.stages, ["row 9: is empty"], {"model": "Classifier"})
 
     @property
     def modules(self) -> dict[str, Any]:
         """By the path of a module, its stage."""
-        return {stage.title.partition(" (")[0]: stage for stage in self.result.stages if stage.title[0].islower()}
+        return {stage.title.partition(" (")[0]: stage for stage in self.stages if stage.title[0].islower()}
 
     def stage(self, title: str) -> Any:
         """Return the stage whose title begins so."""
-        return next(stage for stage in self.result.stages if stage.title.startswith(title))
+        return next(stage for stage in self.stages if stage.title.startswith(title))
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ def page_of(case):
 def test_every_stage_has_a_section_with_its_shape_and_explanation(case, printed):
     text = page_of(case)
     headings = [re.sub("<.*?>", "", heading) for heading in re.findall(r"<h2.*?</h2>", text, re.DOTALL)]
-    stages = case.result.stages
+    stages = case.stages
     for number, (heading, stage) in enumerate(zip(headings, stages, strict=True), start=1):
         assert heading.strip().startswith(f"{number}. {stage.title}")
         assert stage.values is None or f"<b>{stage.shape}</b>" in text
