@@ -151,9 +151,8 @@ def _write_report(
     """
     from datetime import datetime
 
-    from seqclf.report.mistakes import worst_mistakes
     from seqclf.report.page import write_report
-    from seqclf.report.report import Report
+    from seqclf.report.report import Report, worst_mistakes
 
     report = Report(
         title=title,

@@ -27,7 +27,7 @@ OPTIONS = {
     "describe": "seqclf.command_options.DescribeConfig",
     "bench": "seqclf.bench.options.BenchConfig",
     "search": "seqclf.search.space.SearchConfig",
-    "walkthrough": "seqclf.walkthrough.options.WalkthroughConfig",
+    "walkthrough": "seqclf.command_options.WalkthroughConfig",
 }
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}

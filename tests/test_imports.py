@@ -57,7 +57,6 @@ LIGHT = [
     "training.options",
     "bench.options",
     "search.space",
-    "walkthrough.options",
     "walkthrough.stages",
     "walkthrough.__main__",
     "predict",

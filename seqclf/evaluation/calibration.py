@@ -94,14 +94,12 @@ def _mean_gap(is_right: np.ndarray, confidence: np.ndarray, bin_of_row: np.ndarr
     return float(np.abs(gaps).sum() / max(1, len(confidence)))
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     """Return the temperature that maximises the likelihood of the labels (Guo et al. 2017).
 
     Logits are divided by the temperature. The logarithm of the temperature has a standard normal prior, which keeps the
     temperature finite. Without the prior, a split without errors would give probabilities of 0 and 1. A few rows are
     enough to outweigh the prior.
-
-    `weights`: (N,) weight of each row, None for equal weights.
     """
     from scipy.optimize import minimize_scalar
 
@@ -112,9 +110,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray 
         divided = scaled * np.exp(-log_temperature)
         top = divided.max(axis=1)
         log_sum = top + np.log(np.exp(divided - top[:, None]).sum(axis=1))
-        losses = log_sum - divided[rows, labels]
-        total = losses.sum() if weights is None else losses @ weights
-        return float(total + log_temperature**2 / 2)
+        return float((log_sum - divided[rows, labels]).sum() + log_temperature**2 / 2)
 
     # The search over the logarithm keeps the temperature positive. Under the prior, a temperature and its inverse are
     # equally likely.

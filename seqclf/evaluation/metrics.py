@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -228,6 +228,17 @@ def metric_title(name: str, label: str | None = None) -> str:
     if name in MACRO_METRICS:
         return f"macro {MACRO_METRICS[name]}" if label is None else f"{MACRO_METRICS[name]} of {label}"
     return OTHER_METRICS.get(name, name.replace("_", " "))
+
+
+class ShownMetric(NamedTuple):
+    """A row of a score table: the name of a metric, and True if it is a metric of the positive label alone."""
+
+    name: str
+    of_positive: bool = False
+
+    def value(self, block: Any) -> Any:
+        """Return the metric's value, or its interval if `block` holds intervals. Some metrics have no interval."""
+        return getattr(block.positive if self.of_positive else block, self.name, None)
 
 
 def metric_key(name: str, label: str | None = None) -> str:

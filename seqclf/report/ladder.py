@@ -43,10 +43,11 @@ def ladder_table(ladder: Sequence[Rung]) -> Table:
     others = [name for name in TABLE_METRICS if name != metric]
     columns = {"": "text", "model": "text", metric_title(metric): "number", "adds": "number"}
     columns |= {"between": "number interval", **dict.fromkeys(map(metric_title, others), "number")}
-    rows = [
-        [rung.name, rung.model, score(rung.value), *_gain_cells(rung), *(score(getattr(rung, name)) for name in others)]
-        for rung in ladder
-    ]
+    rows = []
+    for rung in ladder:
+        gain = difference_cells(rung.gain[0] if rung.gain else None)
+        values = (score(getattr(rung, name)) for name in others)
+        rows.append([rung.name, rung.model, score(rung.value), *gain, *values])
     return Table(columns, rows)
 
 
@@ -68,10 +69,9 @@ def gain_sentence(upper: Rung, lower: Rung) -> str:
     return f"{subject} is not shown to add anything to {other}: {amount}."
 
 
-def _gain_cells(rung: Rung) -> list[str]:
-    """Return the cells of the gain and of its interval. Both are a dash for the lowest rung."""
-    if not rung.gain:
+def difference_cells(compared: MetricComparison | None) -> list[str]:
+    """Return the cells of a difference and of its interval. Both are a dash without a comparison."""
+    if compared is None:
         return [NO_VALUE, NO_VALUE]
-    gain: MetricComparison = rung.gain[0]
-    interval = None if gain.too_few_groups else (gain.low, gain.high)
-    return [SIGNED(gain.difference), interval_text(interval, SIGNED)]
+    interval = None if compared.too_few_groups else (compared.low, compared.high)
+    return [SIGNED(compared.difference), interval_text(interval, SIGNED)]

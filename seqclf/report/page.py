@@ -9,6 +9,7 @@ from seqclf.documents.blocks import Document, Section
 from seqclf.documents.formatting import number, shortened
 from seqclf.documents.html import render_document
 from seqclf.report.report import Report
+from seqclf.report.score_table import verdict_blocks
 from seqclf.report.sections.calibration import calibration_section
 from seqclf.report.sections.classes import classes_section
 from seqclf.report.sections.confusion import confusion_section
@@ -19,11 +20,9 @@ from seqclf.report.sections.periods import periods_section
 from seqclf.report.sections.provenance import provenance_section
 from seqclf.report.sections.threshold import threshold_section
 from seqclf.report.sections.tokens_read import tokens_read_section
-from seqclf.report.sections.verdict import verdict_section
 from seqclf.system.atomic_files import write_output
 
-SECTIONS: tuple[Callable[[Report], Section | None], ...] = (  # in the order of the page
-    verdict_section,
+SECTIONS: tuple[Callable[[Report], Section | None], ...] = (  # in the order of the page, after the verdict
     threshold_section,
     tokens_read_section,
     epochs_section,
@@ -79,7 +78,8 @@ def write_report(report: Report, path: Path) -> None:
 
 def report_document(report: Report) -> Document:
     """Return a report as a document: the verdict on the model, followed by all sections."""
-    sections = (section(report) for section in SECTIONS)
+    verdict_section = Section("Verdict", verdict_blocks(report.result))
+    sections = (verdict_section, *(section(report) for section in SECTIONS))
     verdict = report.verdict
     return Document(
         shortened(report.title),

@@ -1,19 +1,33 @@
-"""The data that all sections of a report are built from."""
+"""The data that all sections of a report are built from, with the worst mistakes of the model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqclf.data.encoding.token_table import DescribedRow
 from seqclf.evaluation.over_time import PeriodScores
-from seqclf.evaluation.results import Evaluation, SplitMetrics
+from seqclf.evaluation.results import MAX_MISTAKES, Evaluation, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
-from seqclf.report.mistakes import Mistake
 from seqclf.report.verdict import Verdict, verdict_of
+
+
+class Mistake(NamedTuple):
+    """A misclassified row.
+
+    `probability`: predicted probability of the true label. `length`: number of tokens before truncation. `row`: the
+    texts and tokens of the row.
+    """
+
+    label: str
+    predicted: str
+    probability: float
+    length: int
+    row: DescribedRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +86,27 @@ class Report:
     @property
     def positive_index(self) -> int | None:
         return None if self.positive is None else self.classes.index(self.positive)
+
+
+def worst_mistakes(
+    evaluation: Evaluation, classes: list[str], describe_row: Callable[[int], DescribedRow]
+) -> list[Mistake]:
+    """Return at most `MAX_MISTAKES` misclassified rows of the last split.
+
+    The row whose true label has the lowest predicted probability comes first. `describe_row`: function that describes
+    the row with a given number. `describe_row` is called only for the returned rows.
+    """
+    labels, predicted, probabilities = evaluation.last.labels, evaluation.predicted, evaluation.probabilities
+    wrong = np.flatnonzero(labels != predicted)
+    of_label = probabilities[wrong, labels[wrong]]
+    order = np.argsort(of_label, kind="stable")[:MAX_MISTAKES]
+    return [
+        Mistake(
+            label=classes[labels[row]],
+            predicted=classes[predicted[row]],
+            probability=probability,
+            length=int(evaluation.last.lengths[row]),
+            row=describe_row(row),
+        )
+        for row, probability in zip(wrong[order].tolist(), of_label[order].tolist(), strict=True)
+    ]

@@ -27,15 +27,15 @@ from seqclf.documents.terminal import show_note, show_section
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.judge import Facts
 from seqclf.evaluation.ladder import JudgedRows
-from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.metrics import ShownMetric, metric_title
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import Scores
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions
 from seqclf.evaluation.uncertainty.design_effect import group_codes
-from seqclf.evaluation.uncertainty.intervals import SIGNED, interval_text
+from seqclf.report.ladder import difference_cells
 from seqclf.report.run_report import read_run
-from seqclf.report.score_table import ShownMetric, interval_cell, score_columns
+from seqclf.report.score_table import interval_cell, score_columns
 from seqclf.system.durations import duration_text
 from seqclf.system.json_result import JsonResult
 
@@ -232,16 +232,15 @@ def show_comparison(comparison: RunComparison) -> None:
 
 def _row(setting: Setting) -> list[object]:
     """Return the cells of a setting in the table."""
-    word, cells, compared = NO_VALUE, [NO_VALUE, NO_VALUE], setting.difference
+    word, compared = NO_VALUE, setting.difference
     if compared is not None:
         word = "better" if compared.is_better else "worse" if compared.is_worse else "not shown to differ"
-        interval = None if compared.too_few_groups else (compared.low, compared.high)
-        cells = [SIGNED(compared.difference), interval_text(interval, SIGNED)]
     scores = [[value for value in values if value is not None] for values in setting.scores.values()]
     first, *others = (f"{fmean(values):.3f}" if values else NO_VALUE for values in scores)
     spread = interval_cell((min(scores[0]), max(scores[0])) if len(scores[0]) > 1 else None)
     training = NO_VALUE if setting.train_s is None else duration_text(setting.train_s)
     weights = NO_VALUE if setting.weights is None else number(setting.weights)
+    cells = difference_cells(compared)
     return [setting.setting, word, first, *cells, spread, len(setting.runs), *others, training, weights]
 
 

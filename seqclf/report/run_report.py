@@ -23,9 +23,8 @@ from seqclf.errors import InputError, first_line
 from seqclf.evaluation.judge import FACTS, Facts, Judged
 from seqclf.evaluation.results import Evaluation
 from seqclf.evaluation.scores import FOLDER, Scores, read_contenders
-from seqclf.report.mistakes import Mistake, worst_mistakes
 from seqclf.report.page import write_report
-from seqclf.report.report import Report
+from seqclf.report.report import Mistake, Report, worst_mistakes
 from seqclf.system import progress
 from seqclf.system.environment import package_versions
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from seqclf.documents.blocks import Alerts, Block, Section, Table, Text
 from seqclf.documents.formatting import number, probability_text, score, shortened
 from seqclf.documents.terminal import show_section
-from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.metrics import ShownMetric, metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.uncertainty.intervals import SIGNED, Interval, interval_text
@@ -35,17 +35,6 @@ PICKED = (
 UNBACKED = " Targets that the rows do not back stand at the threshold at which they reach them, without a guarantee."
 WEAKEST = 3  # classes with the lowest recall that the terminal prints
 MAX_LABEL_CHARACTERS = 20  # characters of a label in a metric name or a column heading
-
-
-class ShownMetric(NamedTuple):
-    """A row of the score table: the name of a metric, and True if it is a metric of the positive label alone."""
-
-    name: str
-    of_positive: bool = False
-
-    def value(self, block: Any) -> Any:
-        """Return the metric's value, or its interval if `block` holds intervals. Some metrics have no interval."""
-        return getattr(block.positive if self.of_positive else block, self.name, None)
 
 
 SHOWN = [ShownMetric(name) for name in ("recall", "precision", "f1", "accuracy")]

@@ -33,7 +33,7 @@ def _search(config: SearchConfig) -> SearchResult:
 
     options, folder = config.search, run_folder()
     # Check the settings before the first trial, because a trial reports errors later.
-    space = options.space or known_keys(options.usual, resolve_targets(config))
+    space = options.space or known_keys(options.usual, resolve_targets(config).model_dump())
     # Each trial gets the overrides that the user typed, except the overrides of the search.
     typed = [text for text in typed_overrides() if not text.lstrip("+").startswith(("search.", "hydra."))]
     overrides = [*config_folders(), *typed]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, model_validator
 
+from seqclf.config.documentation import flat_keys
 from seqclf.config.hints import did_you_mean
 from seqclf.config.options import Count, Options, Seed
 from seqclf.config.override_text import hydra_value
@@ -55,7 +56,7 @@ def check_space(space: dict[str, Any]) -> dict[str, Any]:
     return space
 
 
-def known_keys(space: Mapping[str, Any], config: Options | Mapping[str, Any]) -> dict[str, Any]:
+def known_keys(space: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a search space without the keys that do not exist in a config.
 
     The default search space may contain keys that the network of another package does not have.
@@ -63,17 +64,8 @@ def known_keys(space: Mapping[str, Any], config: Options | Mapping[str, Any]) ->
     >>> known_keys({"model.layers": [1, 2], "model.dropout": [0.1, 0.2]}, {"model": {"dropout": 0.1}})
     {'model.dropout': [0.1, 0.2]}
     """
-
-    def has(key: str) -> bool:
-        value: Any = config
-        for part in key.split("."):
-            value = vars(value) if isinstance(value, Options) else value
-            if not isinstance(value, Mapping) or part not in value:
-                return False
-            value = value[part]
-        return True
-
-    return {key: values for key, values in space.items() if has(key)}
+    known = flat_keys(config)
+    return {key: values for key, values in space.items() if key in known}
 
 
 def suggest(trial: Any, space: Mapping[str, Any]) -> TrialSettings:

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqclf.documents.blocks import Alerts, Section, Table, Text
 from seqclf.documents.formatting import label_text, number, percent, score, shortened, warning_lines
-from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics, metric_title
+from seqclf.evaluation.metrics import ClassificationMetrics, ShownMetric, classification_metrics, metric_title
 from seqclf.survey.guarantees import GuaranteeSurvey
 from seqclf.survey.survey import DatasetSurvey
 
@@ -69,10 +69,15 @@ def _baseline(survey: DatasetSurvey) -> Section | None:
         return None
     # The rows of each class are those of the models, which are a sample if the split is large.
     majority = _majority_metrics(survey, next(iter(metrics.values())).support_by_class)
-    scores = {name: _scores(entry) for name, entry in {MAJORITY: majority, **metrics}.items()}
+    scores, shown = {MAJORITY: majority, **metrics}, [ShownMetric(name) for name in ("accuracy", "recall", "f1")]
+    if survey.positive is not None:
+        shown += [ShownMetric(name, True) for name in ("recall", "average_precision", "auroc")]
     rows = [
-        [_score_title(name, survey.positive), *(score(entry.get(name)) for entry in scores.values())]
-        for name in scores[MAJORITY]
+        [
+            metric_title(metric.name, survey.positive if metric.of_positive else None),
+            *(score(metric.value(entry)) for entry in scores.values()),
+        ]
+        for metric in shown
     ]
     text = (
         f"Scores on {split} of models that see the tokens of a sequence, but not their order. A sequence model has to "
@@ -85,21 +90,6 @@ def _baseline(survey: DatasetSurvey) -> Section | None:
         "Baseline: without the order of the tokens",
         [Text(text), Table({"": "text", **dict.fromkeys(scores, "number")}, rows), fields if single else None],
     )
-
-
-def _scores(metrics: ClassificationMetrics) -> dict[str, float | None]:
-    scores: dict[str, float | None] = {"accuracy": metrics.accuracy, "recall": metrics.recall, "f1": metrics.f1}
-    if metrics.positive is not None:
-        scores |= {
-            "positive_recall": metrics.positive.recall,  # the key "recall" is macro recall
-            "average_precision": metrics.positive.average_precision,
-            "auroc": metrics.positive.auroc,
-        }
-    return scores
-
-
-def _score_title(name: str, positive: str | None) -> str:
-    return metric_title("recall", positive) if name == "positive_recall" else metric_title(name)
 
 
 def _majority_metrics(survey: DatasetSurvey, rows: Mapping[str, int]) -> ClassificationMetrics:

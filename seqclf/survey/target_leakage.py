@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,17 +63,10 @@ def find_static_leakage(dataset: Dataset) -> list[ColumnLeakage]:
     """
     split = dataset.splits["train"]
     rows = np.random.default_rng(0).permutation(len(split.labels))[:SAMPLED_ROWS]
-    codes = split.labels[rows]
-    usable = np.bincount(codes)[codes] >= MIN_ROWS_PER_CLASS
-    if len(np.unique(codes[usable])) < 2:
-        return []
-    rows, codes = rows[usable], codes[usable]
-    aurocs = {
-        name: _cross_validated_auroc(np.asarray(values[rows]).reshape(len(rows), -1), codes)
-        for name, values in split.sequences.static.items()
+    features = {
+        name: np.asarray(values[rows]).reshape(len(rows), -1) for name, values in split.sequences.static.items()
     }
-    ranked = sorted(aurocs.items(), key=lambda entry: -entry[1])
-    return [ColumnLeakage(name, round(auroc, 4), revealing=auroc >= LEAKING_AUROC) for name, auroc in ranked]
+    return _ranked(features, split.labels[rows])
 
 
 def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[ColumnLeakage]:
@@ -87,21 +80,29 @@ def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[Col
         return []
     rows = rows.filter(pc.is_valid(rows.column(label)))
     codes = rows.column(label).combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    class_rows = np.bincount(codes) if len(codes) else np.zeros(0, int)
-    if (class_rows >= MIN_ROWS_PER_CLASS).sum() < 2:
-        return []
-    usable_rows = class_rows[codes] >= MIN_ROWS_PER_CLASS
     features = {}
     for name in rows.column_names:
         values = None if name == label else _as_feature(rows.column(name).combine_chunks())
         if values is not None:
-            features[name] = values[usable_rows]
+            features[name] = values
+    return _ranked(features, codes)
+
+
+def _ranked(features: Mapping[str, np.ndarray], codes: np.ndarray) -> list[ColumnLeakage]:
+    """Score features, a dict name → (N, F), as predictors of the class codes (N,), the best one first.
+
+    Return an empty list if fewer than two classes have enough rows for cross-validation.
+    """
+    usable = np.bincount(codes)[codes] >= MIN_ROWS_PER_CLASS
+    codes = codes[usable]
+    if not features or len(np.unique(codes)) < 2:
+        return []
     columns = progress.track(
         features.items(), "looking for columns that reveal the label", total=len(features), unit="columns"
     )
-    aurocs = {name: _cross_validated_auroc(values, codes[usable_rows]) for name, values in columns}
+    aurocs = {name: round(_cross_validated_auroc(values[usable], codes), 4) for name, values in columns}
     ranked = sorted(aurocs.items(), key=lambda entry: -entry[1])
-    return [ColumnLeakage(name, round(auroc, 4), revealing=auroc >= LEAKING_AUROC) for name, auroc in ranked]
+    return [ColumnLeakage(name, auroc, revealing=auroc >= LEAKING_AUROC) for name, auroc in ranked]
 
 
 def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | None:

@@ -13,7 +13,7 @@ from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
-    from seqclf.walkthrough.options import WalkthroughConfig
+    from seqclf.command_options import WalkthroughConfig
     from seqclf.walkthrough.shown_rows import RowReader, ShownRows
 
 PAGE = "walkthrough.html"
@@ -35,7 +35,7 @@ class WalkthroughResult(JsonResult):
     refused: int
 
 
-@command("walkthrough", "seqclf.walkthrough.options.WalkthroughConfig")
+@command("walkthrough", "seqclf.command_options.WalkthroughConfig")
 def main(config: WalkthroughConfig) -> WalkthroughResult | None:
     """Show some rows at every stage of a model. If no `checkpoint` is given, train the model first."""
     from seqclf.config.hydra_command import run_folder, typed_overrides

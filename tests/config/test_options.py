@@ -16,7 +16,14 @@ from typing_extensions import TypedDict, get_type_hints
 from seqclf import load_config
 from seqclf.batching.options import BatchingOptions
 from seqclf.bench.options import BenchConfig
-from seqclf.command_options import CompareConfig, DescribeConfig, EvaluateConfig, ExportConfig, PredictConfig
+from seqclf.command_options import (
+    CompareConfig,
+    DescribeConfig,
+    EvaluateConfig,
+    ExportConfig,
+    PredictConfig,
+    WalkthroughConfig,
+)
 from seqclf.config.documentation import CONF
 from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
 from seqclf.config.override_text import label_text
@@ -41,7 +48,6 @@ from seqclf.training.options import (
     TrainerArguments,
     WandbOptions,
 )
-from seqclf.walkthrough.options import WalkthroughConfig
 
 COMMANDS = {
     "bench": BenchConfig,

@@ -10,7 +10,7 @@ import pytest
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.documents.figures import hue
 from seqclf.documents.html import render_body
-from seqclf.report.mistakes import Mistake
+from seqclf.report.report import Mistake
 from seqclf.report.sections.mistakes import MAX_LINE, MAX_TEXT, mistakes_section
 
 

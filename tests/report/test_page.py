@@ -24,9 +24,8 @@ from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs,
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.tokens_curve import CurvePoint, TokensCurve
 from seqclf.report.figures import MARGIN
-from seqclf.report.mistakes import worst_mistakes
 from seqclf.report.page import write_report
-from seqclf.report.report import Report
+from seqclf.report.report import Report, worst_mistakes
 from seqclf.report.sections.threshold import operating_points, threshold_section
 
 SETTINGS = {"min_recall": 0.8, "min_precision": None, "max_alerts": None, "cost": None, "confidence": 0.95}

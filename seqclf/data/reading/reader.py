@@ -235,13 +235,3 @@ def _spelled(schema: pa.Schema) -> pa.Schema:
         return pa.list_(spelled(kind.value_type)) if is_list(kind) else pa.large_string() if is_text(kind) else kind
 
     return pa.schema([field.with_type(spelled(field.type)) for field in schema])
-
-
-def count_rows(source: Source, null_columns: Sequence[str] = ()) -> int:
-    """Return the number of rows of a source. `null_columns`: see `SourceReader`.
-
-    >>> count_rows(Source("builtin:japanese_vowels_test.parquet", "data.test"))
-    370
-    """
-    with SourceReader(source, null_columns=null_columns) as reader:
-        return reader.count_rows()

@@ -14,8 +14,7 @@ from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.documents.blocks import Section, Table, Template
 from seqclf.documents.formatting import head_and_tail_text, listed, printable, shortened
 from seqclf.report.figures import sequence_chart
-from seqclf.report.mistakes import Mistake
-from seqclf.report.report import Report
+from seqclf.report.report import Mistake, Report
 from seqclf.system.run_folder import PREDICTIONS
 
 MAX_TEXT = 2000  # characters of an original text

@@ -5,9 +5,15 @@ import pytest
 from support.table_files import simple, write
 
 from seqclf.data.reading.queries import load_query
-from seqclf.data.reading.reader import SourceReader, count_rows
+from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
+
+
+def rows_of(source):
+    """The number of rows of a source."""
+    with SourceReader(source) as reader:
+        return reader.count_rows()
 
 
 @pytest.fixture
@@ -39,7 +45,7 @@ def here(tmp_path, monkeypatch):
 def test_a_query_that_writes_is_refused_and_writes_nothing(here, query):
     before = sorted(here.rglob("*"))
     with pytest.raises(InputError, match=r"data\.query"):
-        count_rows(Source("t.parquet", "data.train", query=load_query(query)))
+        rows_of(Source("t.parquet", "data.train", query=load_query(query)))
     assert sorted(here.rglob("*")) == before
 
 
@@ -64,4 +70,4 @@ def test_a_connection_stays_as_narrow_as_it_was_opened(here, name):
 @pytest.mark.parametrize("text", ["SELECT 1", "from 't.parquet'", "q.sql", "WITH x AS (SELECT 1) FROM x"])
 def test_sql_in_place_of_a_file_is_one_line(here, text):
     with pytest.raises(InputError, match=r"data\.train=.*: is SQL, not a file; give files, and the SELECT over their"):
-        count_rows(Source(text, "data.train"))
+        rows_of(Source(text, "data.train"))

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.table_files import LABELS, TOKENS, read, sample, simple, write, write_lines
 
-from seqclf.data.reading.reader import SourceReader, count_rows
+from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, local_files
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
@@ -49,7 +49,8 @@ def test_rows_of_a_glob_are_numbered_within_each_file(tmp_path, kind):
             (f"part {part}.{kind}", row, TOKENS[row - 1]) for part, n in enumerate([3, 1, 5]) for row in range(1, n + 1)
         ]
         assert result == expected
-    assert count_rows(glob) == 9 and len(local_files(glob)) == 3
+    with SourceReader(glob) as reader:
+        assert reader.count_rows() == 9 and len(local_files(glob)) == 3
 
 
 def test_a_file_named_like_a_glob_is_read_as_itself(tmp_path):
