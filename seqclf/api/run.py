@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS, metric_title
 from seqclf.system.json_result import JsonObject
-from seqclf.system.run_folder import DEBUG_RESULT, PREDICTIONS
+from seqclf.system.run_folder import PREDICTIONS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,8 +57,6 @@ class Run:
     def metrics(self) -> JsonObject:
         """Content of metrics.json, such as the recall on the test split. Raises InputError if the file is missing."""
         path = self.folder / "metrics.json"
-        if (self.folder / DEBUG_RESULT).is_file():
-            raise InputError(path, "is missing, as the run was for debugging", f"read {self.folder / DEBUG_RESULT}")
         if not path.is_file():
             raise InputError(path, "missing, so the run did not end", "train again, or resume its last checkpoint")
         return json.loads(path.read_text(encoding="utf-8"))

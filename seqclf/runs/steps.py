@@ -23,11 +23,10 @@ from seqclf.system.run_folder import RESULTS, claim_run_folder, is_first_rank
 from seqclf.training.options import AUTO
 
 if TYPE_CHECKING:
-    from seqclf.runs.debug import ShapesResult
     from seqclf.runs.train import FastDevRunResult, TrainResult
     from seqclf.training.options import TrainConfig
 
-    TrainingResult = TrainResult | FastDevRunResult | ShapesResult | None
+    TrainingResult = TrainResult | FastDevRunResult | None
 
 REQUEUES = "checkpoint_and_try_requeue"  # submitit's handler of SIGUSR2, or of the signal in an environment variable
 
@@ -85,8 +84,8 @@ def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True)
 
 def _train_folds(config: TrainConfig, run: Path) -> TrainResult:
     key = f"data.split.fold={ALL_FOLDS}"
-    if config.debug.ends_early or config.trainer["fast_dev_run"]:
-        raise InputError(key, "trains to the end, which a debugging run does not", "name one fold")
+    if config.trainer["fast_dev_run"]:
+        raise InputError(key, "trains to the end, which trainer.fast_dev_run does not", "name one fold")
     if config.trainer.get("devices", "auto") not in ("auto", 1) or config.trainer.get("num_nodes", 1) != 1:
         raise InputError(key, "trains in one process", "set trainer.devices=1")
     if config.checkpoint not in (None, AUTO):
@@ -132,12 +131,6 @@ def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]
 
 def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResult:
     # Check the arguments first, because preparing the data may take hours.
-    if config.debug.ends_early and config.checkpoint is not None:
-        raise InputError(
-            f"checkpoint={config.checkpoint}",
-            f"debug={config.debug.name} starts from new weights",
-            "remove one of the two",
-        )
     with progress.stage("loading PyTorch"):
         from seqclf.runs.tree_fields import Encoders, check_order_of_fields, check_tree_fields
         from seqclf.training.checks.check_targets import resolve_targets
@@ -158,16 +151,12 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         data_warnings += ignored_advice(dataset.schema, config.data)
         show_warnings(data_warnings)
     with progress.stage("loading Lightning"):  # Lightning is imported only after the data has passed all checks
-        from seqclf.runs.debug import debug_run
         from seqclf.runs.processes.process_settings import process_settings
         from seqclf.runs.train import train
 
     result: TrainingResult
     with process_settings(config.runtime, config.seed):
-        if config.debug.ends_early:
-            result = debug_run(config, dataset, run)
-        else:
-            result = train(config, dataset, run, data_warnings, prints_verdict=prints_verdict)
+        result = train(config, dataset, run, data_warnings, prints_verdict=prints_verdict)
     if result is not None:
         console.print(f"run: {shown_path(run)}", soft_wrap=True)
     return result

@@ -147,11 +147,7 @@ class SearchConfig(TrainConfig):
 
     @model_validator(mode="after")
     def check_scores(self) -> SearchConfig:
-        """Raise InputError for settings of debug runs, because trials with these settings give no metrics."""
-        if self.debug.ends_early:
-            raise InputError(
-                f"debug={self.debug.name}", "leaves no scores to compare", "remove it, or use seqclf train"
-            )
+        """Raise InputError for a setting with which trials give no metrics."""
         if self.trainer["fast_dev_run"]:
             raise InputError("trainer.fast_dev_run", "leaves no scores to compare", "set trainer.max_epochs=1 instead")
         return self

@@ -16,11 +16,10 @@ from seqclf.system.file_locks import NO_LINK, call_in_child, lock_file, remove_l
 LOCK = ".seqclf.lock"  # lock file; no other program uses this name
 MAX_HOLDER_BYTES = 512  # maximum bytes to read; a lock file holds the id and host of the process that locked the file
 BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # files that a run writes before its first epoch
-DEBUG_RESULT = "debug.json"  # result of a debug run
 PREDICTIONS = "predictions.parquet"  # predictions for the evaluated rows
 STEPS = "steps.json"  # record of the finished steps of a run
 RESULTS = ("scores", "metrics.json", PREDICTIONS, "report.html", "bundle", STEPS)  # results of evaluating a checkpoint
-OUTPUTS = (*RESULTS, "metrics.csv", "walkthrough.html", "tensorboard", DEBUG_RESULT)
+OUTPUTS = (*RESULTS, "metrics.csv", "walkthrough.html", "tensorboard")
 # Environment variables that hold the rank of a process in distributed training. The launchers torchrun, Lightning,
 # SLURM, LSF and MPI set these variables.
 RANKS = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK", "OMPI_COMM_WORLD_RANK")

@@ -88,12 +88,7 @@ LoggerOptions = Annotated[WandbOptions | MlflowOptions | PlainLoggerOptions, Dis
 class DebugOptions(Options):
     """Options of the debug modes."""
 
-    name: Literal["none", "shapes", "nan"]
-
-    @property
-    def ends_early(self) -> bool:
-        """True if the run ends without a trained model."""
-        return self.name == "shapes"
+    name: Literal["none", "nan"]
 
 
 CHECKPOINT_FILES = "RUN/checkpoints/best.ckpt, or last.ckpt to resume"

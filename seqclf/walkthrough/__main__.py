@@ -68,9 +68,8 @@ def _check(config: WalkthroughConfig, overrides: Sequence[str]) -> None:
     if config.input is not None:
         readable_files(fetched(Source(config.input, "input")))
     if config.checkpoint is None:
-        if config.debug.ends_early or config.trainer["fast_dev_run"]:
-            key = f"debug={config.debug.name}" if config.debug.ends_early else "trainer.fast_dev_run"
-            raise InputError(key, "leaves no model to show", "remove it, or use seqclf train")
+        if config.trainer["fast_dev_run"]:
+            raise InputError("trainer.fast_dev_run", "leaves no model to show", "remove it, or use seqclf train")
         return
     of_training = [key for key in map(key_of, overrides) if key.partition(".")[0] not in OF_THE_PAGE]
     if of_training:

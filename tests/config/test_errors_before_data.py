@@ -113,7 +113,6 @@ CASES = [
     ("train", ["model=adaptive", "model.members=3"], "model.members=3", "set model.members=1"),
     # other commands
     ("search", ["search.space={model.layers: []}"], "search.space", "model.layers=[]: has no choice"),
-    ("search", ["debug=shapes"], "debug=shapes", "remove it, or use seqclf train"),
     ("search", ["trainer.fast_dev_run=true"], "trainer.fast_dev_run", "set trainer.max_epochs=1 instead"),
     ("describe", ["output=survey.html"], "output=survey.html", "end it in .json"),
     ("walkthrough", ["sequence=abc", "input=x.csv"], "input=x.csv and sequence=abc", "remove one of them"),

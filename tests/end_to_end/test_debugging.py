@@ -1,7 +1,5 @@
 """The debug choices as commands: what they print, write and refuse."""
 
-import json
-
 import pytest
 
 import seqclf
@@ -14,7 +12,6 @@ QUICK = ["logger=none", "export=false", "baseline=false", "trainer.enable_progre
 def commands(shell, files):
     """The completed command of each debug choice, by its run folder."""
     arguments = {
-        "shapes": ["debug=shapes"],
         "nan": ["debug=nan", "optimizer.lr=1e38"],
     }
     waits = {
@@ -22,14 +19,6 @@ def commands(shell, files):
         for name, extra in arguments.items()
     }
     return {name: wait() for name, wait in waits.items()}
-
-
-@pytest.mark.slow
-def test_shapes_end_after_a_table(shell, commands):
-    command = commands["shapes"]
-    assert "first batch: " in command.stderr and "model " in command.stderr and "HeadsClassifier" in command.stderr
-    stored = json.loads((shell.folder / "debug-shapes" / "debug.json").read_text())
-    assert stored["modules"][0]["weights"] == command.result["weights"]
 
 
 @pytest.mark.slow
@@ -48,9 +37,3 @@ def test_debugging_from_python(shell, tmp_path):
     train = shell.folder / "train.jsonl"
     with pytest.raises(InputError, match="the weight model"):
         seqclf.fit(train, label="fraud", overrides=[*overrides, "debug=nan", "optimizer.lr=1e38"], folder=tmp_path)
-    run = seqclf.fit(train, label="fraud", overrides=[*overrides, "debug=shapes"], folder=tmp_path)
-    assert json.loads((run.folder / "debug.json").read_text())["debug"] == "shapes"
-    with pytest.raises(InputError, match=r"as the run was for debugging; read .*debug\.json"):
-        _ = run.metrics
-    with pytest.raises(InputError, match=r"holds a run already \(debug\.json\)"):
-        seqclf.fit(train, label="fraud", overrides=[*overrides, "debug=shapes"], folder=tmp_path)

@@ -48,9 +48,7 @@ def test_torchrun_decides_what_the_user_leaves_open(four_ranks, overrides, expec
     assert joined(*overrides) == expected
 
 
-@pytest.mark.parametrize(
-    "override", ["trainer.devices=1", "trainer.devices=[0,1,2]", "trainer.num_nodes=3", "debug=shapes"]
-)
+@pytest.mark.parametrize("override", ["trainer.devices=1", "trainer.devices=[0,1,2]", "trainer.num_nodes=3"])
 def test_a_setting_that_contradicts_torchrun_is_refused(four_ranks, override):
     with pytest.raises(InputError) as raised:
         joined(override)

@@ -68,8 +68,6 @@ def join_ranks(config: TrainConfig) -> TrainConfig:
     ranks = torchrun_ranks()
     if ranks is None:
         return config
-    if config.debug.ends_early:
-        raise InputError(f"debug={config.debug.name}", "looks at a model in one process", "run it without torchrun")
     trainer = config.trainer
     joined: dict[str, Any] = {}
     for name, number in {"devices": ranks.local_world_size, "num_nodes": ranks.num_nodes}.items():
