@@ -30,7 +30,7 @@ def deal(descending: np.ndarray, ranks: int, *, max_tokens: int, max_rows: int) 
     if ranks == 1 or not lengths:
         return np.array([0] + [len(lengths)] * ranks)
     max_rows = max(max_rows, -(-len(lengths) // ranks))
-    highest = min(max(max_tokens, lengths[0]), lengths[0] * max_rows)
+    highest = min(max_tokens, lengths[0] * max_rows)  # a longer row is a block of its own
     parts = _parts(lengths, ranks, highest, max_rows)
     if parts is None:
         highest = lengths[0] * max_rows

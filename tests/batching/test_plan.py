@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
@@ -77,6 +77,7 @@ def test_epochs_and_seeds_differ(seed, epoch):
 
 @thorough
 @given(LENGTHS, BUDGETS, LIMITS, POOLS, SEEDS, st.integers(1, 7))
+@example(np.array([1, 1, 1, 1, 2, 4]), 2, None, None, 0, 5)  # one row is longer than the budget
 def test_ranks_have_as_many_steps_and_all_rows(lengths, max_tokens, max_sequences, pool_batches, seed, world_size):
     arguments = {
         "max_tokens": max_tokens,
