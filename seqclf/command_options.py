@@ -96,6 +96,7 @@ class CompareConfig(CommandOptions):
     runs: Texts
     against: FullText | None
     split: FullText | None
+    output: Text | None
 
 
 class WalkthroughConfig(TrainConfig):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqclf.config.command import command
@@ -13,11 +14,19 @@ if TYPE_CHECKING:
 
 @command("compare", "seqclf.command_options.CompareConfig", imports_own_code=False)
 def main(config: CompareConfig) -> RunComparison:
-    """Compare runs, and print the table of their settings."""
+    """Compare runs, print the table of their settings, and write it as a page."""
+    from seqclf.bundle.row_writers import check_output_path
+    from seqclf.documents.html import render_document
     from seqclf.report.run_comparison import compare_runs, show_comparison
+    from seqclf.system.atomic_files import write_output
 
+    output = Path(config.output) if config.output else None
+    if output is not None:
+        check_output_path(output, ".html")
     comparison = compare_runs(config.runs, config.against, config.split)
-    show_comparison(comparison)
+    document = show_comparison(comparison)
+    if output is not None:
+        write_output(output, render_document(document))
     return comparison
 
 

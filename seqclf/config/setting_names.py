@@ -10,6 +10,7 @@ from seqclf.config.override_text import hydra_value
 # Keys of conf/train.yaml that change nothing about the trained model.
 NOT_OF_FIT = ("checkpoint", "overwrite", "export", "logger", "baseline", "baseline_limit", "order_ablation")
 CLASS = "._target_"
+MAX_VALUE = 30  # characters of a value; a query has more
 
 
 def setting_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -38,4 +39,5 @@ def setting_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _text(key: str, value: Any) -> str:
     if key.endswith(CLASS):
         return f"{key.removesuffix(CLASS)}={value.rpartition('.')[2]}"
-    return f"{key}={f'{value:.4g}' if isinstance(value, float) else hydra_value(value)}"
+    text = f"{value:.4g}" if isinstance(value, float) else hydra_value(value)
+    return f"{key}={text[:MAX_VALUE]}{'…' * (len(text) > MAX_VALUE)}"

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from seqclf.config.documentation import flat_keys
 from seqclf.config.setting_names import NOT_OF_FIT, setting_names
 from seqclf.data.storage.dataset import THRESHOLD
-from seqclf.documents.blocks import Section, Table, Text
-from seqclf.documents.formatting import NO_VALUE, number, shown_path
+from seqclf.documents.blocks import Document, Section, Table, Text
+from seqclf.documents.formatting import NO_VALUE, number, shortened, shown_path
 from seqclf.documents.terminal import show_note, show_section
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.judge import Facts
@@ -219,15 +219,18 @@ def _compare(run: FinishedRun, reference: FinishedRun, monitor: str) -> MetricCo
     return judged.compare(run.predictions(rows), reference.predictions(rows))[0]
 
 
-def show_comparison(comparison: RunComparison) -> None:
-    """Print the table of settings, and the alerts."""
+def show_comparison(comparison: RunComparison) -> Document:
+    """Print the table of settings and the alerts, and return them as a page."""
     deciding, *others = comparison.settings[0].scores
     headings = [deciding, "difference", "between", "range of seeds", "runs", *others, "training", "weights"]
-    columns = {"setting": "text", f"against {comparison.against}": "text", **score_columns(headings)}
+    columns = {"setting": "text", f"against {shortened(comparison.against, 40)}": "text", **score_columns(headings)}
     title = f"Comparison on {comparison.rows:,} rows of {comparison.split}"
-    show_section(Section(title, [Table(columns, list(map(_row, comparison.settings))), Text(NOTE, soft=True)]))
-    for folder, problem in comparison.alerts.items():
-        show_note(f"{folder}: {problem}")
+    section = Section(title, [Table(columns, list(map(_row, comparison.settings))), Text(NOTE, soft=True)])
+    show_section(section)
+    alerts = [f"{folder}: {problem}" for folder, problem in comparison.alerts.items()]
+    for line in alerts:
+        show_note(line)
+    return Document("Comparison of runs", title, [section], alerts=alerts)
 
 
 def _row(setting: Setting) -> list[object]:
@@ -241,7 +244,7 @@ def _row(setting: Setting) -> list[object]:
     training = NO_VALUE if setting.train_s is None else duration_text(setting.train_s)
     weights = NO_VALUE if setting.weights is None else number(setting.weights)
     cells = difference_cells(compared)
-    return [setting.setting, word, first, *cells, spread, len(setting.runs), *others, training, weights]
+    return [shortened(setting.setting, 120), word, first, *cells, spread, len(setting.runs), *others, training, weights]
 
 
 def show_runs(pattern: str, against: str | None = None, split: str | None = None) -> None:

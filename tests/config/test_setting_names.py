@@ -33,3 +33,8 @@ def test_networks_are_named_by_their_classes_or_the_key_that_differs():
         {"model=SequenceClassifier", "model.encoder=Recurrent", "model.layers=1"},
         {"model=SequenceClassifier", "model.encoder=Recurrent", "model.layers=2"},
     ]
+
+
+def test_a_long_value_is_shortened():
+    (first, second) = setting_names([{"data.query": "SELECT " + "a, " * 40}, {"data.query": None}])
+    assert first.startswith("data.query=") and first.endswith("…") and len(first) < 50 and second == "data.query=null"
