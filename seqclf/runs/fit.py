@@ -148,7 +148,8 @@ class Training:
 
 def take_weights(task: SequenceTask, checkpoint: Path) -> None:
     """Let a task start from the weights of a checkpoint. Raises InputError if they are those of another model."""
-    other = load_task(checkpoint)
+    trust = {package_of(target) for part in ("model", "loss") for _, target in targets(task.hparams[part], part)}
+    other = load_task(checkpoint, trust)  # the packages of this task have run their code already
     if differs := what_differs(task.hparams, other.hparams):
         remedy = "train with its settings, and data.encoders=BUNDLE/encoders of its bundle"
         raise InputError(f"start={checkpoint}", f"has other {differs}", remedy)
