@@ -178,7 +178,9 @@ def _compared(old: Classifier, new: FinishedRun, training: TrainConfig) -> tuple
     if new.scores.classes != old.classes or (places < 0).any():
         problem = "the classes differ" if new.scores.classes != old.classes else "some rows are refused by it"
         raise InputError(None, problem)
-    if not new.outputs.ids.equals(rows.ids) and pc.count_distinct(rows.ids).as_py() < len(rows.ids):
+    ids, others = new.outputs.ids, rows.ids
+    assert ids is not None and others is not None, "rows of a file"
+    if not ids.equals(others) and pc.count_distinct(others).as_py() < len(others):
         raise InputError(None, "ids repeat")
     judged, scores = taken(rows, places), new.scores
     codes = group_codes(new.outputs.groups)

@@ -103,7 +103,7 @@ def _train_folds(config: TrainConfig, run: Path) -> TrainResult:
         process_settings(config.runtime, config.seed),
     ):
         try:
-            return run_folds(config, run, lambda *of_fold: _train_claimed(*of_fold, False))
+            return run_folds(config, run, lambda one, folder: _train_claimed(one, folder, False))
         except signals.Terminated as end:
             end.advice = f"resume with checkpoint={AUTO}"
             raise
