@@ -68,7 +68,7 @@ POINT = {"threshold": (NOT_NEGATIVE, None), "tokens": SHARE, "recall": SHARE, "a
 OPTIONAL = {
     "padding_error": NOT_NEGATIVE,
     "step": {"states": [STATE]},
-    "recipe": dict,
+    "recipe": {"data": dict, "trainer": dict, "seed": int},
     "halting": {"threshold": (NOT_NEGATIVE, None), "splits": Each([POINT])},
 }
 

@@ -34,7 +34,7 @@ from seqclf.runs.trainer import is_launched_rank, make_task, make_trainer, train
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
-from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
+from seqclf.system.run_folder import RESULTS, is_resumed, remove_outputs, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import BEFORE_REFIT, TrainingProgress, take_last, write_checkpoint
 from seqclf.training.checks.custom_network_checks import check_foreign_network, trained_padding_error
@@ -49,6 +49,8 @@ from seqclf.training.resume import check_resumable, epochs_started, settings_lef
 from seqclf.training.structure_schedule import StructureSchedule
 
 ABLATION = "order_ablation"  # folder of a second training on shuffled tokens, removed at its end
+# A refit replaces best.ckpt, and keeps the checkpoint that validation chose.
+CHECKPOINTS = ("best.ckpt", BEFORE_REFIT, "last.ckpt")
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,11 @@ class Training:
                 checkpoint = hooks.last_path  # a file of another run stays as it is
         return Path(checkpoint)
 
+    def chosen_checkpoint(self) -> Path:
+        """Return the checkpoint that a finished training left in its folder, not the one of its refit."""
+        places = (self.folder / "checkpoints" / name for name in CHECKPOINTS)
+        return next(path for path in places if path.is_file() and not self.load(path).is_refitted)
+
     def load(self, checkpoint: Path) -> SequenceTask:
         """Return the task of a checkpoint of this training, so that the evaluated model is the one that others load."""
         return load_task(checkpoint, trust=self.trust).to(self.trainer.strategy.root_device)
@@ -141,7 +148,8 @@ class Training:
 
 def take_weights(task: SequenceTask, checkpoint: Path) -> None:
     """Let a task start from the weights of a checkpoint. Raises InputError if they are those of another model."""
-    other = load_task(checkpoint)
+    trust = {package_of(target) for part in ("model", "loss") for _, target in targets(task.hparams[part], part)}
+    other = load_task(checkpoint, trust)  # the packages of this task have run their code already
     if differs := what_differs(task.hparams, other.hparams):
         remedy = "train with its settings, and data.encoders=BUNDLE/encoders of its bundle"
         raise InputError(f"start={checkpoint}", f"has other {differs}", remedy)
@@ -196,8 +204,7 @@ def finished_fit(training: Training, steps: FinishedSteps) -> Fitted | None:
     is_resumed_here = is_resumed(training.folder, training.config.checkpoint)
     if found is None or not is_resumed_here or training.trainer.world_size > 1:
         return None
-    # A refit replaces best.ckpt, and keeps the checkpoint that validation chose.
-    places = [folder / name for name in ("best.ckpt", BEFORE_REFIT, "last.ckpt")]
+    places = [folder / name for name in CHECKPOINTS]
     checkpoint = next((path for path in places if file_hash(path) == found["hash"]), None)
     if checkpoint is None:
         return None
@@ -334,11 +341,7 @@ def clear_run_folder(config: Config, dataset: Dataset, run: Path, *, keep: bool 
     `keep`: True to keep the results of the checkpoint in the folder.
     """
     stale = [] if keep else RESULTS if is_resumed(run, config["checkpoint"]) else run_outputs(run)
-    for name in ("quarantine.jsonl", ABLATION, *stale):
-        if (run / name).is_dir():
-            shutil.rmtree(run / name)
-        else:
-            (run / name).unlink(missing_ok=True)
+    remove_outputs(run, ("quarantine.jsonl", ABLATION, *stale))
     write_output(run / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     if (dataset.folder / "quarantine.jsonl").is_file():
         shutil.copy(dataset.folder / "quarantine.jsonl", run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ import yaml
 from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import typed_labels
+from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
@@ -28,15 +28,13 @@ from seqclf.evaluation.scores import FOLDER, Scores, taken, write_contenders
 from seqclf.report.run_report import read_run
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
-from seqclf.runs.finished_steps import FinishedSteps
-from seqclf.runs.fit import Training, finished_fit
+from seqclf.runs.fit import Training
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.refit import check_refit, refit
 from seqclf.runs.train import TrainResult, report
 from seqclf.system.atomic_files import write_output
-from seqclf.system.run_folder import PREDICTIONS
-from seqclf.training.options import TrainConfig
-from seqclf.training.resume import newest_checkpoint
+from seqclf.system.run_folder import FOLD, PREDICTIONS, remove_outputs, run_outputs
+from seqclf.training.options import AUTO, TrainConfig
 
 TEST = "test"
 FOLD_STRIDE = 2**32  # positions of the rows of a fold start at its number times this
@@ -48,24 +46,30 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     Then a model of all rows becomes the bundle: the training of the first fold, repeated with the rows of validation
     and test (see `refit`), so that its vocabularies and scales are those of this fold. No row is left to judge it.
     `train_fold`: trains and scores the model of a fold, and leaves the files of a run. A run that was killed goes on
-    with the folds that are not finished. Raises InputError if a fold lacks a class.
+    with the folds that are not finished. Raises InputError before the first training if a fold lacks a class, or if
+    there can be no model of all rows.
     """
     started = time.perf_counter()
-    write_output(run / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True))
     configs = [_of_fold(config, fold) for fold in range(config.data.split.folds)]
-    folders = [run / f"fold-{fold}" for fold in range(len(configs))]
+    folders = [run / f"{FOLD}{fold}" for fold in range(len(configs))]
+    prepared = [prepare(of_fold.data) for of_fold in configs]
+    _check_classes(prepared)
+    if config.export:
+        _first_training(configs, prepared, folders)
+    goes_on = config.checkpoint == AUTO
+    remove_outputs(run, [name for name in run_outputs(run) if not (goes_on and name.startswith(FOLD))])
+    write_output(run / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True))
     for fold, (of_fold, folder) in enumerate(zip(configs, folders, strict=True)):
         console.rule(f"fold {fold + 1} of {len(configs)}")
         train_fold(of_fold, folder)
-    datasets = [hold_out(prepare(of_fold.data), config.decision) for of_fold in configs]
+    datasets = [hold_out(dataset, config.decision) for dataset in prepared]
     files = [read_run(folder) for folder in folders]
     contenders = _joined([of_fold.contenders for of_fold in files], datasets)
-    rows = sum(counts.used for counts in datasets[0].report.values())
-    facts = _facts([of_fold.facts for of_fold in files], config, rows)
+    rows = sum(len(split.labels) for split in prepared[0].splits.values())
+    facts = _facts([of_fold.facts for of_fold in files], config, rows, held_out=datasets[0].held_out is not None)
     judged = judge(contenders, facts, config.decision)
     console.rule(f"{len(configs)} folds together")
     show_verdict(judged.result)
-    shutil.rmtree(run / FOLDER, ignore_errors=True)
     write_contenders(run / FOLDER, contenders)
     state = {"models": [scores.name for scores in contenders], **facts.to_dict()}
     write_output(run / FOLDER / FACTS, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
@@ -77,13 +81,8 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     write_predictions(run / PREDICTIONS, outputs, decisions, network.classes, labels, {TEST: strange})
     parity = None
     if config.export:
-        last = {"checkpoint": str(newest_checkpoint(folders[0] / "checkpoints"))}
-        training = Training.build(configs[0].model_copy(update=last), datasets[0], folders[0])
-        check_refit(training, f"data.split.fold={config.data.split.fold}", "set export=false")
-        fitted = finished_fit(training, FinishedSteps(folders[0]))
-        if fitted is None:
-            raise InputError(str(folders[0]), "holds no finished training", "run again in another folder")
-        task, _ = refit(fitted, run, (*datasets[0].splits,))
+        training = _first_training(configs, prepared, folders)
+        task, _ = refit(training, training.chosen_checkpoint(), run, (*prepared[0].splits,))
         parity = write_bundle(task, run / "bundle", judged.result, training.config.recipe()).max_error
         bundle = shown_path(run / "bundle")
         console.print(f"bundle: {bundle}, of all {rows:,} rows; the scores are those of the folds", soft_wrap=True)
@@ -104,31 +103,44 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     )
 
 
+def _check_classes(datasets: Sequence[Dataset]) -> None:
+    for fold, dataset in enumerate(datasets):
+        if lacking := {*datasets[0].classes} ^ {*dataset.classes}:
+            problem = f"the training rows of a fold lack the class '{min(lacking)}' (fold 0 or {fold})"
+            raise InputError(f"data.split.folds={len(datasets)}", problem, "set fewer folds, or leave out the class")
+
+
+def _first_training(configs: Sequence[TrainConfig], datasets: Sequence[Dataset], folders: Sequence[Path]) -> Training:
+    """Return the training of the first fold, with its held-out rows. Raises InputError if it cannot be repeated."""
+    training = Training.build(configs[0].model_copy(update={"checkpoint": None}), datasets[0], folders[0])
+    check_refit(training, f"data.split.fold={ALL_FOLDS}", "set export=false")
+    return training
+
+
 def _of_fold(config: TrainConfig, fold: int) -> TrainConfig:
     split = config.data.split.model_copy(update={"fold": fold})
     data = config.data.model_copy(update={"split": split})
     return config.model_copy(update={"data": data, "export": False})
 
 
-def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:
+def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int, *, held_out: bool) -> Facts:
     """Return the facts of the first fold, with what differs between the folds joined."""
     first, trainings = folds[0], [facts.training for facts in folds]
     assert first.training is not None, "facts of a training"
     seconds = sum(training.seconds or 0.0 for training in trainings if training is not None)
     lines = dict.fromkeys(line for facts in folds for line in facts.warnings)
     note = f"the scores are those of {len(folds)} models on the rows that each left out"
+    reused = "; the threshold is set by rows that are in test of other folds" if held_out else ""
     bundle = f"; the bundle is trained on all {rows:,} rows, and no row judges it" if config.export else ""
     training = replace(first.training, settings=config.model_dump(), seconds=round(seconds, 2), bundle=None)
     chosen = tuple(dict.fromkeys(choice for facts in folds for choice in facts.chosen))
-    return replace(first, training=training, chosen=chosen, warnings=(*lines, note + bundle), refit=None, halting=None)
+    return replace(
+        first, training=training, chosen=chosen, warnings=(*lines, note + reused + bundle), refit=None, halting=None
+    )
 
 
 def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> list[Scores]:
     """Return the scores of the models that all folds have, with the rows of all folds in each split."""
-    for fold, dataset in enumerate(datasets):
-        if lacking := {*datasets[0].classes} ^ {*dataset.classes}:
-            problem = f"the training rows of a fold lack the class '{min(lacking)}' (fold 0 or {fold})"
-            raise InputError(f"data.split.folds={len(datasets)}", problem, "set fewer folds, or leave out the class")
     kept = {split: _first_of_each_row(datasets, split) for split in datasets[0].all_splits}
     by_fold = [{(scores.role, scores.name, scores.model): scores for scores in fold} for fold in folds]
     return [
@@ -147,8 +159,11 @@ def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> l
 def _first_of_each_row(datasets: Sequence[Dataset], split: str) -> list[np.ndarray]:
     """Return the positions of the rows of a split in each fold that no earlier fold has in this split.
 
-    A row is in test once, but may be in validation of several folds, and would count as several rows.
+    A row is in test once, but may be in validation of several folds, and would count as several rows. Rows of several
+    files may share id and number, so all rows of test are kept.
     """
+    if split == TEST:
+        return [np.arange(len(dataset.splits[TEST].labels)) for dataset in datasets]
     seen: set[tuple[str, int]] = set()
     kept = []
     for dataset in datasets:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import pyarrow.compute as pc
 from omegaconf import OmegaConf
+from pydantic import BeforeValidator
 
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import labelled_sources, predict_labelled
 from seqclf.config.options import CommandOptions, Text, parse_options
+from seqclf.config.targets import read_trust, require_trusted, targets
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.documents.terminal import console, show_note
@@ -24,8 +27,9 @@ from seqclf.report.run_comparison import FinishedRun, matched, read_runs
 from seqclf.runs.fit import what_differs
 from seqclf.runs.steps import run_training
 from seqclf.system.json_result import JsonResult
+from seqclf.system.run_folder import run_outputs
 from seqclf.training.module import load_task
-from seqclf.training.options import DebugOptions, LoggerOptions, TrainConfig
+from seqclf.training.options import DebugOptions, LoggerOptions, TrainConfig, recipe_of
 
 NO_RUNTIME = {"checkpoint": None, "start": None, "overwrite": False, "export": True}
 
@@ -41,6 +45,7 @@ class RetrainConfig(CommandOptions):
     logger: LoggerOptions
     debug: DebugOptions
     settings: dict[str, Any] | None
+    trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]
     seed: int | None
 
 
@@ -72,6 +77,8 @@ def retrain(config: RetrainConfig, run: Path, typed: Sequence[str]) -> RetrainRe
     `typed`: overrides that the user typed; other keys of `data` and `trainer` have the values of the bundle. Raises
     InputError for a bundle without a recipe, and for data that cannot be used.
     """
+    if run_outputs(run):
+        raise InputError(f"hydra.run.dir={run}", "holds a run already", "name another folder")
     old = Classifier(config.bundle, device="cpu")
     training = _train_config(config, old, typed)
     training = _with_weights(config, training, old)
@@ -109,6 +116,9 @@ def _train_config(config: RetrainConfig, old: Classifier, typed: Sequence[str]) 
     recipe = old.manifest.get("recipe")
     if recipe is None:
         raise InputError(f"bundle={config.bundle}", "holds no recipe", "export it by seqclf train of this version")
+    for key, target in targets(recipe, f"bundle={config.bundle}: recipe"):
+        require_trusted(key, target, ("seqclf", "torch"), config.trust)
+    recipe = recipe_of(recipe)  # a bundle of others may name files and callbacks
     given = {"data": config.data, "trainer": config.trainer}
     blocks: dict[str, Any] = {key: {**given[key], **recipe[key]} for key in given}
     blocks["data"] |= _fields(old.schema)
@@ -147,7 +157,7 @@ def _with_weights(config: RetrainConfig, training: TrainConfig, old: Classifier)
         return training
     encoders = {"encoders": str(Path(config.bundle) / "encoders")}
     started = training.model_copy(update={"start": named, "data": training.data.model_copy(update=encoders)})
-    task = load_task(Path(named))
+    task = load_task(Path(named), config.trust)
     dataset = prepare(started.data).description()
     differs = what_differs(task.hparams, {"model": training.model, "dataset": dataset})
     if differs is not None:
@@ -168,6 +178,10 @@ def _compared(old: Classifier, new: FinishedRun, training: TrainConfig) -> tuple
     if new.scores.classes != old.classes or (places < 0).any():
         problem = "the classes differ" if new.scores.classes != old.classes else "some rows are refused by it"
         raise InputError(None, problem)
+    ids, others = new.outputs.ids, rows.ids
+    assert ids is not None and others is not None, "rows of a file"
+    if not ids.equals(others) and pc.count_distinct(others).as_py() < len(others):
+        raise InputError(None, "ids repeat")
     judged, scores = taken(rows, places), new.scores
     codes = group_codes(new.outputs.groups)
     compared = JudgedRows(

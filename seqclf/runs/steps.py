@@ -19,7 +19,7 @@ from seqclf.runs.overview import show_dataset
 from seqclf.runs.processes.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
 from seqclf.survey.survey import ignored_advice, quantity_advice, survey_dataset
 from seqclf.system import progress, signals
-from seqclf.system.run_folder import RESULTS, claim_run_folder, is_first_rank
+from seqclf.system.run_folder import FOLD, RESULTS, claim_run_folder, is_first_rank
 from seqclf.training.options import AUTO
 
 if TYPE_CHECKING:
@@ -96,11 +96,16 @@ def _train_folds(config: TrainConfig, run: Path) -> TrainResult:
         from seqclf.training.checks.check_targets import resolve_targets
 
     config = resolve_targets(config.model_copy(update={"trainer": {**config.trainer, "devices": 1}}))
+    goes_on = config.checkpoint == AUTO and (run / f"{FOLD}0").is_dir()
     with (
-        claim_run_folder(run, None, config.overwrite or config.checkpoint == AUTO),
+        claim_run_folder(run, None, config.overwrite or goes_on),
         process_settings(config.runtime, config.seed),
     ):
-        return run_folds(config, run, lambda of_fold, folder: _train_claimed(of_fold, folder, False))
+        try:
+            return run_folds(config, run, lambda one, folder: _train_claimed(one, folder, False))
+        except signals.Terminated as end:
+            end.advice = f"resume with checkpoint={AUTO}"
+            raise
 
 
 def _train_claimed(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResult:

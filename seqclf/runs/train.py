@@ -181,7 +181,7 @@ def _score(fitted: Fitted, lines: Sequence[str], *, reads_padding: bool) -> tupl
         last = list(dataset.splits)[-1]
         earlier = [split for split in batches.splits if split != last]
         others.append(score_task(task, batches, dataset, earlier, BEFORE_REFIT, BEFORE_REFIT))
-        task, record = refit(fitted, run)
+        task, record = refit(training, fitted.checkpoint, run)
     no_baseline = _no_baseline(config, dataset)
     contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
     error = padding_error(fitted, task) if reads_padding else None

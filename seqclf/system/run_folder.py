@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # files that a run writes
 PREDICTIONS = "predictions.parquet"  # predictions for the evaluated rows
 STEPS = "steps.json"  # record of the finished steps of a run
 RESULTS = ("scores", "metrics.json", PREDICTIONS, "report.html", "bundle", STEPS)  # results of evaluating a checkpoint
+FOLD = "fold-"  # beginning of the name of the folder of a fold (data.split.fold=all)
 OUTPUTS = (*RESULTS, "metrics.csv", "walkthrough.html", "tensorboard")
 # Environment variables that hold the rank of a process in distributed training. The launchers torchrun, Lightning,
 # SLURM, LSF and MPI set these variables.
@@ -32,9 +34,19 @@ def is_first_rank() -> bool:
 
 
 def run_outputs(run: Path) -> list[str]:
-    """Return the names of the results and checkpoints that exist in a run folder."""
+    """Return the names of the results, checkpoints and folds that exist in a run folder."""
     names = [name for name in OUTPUTS if (run / name).exists()]
+    names += sorted(path.name for path in run.glob(f"{FOLD}[0-9]*"))
     return names + sorted(f"checkpoints/{path.name}" for path in (run / "checkpoints").glob("*.ckpt"))
+
+
+def remove_outputs(run: Path, names: Iterable[str]) -> None:
+    """Remove files and folders of a run folder. Those that do not exist are left out."""
+    for name in names:
+        if (run / name).is_dir():
+            shutil.rmtree(run / name)
+        else:
+            (run / name).unlink(missing_ok=True)
 
 
 def is_resumed(run: Path, checkpoint: str | None) -> bool:
@@ -72,7 +84,8 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
         results = run_outputs(run)
         if results and not overwrite and not is_resumed(run, checkpoint):
             last = run / "checkpoints" / "last.ckpt"
-            resume = f"resume it (checkpoint={last}), " if last.is_file() else ""
+            found = str(last) if last.is_file() else "auto" if (run / f"{FOLD}0").is_dir() else None
+            resume = f"resume it (checkpoint={found}), " if found else ""
             raise InputError(
                 f"hydra.run.dir={run}",
                 f"holds a run already ({', '.join(results)})",

@@ -287,6 +287,14 @@ NOT_OF_TRAINER_RECIPE = (
 )
 
 
+def recipe_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of the settings of a training that its recipe holds (see `TrainConfig.recipe`)."""
+    kept = {key: value for key, value in plain.items() if key not in NOT_OF_RECIPE}
+    data = {key: value for key, value in plain["data"].items() if key not in NOT_OF_DATA_RECIPE}
+    trainer = {key: value for key, value in plain["trainer"].items() if key not in NOT_OF_TRAINER_RECIPE}
+    return {**kept, "data": data, "trainer": trainer}
+
+
 class TrainConfig(CommandOptions):
     """Config of the command `train`. conf/train.yaml explains each key and sets its default value."""
 
@@ -323,11 +331,7 @@ class TrainConfig(CommandOptions):
 
     def recipe(self) -> dict[str, Any]:
         """Return the settings that train such a model on other data: no paths, no callbacks, nothing of the machine."""
-        plain = self.model_dump()
-        kept = {key: plain[key] for key in plain if key not in NOT_OF_RECIPE}
-        data = {key: value for key, value in plain["data"].items() if key not in NOT_OF_DATA_RECIPE}
-        trainer = {key: value for key, value in plain["trainer"].items() if key not in NOT_OF_TRAINER_RECIPE}
-        return {**kept, "data": data, "trainer": trainer}
+        return recipe_of(self.model_dump())
 
     def check_changes(self) -> None:
         """Raise InputError for a structure change after the last epoch, if the number of epochs is known."""

@@ -1,6 +1,7 @@
 """`seqclf retrain`: the recipe of a bundle on other data, from its weights or new ones, and a verdict on both."""
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import seqclf
+from seqclf.bundle.manifest import write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.runs.export import write_bundle
 from seqclf.training.module import load_task
@@ -110,3 +112,48 @@ def test_a_bundle_without_what_it_needs_is_named(folder, tmp_path, empty_shell):
     assert command.exit_code == 2 and "recipe" in command.stderr
     with pytest.raises(seqclf.InputError, match="no encoder of the field"):
         seqclf.load_data(events(40, 1), label="label", overrides=[f"data.encoders={tmp_path}", "data.id=id"])
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (["model", "_target_"], "evil.Net", "recipe.model._target_=evil.Net: would run code of the package evil"),
+        (["optimizer", "_target_"], "os.system", "trust=os"),
+        (["data", "generator"], {"_target_": "evil.make"}, "trust=evil"),
+        (["trainer", "callbacks"], [{"_target_": "evil.Hook"}], "trust=evil"),
+        (["data"], [], "recipe.data"),
+    ],
+)
+def test_a_recipe_runs_no_code_that_the_user_did_not_trust(folder, tmp_path, retrain, path, value, problem):
+    shutil.copytree(folder / "good/bundle", tmp_path / "bundle")
+    manifest = json.loads((tmp_path / "bundle/manifest.json").read_text())
+    block = manifest["recipe"]
+    for key in path[:-1]:
+        block = block[key]
+    block[path[-1]] = value
+    del manifest["digest"]
+    write_manifest(tmp_path / "bundle", manifest)
+    command = retrain("received", f"bundle={tmp_path / 'bundle'}")
+    assert command.exit_code == 2 and problem in command.stderr
+    assert not (folder / "received").exists()
+
+
+def test_a_refit_keeps_the_weights_that_the_training_started_from(folder, retrain):
+    given = [f"run={folder / 'good'}", "settings={refit: true, optimizer: {lr: 1e-9}}", "trainer.max_epochs=1"]
+    assert retrain("refitted", *given, old="good").exit_code == 1
+    first, then = (load_task(folder / name / "checkpoints/best.ckpt").model for name in ("good", "refitted"))
+    assert then is not first
+    for one, other in zip(first.parameters(), then.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
+
+
+def test_a_folder_with_a_run_is_left_as_it_is(folder, retrain):
+    command = retrain("good")
+    assert command.exit_code == 2 and "name another folder" in command.stderr and "overwrite" not in command.stderr
+
+
+def test_rows_that_share_ids_are_not_compared(folder, tmp_path, retrain):
+    table = events(200, 1)
+    pq.write_table(table.set_column(0, "id", pa.array(["same"] * 200)), tmp_path / "same.parquet")
+    given = [f"data.train={tmp_path / 'same.parquet'}", "data.test=null", "trainer.max_epochs=1"]
+    assert "ids repeat" in retrain("repeated", *given).stderr

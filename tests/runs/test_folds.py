@@ -100,3 +100,45 @@ def test_settings_that_cannot_be_used_are_named(tmp_path, overrides, place):
 def test_a_fold_without_a_class_is_named(tmp_path):
     with pytest.raises(InputError, match=r"data.split.folds=3.* class 'rare'"):
         train(tmp_path, "export=false", "data.max_bad_share=1", rare=1)
+
+
+def test_a_run_that_cannot_be_exported_is_refused_before_its_first_training(tmp_path):
+    with pytest.raises(InputError, match=r"data.split.fold=all.*max_time"):
+        train(tmp_path, "+trainer.max_time=00:01:00:00")
+    assert not list((tmp_path / "run").glob("fold-*"))
+
+
+def test_trainings_that_patience_stopped_become_a_bundle(tmp_path):
+    train(tmp_path, "monitor=loss", "patience=1", "trainer.max_epochs=20", "optimizer.lr=0.3")
+    assert (tmp_path / "run/bundle/manifest.json").is_file()
+
+
+def test_a_bundle_has_the_rows_held_out_for_a_threshold_too(tmp_path):
+    train(tmp_path, "decision.min_recall=0.5", "data.positive=yes")
+    lines = json.loads((tmp_path / "run/scores/facts.json").read_text())["warnings"]
+    assert "test of other folds" in lines[-1] and f"all {ROWS} rows" in lines[-1]
+    counts = {split: len(rows.labels) for split, rows in read_contenders(tmp_path / "run/scores")[-1].splits.items()}
+    assert counts["threshold"] and counts["test"] == ROWS
+
+
+def test_rows_of_several_files_that_share_their_number_are_all_scored(tmp_path):
+    for part in range(2):
+        pq.write_table(table().drop(["id"]).slice(60 * part, 60), tmp_path / f"p-{part}.parquet")
+    settings = [each for each in [*SETTINGS, *FOLDS] if each != "data.id=id"]
+    overrides = [*settings, f"data.cache_dir={tmp_path / 'cache'}", "export=false"]
+    seqclf.fit(str(tmp_path / "p-*.parquet"), label="label", overrides=overrides, folder=tmp_path / "run")
+    assert pq.read_table(tmp_path / "run/predictions.parquet").num_rows == ROWS
+
+
+def test_another_run_is_not_replaced_by_going_on_and_is_by_overwriting(tmp_path):
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    (tmp_path / "run/checkpoints/last.ckpt").write_bytes(b"of a usual run")
+    with pytest.raises(InputError, match="holds a run already"):
+        train(tmp_path, "export=false", "checkpoint=auto")
+    (tmp_path / "run/fold-7").mkdir()
+    (tmp_path / "run/bundle").mkdir()
+    train(tmp_path, "export=false", "overwrite=true")
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert not left & {"fold-7", "bundle"} and not list((tmp_path / "run/checkpoints").iterdir())
+    with pytest.raises(InputError, match="checkpoint=auto"):
+        train(tmp_path, "export=false")
