@@ -22,7 +22,6 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.holdout import hold_out
 from seqclf.evaluation.judge import FACTS, Facts, judge
-from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import FOLDER, Scores, taken, write_contenders
 from seqclf.report.run_report import read_run
@@ -87,20 +86,7 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
         bundle = shown_path(run / "bundle")
         console.print(f"bundle: {bundle}, of all {rows:,} rows; the scores are those of the folds", soft_wrap=True)
     report(None, judged, facts, run)
-    result, first = judged.result, facts.training
-    assert first is not None, "a training"
-    return TrainResult(
-        run=str(run),
-        epochs=first.epochs,
-        bundle=None if parity is None else str(run / "bundle"),
-        split=result.split,
-        independent=result.is_independent,
-        use=not result.not_yet,
-        **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
-        parity=parity,
-        train_s=first.seconds or 0.0,
-        total_s=round(time.perf_counter() - started, 2),
-    )
+    return TrainResult.of(judged.result, facts, run, parity, started)
 
 
 def _check_classes(datasets: Sequence[Dataset]) -> None:

@@ -29,9 +29,9 @@ from seqclf.runs.steps import run_training
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import run_outputs
 from seqclf.training.module import load_task
-from seqclf.training.options import DebugOptions, LoggerOptions, TrainConfig, recipe_of
+from seqclf.training.options import LoggerOptions, TrainConfig, recipe_of
 
-NO_RUNTIME = {"checkpoint": None, "start": None, "overwrite": False, "export": True}
+NO_RUNTIME = {"debug": {"name": "none"}, "checkpoint": None, "start": None, "overwrite": False, "export": True}
 
 
 class RetrainConfig(CommandOptions):
@@ -43,7 +43,6 @@ class RetrainConfig(CommandOptions):
     data: dict[str, Any]
     trainer: dict[str, Any]
     logger: LoggerOptions
-    debug: DebugOptions
     settings: dict[str, Any] | None
     trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]
     seed: int | None
@@ -129,7 +128,7 @@ def _train_config(config: RetrainConfig, old: Classifier, typed: Sequence[str]) 
             OmegaConf.update(merged, path, OmegaConf.select(OmegaConf.create(given), path), force_add=True)
     plain: Any = OmegaConf.to_container(merged)
     seed = recipe["seed"] if config.seed is None else config.seed
-    own = {"logger": config.logger.model_dump(), "debug": config.debug.model_dump(), "seed": seed, **NO_RUNTIME}
+    own = {"logger": config.logger.model_dump(), "seed": seed, **NO_RUNTIME}
     return parse_options(TrainConfig, {**plain, **own})
 
 

@@ -28,6 +28,7 @@ from seqclf.evaluation.judge import FACTS, Facts, Judged, judge
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.next_step import FinishedTraining
 from seqclf.evaluation.refit import Refit
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, write_contenders
 from seqclf.report.run_report import best_epoch, read_run, write_run_report
 from seqclf.report.score_table import show_verdict
@@ -77,6 +78,24 @@ class TrainResult(JsonResult):
     train_s: float
     total_s: float
 
+    @classmethod
+    def of(cls, result: RunResult, facts: Facts, run: Path, parity: float | None, started: float) -> TrainResult:
+        """Return the result of a run that began at `started` (see `time.perf_counter`)."""
+        assert facts.training is not None, "a training"
+        return cls(
+            run=str(run),
+            epochs=facts.training.epochs,
+            bundle=None if parity is None else str(run / "bundle"),
+            split=result.split,
+            independent=result.is_independent,
+            use=not result.not_yet,
+            **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
+            parity=parity,
+            padding_error=result.padding_error,
+            train_s=facts.training.seconds or 0.0,
+            total_s=round(time.perf_counter() - started, 2),
+        )
+
 
 @dataclass(frozen=True)
 class FastDevRunResult(JsonResult):
@@ -121,20 +140,7 @@ def train(
         page = report(training.dataset, judged, facts, run)
         if logger is not None:
             logger.log_result(finished_run(training, judged, facts, page))
-    result = judged.result
-    return TrainResult(
-        run=str(run),
-        epochs=len(fitted.history),
-        bundle=None if parity is None else str(run / "bundle"),
-        split=result.split,
-        independent=result.is_independent,
-        use=not result.not_yet,
-        **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
-        parity=parity,
-        padding_error=result.padding_error,
-        train_s=round(fitted.seconds, 2),
-        total_s=round(time.perf_counter() - started, 2),
-    )
+    return TrainResult.of(judged.result, facts, run, parity, started)
 
 
 def score(

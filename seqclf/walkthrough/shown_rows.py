@@ -144,10 +144,7 @@ class RowReader:
         return ShownRows(
             names=[shortened(names[row].partition(" ")[2], MAX_NAME_CHARACTERS) for row in rows],
             labels=[given[LABEL][row] if LABEL in given else None for row in rows],
-            cells=[
-                {name: str(encoder.known_values(given[name][row])) for name, encoder in self.encoders.items()}
-                for row in rows
-            ],
+            cells=[{name: str(given[name][row]) for name in self.encoders} for row in rows],
             sequences=take(sequences, kept),
             encoders=self.encoders,
             refused=[

@@ -104,7 +104,7 @@ def test_files_tables_frames_and_events_as_dicts_are_predicted_as_python_rows(cl
     pq.write_table(table, tmp_path / "rows.parquet")
     source = classifier.predict(pq.read_table(tmp_path / "rows.parquet"))
     for found in (source.to_pandas(), classifier.predict(table.to_pandas())):
-        np.testing.assert_allclose(found.sort_values("id")["probability_a"], expected, atol=1e-6)
+        np.testing.assert_allclose(found.sort_values("card")["probability_a"], expected, atol=1e-6)
     dicts = [group.drop(columns="card").to_dict("records") for _, group in table.to_pandas().groupby("card")]
     np.testing.assert_allclose(probabilities(classifier.predict(dicts)), expected, atol=1e-6)
 
@@ -142,7 +142,7 @@ def test_a_row_without_a_static_field_and_a_file_without_its_column(classifier):
 def test_a_sequence_of_a_file_whose_static_value_changes_is_refused_alone(classifier):
     table = events(1)
     table["country"][5] = "elsewhere"
-    found = classifier.predict(pa.table(table)).to_pandas().sort_values("id")
+    found = classifier.predict(pa.table(table)).to_pandas().sort_values("card")
     assert found["error"].notna().tolist() == [card == 1 for card in range(SEQUENCES)]
     assert "changes within the sequence" in found["error"].iloc[1]
 

@@ -261,10 +261,6 @@ class FieldEncoder(ABC):
         """
         return None
 
-    def known_values(self, cell: Any) -> Any:
-        """Return the values of one canonical cell in a readable form, such as dates instead of seconds."""
-        return cell
-
     def neutral(self, tokens: np.ndarray) -> np.ndarray:
         """Return neutral tokens, which contain no information.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,8 +34,6 @@ from seqclf.system.state_validation import POSITIVE, require
 CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}  # dict cycle → period in seconds
 RESOLUTION_QUANTILE = 0.05
 MIN_GAP = 1e-5  # fraction of the resolution; a smaller decoded gap is a rounding error around 0
-FIRST_DATE = 1e8  # a time in 1973, in seconds since 1970; smaller numbers are not printed as dates
-END_OF_DATES = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 MICROSECONDS = 6  # number of decimal places to which float64 seconds since 1970 are precise
 
 
@@ -165,9 +163,6 @@ class TimeEncoder(ListEncoder):
             channels += [np.sin(angle), np.cos(angle)]
         return EncodedField(lengths, {self.field.name: np.stack(channels, axis=1).astype(np.float32)})
 
-    def known_values(self, cell: list[float]) -> list[float | str]:
-        return [_iso_time(seconds) if FIRST_DATE <= seconds < END_OF_DATES else seconds for seconds in cell]
-
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return the gap of each token as text, such as +5 s."""
         return [f"{'' if gap < 0 else '+'}{duration_text(gap)}" for gap in self.gaps_of(fields).tolist()]
@@ -203,15 +198,6 @@ class TimeEncoder(ListEncoder):
     def restore(self, state: EncoderState) -> None:
         require(state, {"resolution": POSITIVE, "mean": float, "deviation": POSITIVE})
         self.resolution, self.mean, self.deviation = state["resolution"], state["mean"], state["deviation"]
-
-
-def _iso_time(seconds: float) -> str:
-    """Return seconds since 1970 as an ISO date and time.
-
-    >>> _iso_time(1745980000.5), _iso_time(1745971200)
-    ('2025-04-30 02:26:40.500000', '2025-04-30 00:00:00')
-    """
-    return str(datetime(1970, 1, 1) + timedelta(seconds=round(seconds, MICROSECONDS)))
 
 
 def _gaps(lengths: np.ndarray, seconds: np.ndarray) -> np.ndarray:
