@@ -18,7 +18,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 import seqclf.train
-from seqclf.runs import evaluate as evaluate_run
+from seqclf.runs import train as steps
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.module import SequenceTask
@@ -61,21 +61,22 @@ def add_clocks(seconds: dict[str, float]) -> None:
         add_clock(seconds, owner, name, "metrics")
     add_clock(seconds, pl.Trainer, "fit", "fit")
     # The module looks these functions up by name when it calls them, so replacing them there is enough.
-    add_clock(seconds, evaluate_run, "_evaluate", "scoring at the end")
-    for name in ("run_mistakes", "run_report", "write_report"):
-        add_clock(seconds, evaluate_run, name, "report")
+    add_clock(seconds, steps, "score", "scoring at the end")
+    for name in ("judge_run", "report"):
+        add_clock(seconds, steps, name, "report")
 
 
 def record_report_paths() -> list[Path]:
     """Return a list to which every report that is written adds its path."""
     paths: list[Path] = []
-    write_report = evaluate_run.write_report
+    report = steps.report
 
-    def recording(report: Any, path: Path) -> None:
-        paths.append(path)
-        write_report(report, path)
+    def recording(*arguments: Any) -> Path | None:
+        path = report(*arguments)
+        paths.extend([path] if path is not None else [])
+        return path
 
-    evaluate_run.write_report = recording
+    steps.report = recording
     return paths
 
 
