@@ -6,7 +6,6 @@ This module also converts Arrow list columns to ragged arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ class Ragged(NamedTuple):
 
     offsets: np.ndarray
     fields: dict[str, np.ndarray]
-    static: Mapping[str, np.ndarray] = MappingProxyType({})
+    static: Mapping[str, np.ndarray] = {}  # no proxy, which processes cannot exchange
 
     @property
     def lengths(self) -> np.ndarray:

@@ -48,10 +48,11 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
     study = optuna.create_study(
         study_name="search",
         storage=f"sqlite:///{folder / DATABASE}",
-        sampler=optuna.samplers.TPESampler(seed=options.seed),
         direction=options.goal,
         load_if_exists=True,
     )
+    # A search that goes on would draw the settings of its first trials again by the same seed.
+    study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(study.trials))
     settings = [*sorted(overrides), f"search.metric={options.metric}"]
     earlier = study.user_attrs.get("overrides", settings)
     if earlier != settings:
