@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from seqclf.report.run_comparison import RunComparison
 
 
-@command("compare", "seqclf.command_options.CompareConfig", imports_own_code=False)
+@command("compare", "seqclf.command_options.CompareConfig")
 def main(config: CompareConfig) -> RunComparison:
     """Compare runs, print the table of their settings, and write it as a page."""
     from seqclf.bundle.row_writers import check_output_path

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
 
 
-@command("evaluate", "seqclf.command_options.EvaluateConfig", imports_own_code=False)
+@command("evaluate", "seqclf.command_options.EvaluateConfig")
 def main(config: EvaluateConfig) -> JsonObject:
     """Predict the rows of `data.test`, and compare the predictions with the labels of the rows."""
     from seqclf.system import signals

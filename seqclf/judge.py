@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NO_BASELINE = "no order-blind model has scored these rows"
 
 
-@command("judge", "seqclf.command_options.JudgeConfig", imports_own_code=False)
+@command("judge", "seqclf.command_options.JudgeConfig")
 def main(config: JudgeConfig) -> JsonObject:
     """Judge scores, print the verdict, and return the main figures."""
     from seqclf.bundle.row_writers import check_output_path

@@ -101,7 +101,7 @@ class PredictedFile(JsonResult):
     tokens: int | None = None
 
 
-@command("predict", "seqclf.command_options.PredictConfig", imports_own_code=False)
+@command("predict", "seqclf.command_options.PredictConfig")
 def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
     """Predict one sequence or the rows of a file."""
     if (config.sequence is None) == (config.input is None):

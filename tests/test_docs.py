@@ -11,10 +11,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from support.doc_pages import DOCS, ROOT, anchors, blocks, links, pages, run_blocks, seqclf_commands
 
-from seqclf.config.documentation import CONF
+from seqclf.config.documentation import CONF, Command
 from seqclf.config.options import parse_options
-from seqclf.config.override_checks import TypedArguments
+from seqclf.config.override_checks import HydraArguments
+from seqclf.config.plain_command import compose_plain
 from seqclf.config.targets import locate
+from seqclf.config.typed_arguments import TypedArguments
 
 OPTIONS = {
     "train": "seqclf.training.options.TrainConfig",
@@ -47,12 +49,15 @@ def is_run(page: Path) -> bool:
 
 def options_of(command: str, arguments: list[str]):
     """The checked config of a documented command, without Hydra's flags. Of a multirun, that of its first run."""
+    if not Command(command).uses_hydra:
+        plain = compose_plain(TypedArguments(command, arguments, OPTIONS[command]))
+        return parse_options(locate(OPTIONS[command]), plain)
     overrides = []
-    # `predict` quotes a sequence before Hydra sees it.
+    # `walkthrough` quotes a sequence before Hydra sees it.
     typed = [re.sub(r"^sequence=.*", "sequence=text", word, flags=re.DOTALL) for word in arguments if "=" in word]
     if command in ("train", "walkthrough"):  # which look into a checkpoint, of a run that readers have
         typed = [word for word in typed if not word.startswith("checkpoint=")]
-    for override in OverridesParser.create().parse_overrides(TypedArguments(command, typed).for_hydra()):
+    for override in OverridesParser.create().parse_overrides(HydraArguments(command, typed).for_hydra()):
         if override.key_or_group.startswith("hydra"):
             continue
         value = next(override.sweep_string_iterator()) if override.is_sweep_override() else None

@@ -16,8 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.api.run import Run
 from seqclf.config.composition import Composition, compose_config
-from seqclf.config.hydra_command import check_config, user_error
-from seqclf.config.override_checks import TypedArguments
+from seqclf.config.hydra_command import check_config, hydra_error
+from seqclf.config.override_checks import HydraArguments
 from seqclf.config.targets import Config
 from seqclf.data.options import DataOptions
 from seqclf.data.reading.tables import column_names, is_table, to_arrow
@@ -79,7 +79,7 @@ def training_setup(sources: Mapping[str, Any], label: Any, overrides: Sequence[s
         if source is not None:
             data[_key(argument)] = argument if is_table(source) else _path(source, argument)
     # The config is validated before tables are written to the cache, so that a wrong setting is reported at once.
-    config = check_config(TypedArguments(COMMAND, composition.overrides, OPTIONS), plain, composition.choices.keys())
+    config = check_config(HydraArguments(COMMAND, composition.overrides, OPTIONS), plain, composition.choices.keys())
     assert isinstance(config, TrainConfig)
     stored = _stored(sources, config.data)
     paths = {_key(argument): str(path) for path, argument in stored}
@@ -131,13 +131,13 @@ def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) 
             argument = given[key.removeprefix("data.")]
             raise InputError(f"overrides: {text}", f"is what the argument {argument} sets", "remove one of the two")
     group = [] if not sources or any(text.startswith("data=") for text in overrides) else ["data=files"]
-    typed = TypedArguments(COMMAND, [*group, *overrides], OPTIONS)
+    typed = HydraArguments(COMMAND, [*group, *overrides], OPTIONS)
     try:
         typed.check()
         composition = compose_config(COMMAND, typed.for_hydra())
         return composition, composition.plain()
     except (HydraException, OmegaConfBaseException) as error:
-        raise user_error(error, typed) from None
+        raise hydra_error(error, typed) from None
 
 
 def _named_columns(data: DataOptions) -> set[str]:

@@ -6,25 +6,26 @@ folder (see `search_path`).
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from seqclf.system import signals
+from seqclf.system.json_result import JsonResult
 from seqclf.system.search_path import remove_working_folder
 from seqclf.system.threads import yield_cores
 
 
-def command(
-    name: str, options: str, *, imports_own_code: bool = True
-) -> Callable[[Callable[[Any], Any]], Callable[[], None]]:
+def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callable[[], None]]:
     """Return a decorator that turns `function(config)` into a command. The config is conf/`name`.yaml.
 
-    The command prints the function's result (a `JsonResult` or plain values) as one JSON line.
+    The command prints the function's result (a `JsonResult` or plain values) as one JSON line. If the YAML file has a
+    block `hydra`, Hydra composes the config, and the command may import classes from the working folder, which the
+    config may name. The config of the others is composed without Hydra.
 
     `options`: dotted path of the pydantic model that checks the config. The model is not imported for `--help`, because
-    the import is slow. `imports_own_code`: True if the command may import classes from the working folder, because the
-    config may name such classes.
+    the import is slow.
     """
 
     def decorate(function: Callable[[Any], Any]) -> Callable[[], None]:
@@ -33,19 +34,43 @@ def command(
             search_path = remove_working_folder()
             with signals.ending_command():
                 # The slow imports are inside this block, so that a signal can end the command during an import.
+                from seqclf.config.documentation import Command
                 from seqclf.config.help_text import asks_for_help, print_help
 
                 if asks_for_help(sys.argv[1:]):
                     print_help(name, sys.argv[1:])
                     return
-                from seqclf.config.composition import load_hydra_plugins
-                from seqclf.config.hydra_command import run_command
+                if not Command(name).uses_hydra:
+                    from seqclf.config.plain_command import run_plain
 
+                    run_plain(name, options, function)
+                    return
+                try:
+                    from seqclf.config.composition import load_hydra_plugins
+                    from seqclf.config.hydra_command import run_command
+                except ModuleNotFoundError as error:
+                    from seqclf.config.user_errors import fail, missing_package
+
+                    if missing := missing_package(error):
+                        fail(missing)
+                    raise
                 load_hydra_plugins()
-                if imports_own_code:
-                    sys.path[:] = search_path
+                sys.path[:] = search_path
                 run_command(name, options, function)
 
         return entry
 
     return decorate
+
+
+def print_result(result: Any) -> None:
+    """Print the result of a command as one JSON line, and exit with its exit code if it is not 0."""
+    exit_code = getattr(result, "exit_code", 0)
+    if isinstance(result, JsonResult):
+        result = result.to_dict()
+    if result is not None:
+        # One call writes the whole line, so that the lines of parallel jobs are not mixed.
+        sys.stdout.write(json.dumps(result, separators=(",", ":"), default=str) + "\n")
+        sys.stdout.flush()
+    if exit_code:
+        sys.exit(exit_code)

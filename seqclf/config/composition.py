@@ -67,7 +67,7 @@ class Composition:
 
 
 def compose_config(name: str, overrides: Sequence[str] = ()) -> Composition:
-    """Compose conf/`name`.yaml with overrides. Raises exceptions of Hydra and OmegaConf (see `user_error`)."""
+    """Compose conf/`name`.yaml with overrides. Raises exceptions of Hydra and OmegaConf (see `hydra_error`)."""
     load_hydra_plugins()
     with config_loader():
         config = compose(name, [f"hydra.job.name={name}", *overrides], return_hydra_config=True)

@@ -46,7 +46,9 @@ class Command:
         self.folders = tuple(folders)
         self.path = folders[0] / f"{name}.yaml"
         self.files = [*(folders[0] / f"{parent}.yaml" for parent in parents_of(self.path)), self.path]
-        texts = _read(self.path).get("hydra", {}).get("help", {})
+        content = _read(self.path)
+        self.uses_hydra = "hydra" in content
+        texts = content.get("hydra", content).get("help", {})
         self.summary, self.examples = texts.get("header", ""), texts.get("template", "")
         self.groups = {group: choice for file in self.files for group, choice in _groups_of(file).items()}
 
@@ -177,7 +179,7 @@ def _groups_of(path: Path) -> dict[str, str]:
 
 def _keys_of(path: Path) -> dict[str, Any]:
     content = _read(path)
-    keys = {name: value for name, value in content.items() if name not in ("defaults", "hydra")}
+    keys = {name: value for name, value in content.items() if name not in ("defaults", "hydra", "help")}
     folder = content.get("hydra", {}).get("run", {})
     return flat_keys(keys) | {f"hydra.run.{name}": value for name, value in folder.items()}
 

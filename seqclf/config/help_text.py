@@ -14,9 +14,10 @@ from seqclf.errors import InputError
 HELP = ("--help", "-h")
 OPTIONS = """Options:
   --help GROUP          explain the keys of a group, or of a choice: {topics}
+  --config-dir DIR      add a folder of YAML files: DIR/GROUP/CHOICE.yaml"""
+HYDRA_OPTIONS = """
   --cfg job             print the whole configuration
   -m, --multirun        run every combination of the values in KEY=A,B
-  --config-dir DIR      add a folder of YAML files: DIR/GROUP/CHOICE.yaml
   --hydra-help          print all options"""
 
 
@@ -60,7 +61,7 @@ def help_text(command: Command, topics: Sequence[str] = ()) -> str:
 
 def _own_settings(command: Command) -> str:
     """Return the keys of a command outside of its groups, with their comments, as YAML text."""
-    text = command.path.read_text(encoding="utf-8").partition("\n  help:")[0]  # the last block of each file
+    text = re.split(r"\n(?:  )?help:\n", command.path.read_text(encoding="utf-8"))[0]  # the last block of each file
     return re.sub(r"\A# .*\n|^defaults:\n(  .*\n)+\n?", "", text, flags=re.MULTILINE).strip("\n")
 
 
@@ -78,7 +79,9 @@ def _overview(command: Command) -> Iterator[str]:
     yield ""
     yield _own_settings(command)
     yield ""
-    yield OPTIONS.format(topics=next((f"{group}, {group}=CHOICE" for group in command.groups), "none here"))
+    if command.groups or command.uses_hydra:
+        options = OPTIONS + HYDRA_OPTIONS * command.uses_hydra
+        yield options.format(topics=next((f"{group}, {group}=CHOICE" for group in command.groups), "none here"))
 
 
 def _topic(command: Command, topic: str) -> Iterator[str]:

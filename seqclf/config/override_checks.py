@@ -7,67 +7,40 @@ contains the argument to type instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cached_property
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.grammar.gen.OverrideLexer import InputStream, OverrideLexer  # type: ignore[attr-defined]
 
-from seqclf.config.documentation import GLOBAL_GROUP, Command
-from seqclf.config.hints import OF_FILES, choice_hint, key_hint, must_be_one_of, set_mapping
-from seqclf.config.override_text import argument, is_plain, key_of, label_text, quoted, shell_word
+from seqclf.config.documentation import GLOBAL_GROUP
+from seqclf.config.hints import OF_FILES
+from seqclf.config.override_text import argument, is_plain, key_of, label_text, quoted
 from seqclf.config.targets import locate
+from seqclf.config.typed_arguments import GENERAL, OWN_FILES, WITH_VALUE, TypedArguments
 from seqclf.errors import InputError
 
-# Command-line options of Hydra. The options in SWEEP and OPTIONS have no value. The options in WITH_VALUE have a value.
-# The options in OWN_FILES name config files of the user.
 SWEEP = ("--multirun", "-m")
 OPTIONS = (*SWEEP, "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--shell-completion", "-sc")
-OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
-WITH_VALUE = (*OWN_FILES, "--cfg", "-c", "--package", "-p", "--experimental-rerun", "--info", "-i")
 FILE_KEYS = (*OF_FILES, "data.labels")
-DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".txt")
 STARTS, ENDS = ("=", ",", "[", "{", ":", "("), ("", ",", "]", "}", ":", ")")  # what stands around a whole value
 NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
-GENERAL = "--help lists groups and keys"
 QUOTE = "quote the argument, 'KEY={a: b}', and in it a text with punctuation, \"KEY='a, b'\""
 
 
-class TypedArguments:
-    """The command-line arguments that the user typed. `options`: dotted path of the command's pydantic model.
-
-    >>> TypedArguments("train", ["lr=0.1"]).unknown_key("lr")
-    InputError('lr: no such key; write optimizer.lr=0.1')
-    """
-
-    def __init__(self, name: str, arguments: Sequence[str], options: str | None = None):
-        self.arguments = list(arguments)
-        self.options = options
-        self.command = Command.typed(name, arguments)
-        self.chosen = self.command.chosen(arguments)  # dict config group → choice
-        # An override is an argument that is not an option and not the value of an option.
-        pairs = pairwise(["", *arguments])
-        self.overrides = [text for before, text in pairs if before not in WITH_VALUE and not text.startswith("-")]
-
-    @cached_property
-    def keys(self) -> dict[str, Any]:
-        """Dict dotted path → default, with all keys of the command for the chosen config groups."""
-        return self.command.defaults(self.chosen)
+class HydraArguments(TypedArguments):
+    """The arguments of a command whose config Hydra composes."""
 
     def check(self) -> None:
         """Raise InputError for the first argument that Hydra cannot parse or would parse in an unexpected way."""
         for text in self.arguments:
             if text.startswith("-") and text.partition("=")[0] not in (*OPTIONS, *WITH_VALUE):
-                raise self._unknown_option(text)
+                raise self.unknown_option(text)
         for text in self.overrides:
             self._check_override(text)
         for key, spelled in self.command.experiment_texts(self.chosen).items():
             text = f"{key}={spelled}"
-            if self._value(key) is None and self._with_quoted_names(text) != text:
+            if self.value_of(key) is None and self._with_quoted_names(text) != text:
                 raise InputError(text, "YAML reads a number here", "quote the name in the file")
         self._check_data_files()
 
@@ -77,7 +50,7 @@ class TypedArguments:
         The overrides come last, because Hydra's parser rejects overrides between options. A choice or a name is
         quoted if Hydra would parse it as a number, such as `debug=nan` or `data.label=2024_01`.
 
-        >>> TypedArguments("train", ["debug=nan", "--multirun", "seed=1"]).for_hydra()
+        >>> HydraArguments("train", ["debug=nan", "--multirun", "seed=1"]).for_hydra()
         ['--multirun', "debug='nan'", 'seed=1']
         """
         options = [text for text in self.arguments if text not in self.overrides]
@@ -119,49 +92,10 @@ class TypedArguments:
                 result = f"{result[:start]}'{mark}'{text[token.stop + 1 :]}"
         return result
 
-    def _value(self, key: str) -> str | None:
-        """Return the value that the user typed for a key, or None."""
-        return next((text.partition("=")[2] for text in self.arguments if key_of(text) == key and "=" in text), None)
-
-    def missing_key(self, path: str) -> InputError:
-        """Return an InputError for a required key without a value.
-
-        >>> TypedArguments("export", []).missing_key("bundle")
-        InputError('bundle: not set; give it as bundle=VALUE')
-        """
-        return InputError(path, "not set", f"give it as {path}=VALUE")
-
-    def unknown_key(self, key: str) -> InputError:
-        """Return an InputError for an unknown key of the command."""
-        value = self._value(key)
-        if value is not None and key in self.keys:  # Hydra rejected a key inside the typed mapping
-            known = self.keys | self.command.experiment_keys(self.chosen)
-            return InputError(key, "is set already", f"to replace it, write {set_mapping(known, key, value)}")
-        group = re.escape(key.partition(".")[0])
-        foreign = [text for text in self.arguments if re.match(rf"\+*{group}\.([\w.]+\.)?_target_=(?!seqclf\.)", text)]
-        if any(key_of(text) != key for text in foreign):
-            # The user typed a class of another package. The class may have this argument, but is not imported yet.
-            added = shell_word(f"+{key}={'VALUE' if value is None else value}")
-            return InputError(key, "no such key", f"to add a new key, write {added}")
-        return InputError(key, "no such key", key_hint(self.command, key, value, self.chosen) or GENERAL)
-
-    def unknown_choice(self, group: str, value: str) -> InputError:
-        """Return an InputError for an unknown choice of a config group."""
-        allowed, _ = must_be_one_of("", self.command.choices(group))  # the hint comes from `choice_hint`
-        return InputError(f"{group}={value}", allowed, choice_hint(self.command, group, value))
-
-    def _unknown_option(self, text: str) -> InputError:
-        name, equals, value = text.lstrip("-").partition("=")
-        following = self.arguments[self.arguments.index(text) + 1 :][:1]
-        if not equals and following and "=" not in following[0] and not following[0].startswith("-"):
-            value = following[0]
-        hint = key_hint(self.command, name.replace("-", "_"), value or None, self.chosen)
-        return InputError(text, "keys have no dashes" if hint else "no such option", hint or GENERAL)
-
     def _check_override(self, text: str) -> None:
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
-            raise InputError(text, "is no KEY=VALUE", self._hint_for_value(text) or f"write KEY=VALUE; {GENERAL}")
+            raise InputError(text, "is no KEY=VALUE", self.hint_for_value(text) or f"write KEY=VALUE; {GENERAL}")
         try:
             override = OverridesParser.create().parse_override(self._with_quotes(text))
         except HydraException:
@@ -188,10 +122,3 @@ class TypedArguments:
         names_data = {"data", GLOBAL_GROUP, *OWN_FILES} & {key_of(text) for text in self.arguments}
         if files and brings_files and not names_data:
             raise InputError(files[0], "is a key of data=files", "add data=files")
-
-    def _hint_for_value(self, text: str) -> str:
-        """Return a hint for an argument without `=`: a file or a bundle without its key, or a key without its value."""
-        is_bundle = (Path(text) / "manifest.json").is_file()
-        is_file = Path(text).exists() or Path(text).suffix in DATA_ENDINGS
-        key = "bundle" if is_bundle else "input" if is_file else text
-        return key_hint(self.command, key, None if key == text else text, self.chosen)

@@ -80,6 +80,11 @@ def takes_text(model: type[BaseModel], key: str) -> bool:
     return str in parts and {*parts} <= {str, NoneType}
 
 
+def takes_list(model: type[BaseModel], key: str) -> bool:
+    """Return True if a key may have a list as its value."""
+    return any(get_origin(kind) in (list, tuple) for kind in _types_at(model, key.split(".")))
+
+
 def _path(detail: ErrorDetails, values: Any) -> list[str]:
     """Return the path to the wrong value, as a list of nested keys in `values`.
 

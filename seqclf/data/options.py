@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, ValidationInfo, model_vali
 from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, parse_options
 from seqclf.config.override_text import label_text, shell_word
 from seqclf.data.reading.queries import load_query
-from seqclf.data.reading.sources import ReaderOptions, Source, fetched
+from seqclf.data.reading.sources import ReaderOptions, Source, cache_folder, fetched
 from seqclf.data.schema.casts import is_time_format
 from seqclf.data.schema.schema import AS_TEXT
 from seqclf.data.splitting.options import SplitOptions
@@ -96,7 +96,7 @@ class DataOptions(Options):
     max_bad_share: Share
     split: SplitOptions
     memory_limit: Text | None
-    cache_dir: Text
+    cache_dir: Annotated[Text, BeforeValidator(cache_folder)]
 
     @classmethod
     def build(cls, **options: Any) -> DataOptions:

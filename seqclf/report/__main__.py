@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from seqclf.system.json_result import JsonObject
 
 
-@command("report", "seqclf.report.options.ReportConfig", imports_own_code=False)
+@command("report", "seqclf.report.options.ReportConfig")
 def main(config: ReportConfig) -> JsonObject:
     """Judge the scores of a run, and write its report."""
     from seqclf.bundle.row_writers import check_output_path

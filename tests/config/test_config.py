@@ -10,9 +10,11 @@ from omegaconf import OmegaConf
 from support.command_modules import command_module
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.documentation import CONF
+from seqclf.config.documentation import CONF, Command
 from seqclf.config.options import parse_options
+from seqclf.config.plain_command import compose_plain
 from seqclf.config.targets import build, locate
+from seqclf.config.typed_arguments import TypedArguments
 from seqclf.models.ensemble import build_classifier
 from seqclf.training.checks.check_targets import resolve_for_data
 from seqclf.training.module import SequenceTask
@@ -27,6 +29,9 @@ FIELDS = [{"name": "token", "kind": "category", "size": 9}, {"name": "value", "k
 
 
 def composed(name, *overrides):
+    if not Command(name).uses_hydra:
+        module = "seqclf.report.options" if name == "report" else "seqclf.command_options"
+        return compose_plain(TypedArguments(name, overrides, f"{module}.{name.capitalize()}Config"))
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
 
@@ -49,10 +54,17 @@ def test_every_experiment_can_be_trained_and_described(option):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_a_module_a_config_and_help(command):
-    required = {"export": ["checkpoint=x", "bundle=y"], "predict": ["bundle=y"], "evaluate": ["bundle=y"]}
+    required = {
+        "export": ["checkpoint=x", "bundle=y"],
+        "compare": ["runs=x"],
+        "report": ["run=x"],
+        "predict": ["bundle=y"],
+        "evaluate": ["bundle=y"],
+    }
     assert composed(command, *required.get(command, []))
     text = (CONF / f"{command}.yaml").read_text(encoding="utf-8")
-    assert f"      seqclf {command} " in text and f"app_name: seqclf {command}\n" in text
+    assert f"    seqclf {command} " in text
+    assert not Command(command).uses_hydra or f"app_name: seqclf {command}\n" in text
     assert locate(f"{command_module(command)}.main")
 
 
@@ -125,7 +137,7 @@ def refused(empty_shell, tmp_path):
         ("train", ["not-an-assignment"], "not-an-assignment"),
         ("train", ["experiment=trec"], "path"),
         ("train", ["+data@other=toy"], "other: no such key"),
-        ("evaluate", ["bundle=x", "+decision.min_recall=0.9"], "decision: no such key"),
+        ("evaluate", ["bundle=x", "+decision.min_recall=0.9"], "decision.min_recall: no such key"),
     ],
 )
 def test_an_unknown_key_is_named_in_one_line(refused, command, arguments, named):

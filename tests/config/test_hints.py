@@ -7,7 +7,7 @@ import pytest
 from seqclf.config.composition import compose_config
 from seqclf.config.documentation import Command
 from seqclf.config.hints import ALIASES, choice_hint, key_hint
-from seqclf.config.override_checks import TypedArguments
+from seqclf.config.override_checks import HydraArguments
 
 COMMANDS = ("train", "search", "bench", "predict", "evaluate", "export")
 KEYS = {key for name in COMMANDS for key in Command(name).defaults({"model": "lstm"})}
@@ -54,7 +54,7 @@ def test_a_new_field_is_advised_in_the_form_that_the_data_takes(data, advised, t
     if (data, typed) == ("files", "data.fields={words: VALUE}"):
         advised = shlex.quote(arguments[1])  # nothing is to be replaced
     else:
-        remedy = TypedArguments("train", arguments).unknown_key(arguments[1].partition("=")[0]).remedy
+        remedy = HydraArguments("train", arguments).unknown_key(arguments[1].partition("=")[0]).remedy
         assert remedy.endswith(f"write {advised}")
     fields = compose_config("train", [f"data={data}", *shlex.split(advised)]).config.data.fields
     assert fields == {"words": {"kind": "text", "min_count": 2}}

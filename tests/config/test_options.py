@@ -24,9 +24,11 @@ from seqclf.command_options import (
     PredictConfig,
     WalkthroughConfig,
 )
-from seqclf.config.documentation import CONF
+from seqclf.config.documentation import CONF, Command
 from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
 from seqclf.config.override_text import label_text
+from seqclf.config.plain_command import compose_plain
+from seqclf.config.typed_arguments import TypedArguments
 from seqclf.data.options import DataOptions
 from seqclf.data.splitting.options import SplitOptions
 from seqclf.errors import InputError
@@ -201,6 +203,9 @@ def test_labels_read_as_the_data_has_them():
 
 
 def composed(name, *overrides):
+    if not Command(name).uses_hydra:
+        model = COMMANDS[name]
+        return compose_plain(TypedArguments(name, overrides, f"{model.__module__}.{model.__name__}"))
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
 

@@ -3,28 +3,28 @@
 import pytest
 
 from seqclf.api.fit import OPTIONS, load_config, training_setup
-from seqclf.config.override_checks import TypedArguments
+from seqclf.config.override_checks import HydraArguments
 from seqclf.errors import InputError
 
 
 @pytest.mark.parametrize("key", ["model.encoder._target_", "+model.encoder._target_", "model._target_"])
 def test_arguments_of_a_class_of_another_package_are_to_be_added(key):
     """`kernel` is a key of another model, which must not take the place of the class."""
-    typed = TypedArguments("train", [f"{key}=acme.Gated", "model.kernel=7"])
+    typed = HydraArguments("train", [f"{key}=acme.Gated", "model.kernel=7"])
     error = typed.unknown_key("model.kernel")
     assert str(error) == "model.kernel: no such key; to add a new key, write +model.kernel=7"
-    own = TypedArguments("train", [f"{key}=seqclf.models.rnn.recurrent.Recurrent", "model.kernel=7"])
+    own = HydraArguments("train", [f"{key}=seqclf.models.rnn.recurrent.Recurrent", "model.kernel=7"])
     assert "model=conv_lstm" in own.unknown_key("model.kernel").remedy
 
 
 def test_a_class_for_a_block_that_only_another_model_has_names_that_model():
-    error = TypedArguments("train", ["model.encoder._target_=acme.Gated"]).unknown_key("model.encoder._target_")
+    error = HydraArguments("train", ["model.encoder._target_=acme.Gated"]).unknown_key("model.encoder._target_")
     assert error.remedy == "write model=lstm model.encoder._target_=acme.Gated"
-    assert TypedArguments("train", []).unknown_key("model.pooling").remedy == "write model=lstm model.pooling=VALUE"
+    assert HydraArguments("train", []).unknown_key("model.pooling").remedy == "write model=lstm model.pooling=VALUE"
 
 
 def test_a_group_whose_keys_the_command_changes_takes_a_choice():
-    TypedArguments("evaluate", ["bundle=b", "data=files", "data.test=x.csv"]).check()
+    HydraArguments("evaluate", ["bundle=b", "data=files", "data.test=x.csv"]).check()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_group_whose_keys_the_command_changes_takes_a_choice():
 )
 def test_an_argument_that_means_something_else_is_refused_with_a_remedy(argument, remedy):
     with pytest.raises(InputError) as refused:
-        TypedArguments("train", [argument]).check()
+        HydraArguments("train", [argument]).check()
     assert refused.value.where == argument and remedy in refused.value.remedy
 
 
@@ -66,11 +66,11 @@ def test_numbers_stay_numbers_where_numbers_are_expected():
     config = load_config(["optimizer.lr=1e-3", "trainer.max_epochs=1_0", "data.positive=null", "data.id=3"])
     assert (config["optimizer"]["lr"], config["trainer"]["max_epochs"]) == (0.001, 10)
     assert config["data"]["positive"] is None and config["data"]["id"] == 3
-    assert TypedArguments("train", ["data.label=1_1,1e3"], OPTIONS).for_hydra() == ["data.label='1_1','1e3'"]
+    assert HydraArguments("train", ["data.label=1_1,1e3"], OPTIONS).for_hydra() == ["data.label='1_1','1e3'"]
 
 
 def test_a_command_without_a_model_of_its_data_keeps_the_spelling_too():
-    typed = TypedArguments("evaluate", ["data.label=1e3", "bundle=1_1"], "seqclf.command_options.EvaluateConfig")
+    typed = HydraArguments("evaluate", ["data.label=1e3", "bundle=1_1"], "seqclf.command_options.EvaluateConfig")
     assert typed.for_hydra() == ["data.label='1e3'", "bundle='1_1'"]
 
 
@@ -93,8 +93,8 @@ def test_a_name_that_yaml_reads_as_another_number_is_to_be_quoted(tmp_path, line
     text = "# @package _global_\ndefaults:\n  - override /data: files\n\ndata:\n  train: none.csv\n  "
     (tmp_path / "experiment" / "mine.yaml").write_text(text + "\n  ".join(lines) + "\n")
     arguments = [f"--config-dir={tmp_path}", "experiment=mine"]
-    TypedArguments("train", [*arguments, "data.label=7", "data.order_by=b"], OPTIONS).check()
-    typed = TypedArguments("train", arguments, OPTIONS)
+    HydraArguments("train", [*arguments, "data.label=7", "data.order_by=b"], OPTIONS).check()
+    typed = HydraArguments("train", arguments, OPTIONS)
     if refused is None:
         typed.check()
         return
@@ -105,5 +105,5 @@ def test_a_name_that_yaml_reads_as_another_number_is_to_be_quoted(tmp_path, line
 
 def test_numbers_inside_of_a_mapping_stay_numbers() -> None:
     text = "search.space={optimizer.lr: {low: 1e-3, high: 1e-1, log: true}}"
-    typed = TypedArguments("search", [text], "seqclf.search.space.SearchConfig")
+    typed = HydraArguments("search", [text], "seqclf.search.space.SearchConfig")
     assert typed.for_hydra() == [text]

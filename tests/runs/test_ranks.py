@@ -9,7 +9,7 @@ from torch.distributed import DistNetworkError
 
 from seqclf.config.composition import compose_config
 from seqclf.config.hydra_command import check_config
-from seqclf.config.override_checks import TypedArguments
+from seqclf.config.override_checks import HydraArguments
 from seqclf.errors import InputError
 from seqclf.runs.processes.lost_ranks import explained_loss
 from seqclf.runs.processes.ranks import join_ranks
@@ -24,7 +24,7 @@ def four_ranks(monkeypatch):
 
 def joined(*overrides):
     composed = compose_config("train", overrides)
-    typed = TypedArguments("train", overrides, "seqclf.training.options.TrainConfig")
+    typed = HydraArguments("train", overrides, "seqclf.training.options.TrainConfig")
     config = check_config(typed, composed.plain(), composed.choices)
     trainer = join_ranks(config).trainer
     return [trainer[name] for name in ("strategy", "devices", "num_nodes")]

@@ -142,8 +142,12 @@ def fetched(source: Source, cache: str | Path | None = None) -> Source:
     """
     if source.table is not None or scheme_of(source.path) is None:
         return source
-    default = os.environ.get("SEQCLF_CACHE", "~/.cache/seqclf")
-    return replace(source, mirror=str(fetch(source.path, source.key, Path(cache or default))))
+    return replace(source, mirror=str(fetch(source.path, source.key, Path(cache_folder(cache)))))
+
+
+def cache_folder(folder: str | Path | None = None) -> str | Path:
+    """Return the folder of prepared data and fetched files, for None the default one."""
+    return os.environ.get("SEQCLF_CACHE", "~/.cache/seqclf") if folder is None else folder
 
 
 def local_files(source: Source) -> list[Path]:

@@ -1,0 +1,91 @@
+"""Errors that the user of a command can fix, which become one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+from typing import NoReturn
+
+from seqclf.errors import InputError, first_line
+from seqclf.system.atomic_files import DISK
+from seqclf.system.memory_errors import is_out_of_memory
+from seqclf.system.version import DISTRIBUTION, RUNTIME
+
+MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "hydra": "hydra-core"}  # dict module → package, if different
+NEARLY_FULL = 2**20  # bytes; a disk with less free space is called full
+MEMORY_REMEDY = (
+    "give it more memory, or lower what the command holds at once: batching.max_tokens in training, data.memory_limit "
+    "in reading, threads in prediction"
+)
+
+
+def user_error(error: BaseException, run_folder: Path | None = None) -> InputError | None:
+    """Return the InputError for an error that the user can fix, or None for a bug. `run_folder`: folder of a run."""
+    if isinstance(error, InputError):
+        return error
+    if isinstance(error, OSError) and error.errno in DISK:
+        return _disk_error(error, run_folder)
+    if isinstance(error, ModuleNotFoundError):
+        return missing_package(error)
+    if isinstance(error, Exception) and is_out_of_memory(error):
+        return InputError(None, f"out of memory ({first_line(error)})", MEMORY_REMEDY)
+    return None
+
+
+def fail(error: InputError) -> NoReturn:
+    """Print an error as one line on stderr, and exit with code 2."""
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)
+
+
+def missing_package(error: ModuleNotFoundError) -> InputError | None:
+    """Return an InputError for a missing module. Return None if seqclf does not depend on the module's package.
+
+    >>> missing_package(ModuleNotFoundError("No module named 'sklearn'", name="sklearn.metrics"))
+    InputError('scikit-learn is not installed, which this needs; pip install scikit-learn')
+    >>> missing_package(ModuleNotFoundError("No module named 'mine'", name="mine"))
+    """
+    module = (error.name or "").partition(".")[0]
+    package = MODULES.get(module, module.replace("_", "-"))
+    for distribution in (DISTRIBUTION, RUNTIME):
+        for required in _requirements(distribution):
+            if module and re.split(r"[\s<>=!~;\[]", required, maxsplit=1)[0] == package:
+                extra = re.search(r"extra == ['\"](\w+)", required) if distribution == RUNTIME else None
+                training = extra is not None and extra[1] == "train"
+                whole = DISTRIBUTION if training else package if extra is None else f"'{RUNTIME}[{extra[1]}]'"
+                return InputError(None, f"{package} is not installed, which this needs", f"pip install {whole}")
+    return None
+
+
+def _requirements(distribution: str) -> list[str]:
+    try:
+        return requires(distribution) or []
+    except PackageNotFoundError:  # seqclf is run from its sources
+        return []
+
+
+def _disk_error(error: OSError, run_folder: Path | None) -> InputError:
+    """Return an InputError for a disk error.
+
+    The error names the file or, if the file is not known, the folders on full disks.
+    """
+    where = str(error.filename2 or error.filename or "") or ", ".join(_full_folders(run_folder))
+    remedy = "free space or name another folder" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name another"
+    if where and run_folder and Path(where).absolute() in (run_folder.absolute(), *run_folder.absolute().parents):
+        remedy = f"{remedy} with hydra.run.dir=FOLDER"
+    return InputError(where or "a file", error.strerror or first_line(error), remedy)
+
+
+def _full_folders(run_folder: Path | None) -> list[str]:
+    folders = {run_folder or Path.cwd(), Path.cwd()}
+    with suppress(OSError):
+        folders.add(Path(tempfile.gettempdir()))
+    folders.add(Path(os.environ.get("SEQCLF_CACHE", "~/.cache")).expanduser())
+    return sorted(str(folder) for folder in folders if folder.is_dir() and shutil.disk_usage(folder).free < NEARLY_FULL)
