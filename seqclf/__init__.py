@@ -55,7 +55,12 @@ if not TYPE_CHECKING:  # if type checkers saw `__getattr__`, they would accept a
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module 'seqclf' has no attribute '{name}'")
-        value = getattr(import_module(f"seqclf.{_MODULES[name]}"), name)
+        try:
+            value = getattr(import_module(f"seqclf.{_MODULES[name]}"), name)
+        except ModuleNotFoundError as error:
+            from seqclf.config.user_errors import missing_package
+
+            raise missing_package(error) or error from None
         globals()[name] = value  # later uses of the name do not call `__getattr__`
         return value
 

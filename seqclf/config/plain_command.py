@@ -53,7 +53,8 @@ def compose_plain(typed: TypedArguments) -> Config:
     Raises InputError for an unknown key, choice or option, for a key that is not set, and for a value that cannot be
     read.
 
-    >>> typed = TypedArguments("judge", ["run=my run, v2", "decision.min_recall=9e-1"])
+    >>> arguments = ["run=my run, v2", "decision.min_recall=9e-1"]
+    >>> typed = TypedArguments("judge", arguments, "seqclf.command_options.JudgeConfig")
     >>> config = compose_plain(typed)
     >>> config["run"], config["decision"]["min_recall"], config["output"]
     ('my run, v2', 0.9, None)

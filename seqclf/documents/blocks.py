@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
-
-from markupsafe import Markup
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from seqclf.documents.formatting import head_and_tail
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 LONG_TABLE = 25  # number of rows; a page folds a longer table if `Table.folded` is set
 

@@ -26,7 +26,7 @@ from seqclf.evaluation.scores import FOLDER, Scores, read_contenders
 from seqclf.report.page import write_report
 from seqclf.report.report import Mistake, Report, worst_mistakes
 from seqclf.system import progress
-from seqclf.system.environment import package_versions
+from seqclf.system.version import package_versions
 
 # Description of the source of each split.
 

@@ -29,9 +29,9 @@ from seqclf.models.parity_grid import grid
 from seqclf.report.model_card import model_card
 from seqclf.system import progress
 from seqclf.system.atomic_files import exchange, explain_disk_errors, scratch_folder
-from seqclf.system.environment import package_versions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
+from seqclf.system.version import package_versions
 from seqclf.training.checks.custom_network_checks import trained_padding_error
 from seqclf.training.module import SequenceTask
 

@@ -1,34 +1,11 @@
-"""Versions of the packages that a model's outputs depend on, and the memory use of this process."""
+"""Memory use of this process."""
 
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
-
-from seqclf.system.version import __version__
-
-
-def package_versions() -> dict[str, str]:
-    """Return a dict package name → installed version, for seqclf, torch, onnx and onnxruntime.
-
-    With other versions of these packages, a model may compute different outputs.
-    """
-    return {"seqclf": __version__, **{name: _version(name) for name in ("torch", "onnx", "onnxruntime")}}
-
-
-def _version(name: str) -> str:
-    for package in (name, f"{name}-gpu"):  # the package of ONNX Runtime is either onnxruntime or onnxruntime-gpu
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            continue
-    return "unknown"
-
-
-# Memory use of this process.
 
 STATUS = Path("/proc/self/status")
 

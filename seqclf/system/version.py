@@ -1,4 +1,25 @@
-"""Version number of this package. The build of the package also reads the version from this file."""
+"""Version number of this package, which the build of the package reads too, and the versions of other packages."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
 
 __version__ = "0.4.0"
 DISTRIBUTION, RUNTIME = "seqclf", "seqclf-runtime"  # packages on PyPI: the whole, and what predicts without PyTorch
+
+
+def package_versions() -> dict[str, str]:
+    """Return a dict package name → installed version, for seqclf, torch, onnx and onnxruntime.
+
+    With other versions of these packages, a model may compute different outputs.
+    """
+    return {"seqclf": __version__, **{name: _version(name) for name in ("torch", "onnx", "onnxruntime")}}
+
+
+def _version(name: str) -> str:
+    for package in (name, f"{name}-gpu"):  # the package of ONNX Runtime is either onnxruntime or onnxruntime-gpu
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return "unknown"
