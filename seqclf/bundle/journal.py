@@ -194,4 +194,4 @@ class Journal:
 
 
 def _digest(content: memoryview) -> bytes:
-    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+    return hashlib.sha256(content).digest()

@@ -242,8 +242,8 @@ class RowSample:
 
     def added_since(self, drawn: int) -> SampledRows:
         """Return the sampled rows after the first `drawn` rows, which `add_sampled` adds to an equal sample."""
-        columns = {name: part[self.columns[NUMBER] >= drawn] for name, part in self.columns.items()}
-        return SampledRows(self.rate, self.drawn, columns)
+        start = self.columns[NUMBER].searchsorted(drawn) if self.columns else 0
+        return SampledRows(self.rate, self.drawn, {name: part[start:] for name, part in self.columns.items()})
 
     def add_sampled(self, rows: SampledRows) -> None:
         """Add the rows that another sample returned, as if they were measured again."""
