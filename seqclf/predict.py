@@ -74,6 +74,7 @@ class PredictedFile(JsonResult):
     `rows`: number of input rows. `refused`: number of rows that were rejected. `unknown_share`: fraction of tokens with
     a value that was not in the training data. `far_share`: fraction of tokens with a number that is more than 10
     standard deviations from the mean of the training data. A high `far_share` suggests a different unit or population.
+    `rows_per_s`: of this process, without the rows whose results a killed one left (see `Journal`).
     `tokens_read`: number of tokens that the model read, only for a model that may stop early. `share_read`:
     `tokens_read` as a fraction of all tokens. `moved`: fields that moved since training, None if there are none.
     `provider`, `no_cuda`: see `ModelSession`. `actors`: largest number of
@@ -181,20 +182,23 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
     `by_field`: None to predict; True or False to explain. An explanation has one output row per token.
     """
     from seqclf.bundle.explanations.explanation import explain_source
+    from seqclf.bundle.journal import open_journal, run_identity
     from seqclf.bundle.training_memory import RowSample
     from seqclf.documents.terminal import show_note
 
     source, output = _files(classifier, config)
     sample = RowSample(classifier.memory)
-    with _actor_pool(classifier, config, by_field) as pool:
+    engine = config.engine if config.engine == "local" else f"{config.engine} on {config.device}"
+    identity = run_identity(classifier, source, by_field, engine)
+    with open_journal(output, identity, sample) as journal, _actor_pool(classifier, config, by_field) as pool:
         if pool is not None:
             from seqclf.bundle.cluster.ray_pool import pool_results
 
-            results = pool_results(pool, classifier, source, by_field)
+            results = pool_results(pool, classifier, source, by_field, journal.results)
         elif by_field is None:
-            results = classifier.predict_windows(source, sample)
+            results = classifier.predict_windows(source, sample, journal.results)
         else:
-            results = explain_source(classifier, source, by_field=by_field)
+            results = explain_source(classifier, source, by_field=by_field, run=journal.results)
         counts, seconds = write_results(results, source, output)
     moved = sample.moved()
     for each in moved:
@@ -216,9 +220,9 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
         rows=counts.rows,
         refused=counts.refused,
         seconds=round(seconds, 3),
-        rows_per_s=round(counts.rows / seconds, 1),
+        rows_per_s=round((counts.rows - journal.rows) / seconds, 1),
         moved=moved or None,
-        provider=classifier.provider if pool is None else pool.provider,
+        provider=classifier.provider if pool is None else pool.provider or classifier.provider,
         no_cuda=classifier.no_cuda,
         actors=None if pool is None else pool.ready,
         **shares,

@@ -21,7 +21,7 @@ from seqclf.bundle.rows.sequence_reader import (
     WholeSequences,
     read_sequences,
 )
-from seqclf.bundle.rows.windows import TABLE, Window, source_windows, table_source
+from seqclf.bundle.rows.windows import TABLE, RunWindows, Window, run_windows, source_windows, table_source
 from seqclf.bundle.session import check_model, open_session, thread_count
 from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
 from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
@@ -63,7 +63,7 @@ class BundleModel:
         budget: float | None = None,
     ):
         self.folder = folder = Path(folder)
-        self.device, self.threads = device, thread_count(threads)
+        self.device, self.threads, self.budget = device, thread_count(threads), budget
         # `read_bundle` compares the hash of every file before any file is parsed.
         self.manifest, self._files = read_bundle(folder)
         self.classes: list[str] = self.manifest["classes"]
@@ -288,9 +288,14 @@ class BundleModel:
         table = predictions_table(predictions, self.classes, self.labels, row_ids(columns, first_row))
         return Result(table, predictions.counts)
 
-    def predict_windows(self, source: Source, sample: RowSample | None = None) -> Iterator[Result]:
-        """Predict the rows of a source. Yield one result per window, in the order of the rows."""
-        return (self.predict_batch(window.columns, window.first_row, sample) for window in self.windows(source))
+    def predict_windows(
+        self, source: Source, sample: RowSample | None = None, run: RunWindows = run_windows
+    ) -> Iterator[Result]:
+        """Predict the rows of a source. Yield one result per window, in the order of the rows. `run`: see there."""
+        return run(
+            self.windows(source),
+            lambda windows: ([self.predict_batch(window.columns, window.first_row, sample)] for window in windows),
+        )
 
     def predict_columns(self, columns: pa.RecordBatch, sample: RowSample | None = None) -> Predictions:
         """Predict each row of canonical columns (see `SourceReader.read`).

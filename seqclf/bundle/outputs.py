@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqclf.bundle import row_writers
+from seqclf.bundle.journal import journal_folder
 from seqclf.data.reading.object_store import delete_object, has_objects, is_object_url, store_object
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import explain_disk_errors, scratch_folder
@@ -30,6 +32,8 @@ def check_output(output: str) -> None:
         row_writers.check_kind(output)
         if not is_remote:
             row_writers.check_output_path(Path(output))
+    elif journal_folder(output).is_dir():
+        return  # the folder was empty when a command began that was killed, so the parts in it are its own
     elif is_remote:
         if has_objects(output, KEY):
             raise InputError(f"{KEY}={output}", "holds objects, which would mix with the parts", "name another")
@@ -60,6 +64,10 @@ def open_output(output: str, schema: pa.Schema) -> Iterator[Any]:
             yield writer
 
 
+def part_name(number: int) -> str:
+    return f"part-{number:05d}.parquet"
+
+
 class _Parts:
     """Writes record batches to Parquet files, one after the other.
 
@@ -75,7 +83,7 @@ class _Parts:
 
     @property
     def path(self) -> Path:
-        return self.folder / f"part-{self.count:05d}.parquet"
+        return self.folder / part_name(self.count)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         if self.writer is None:
@@ -101,6 +109,8 @@ def _open_parts(output: str, schema: pa.Schema) -> Iterator[_Parts]:
         yield parts
         parts.end_part()
         folder.chmod(0o755)
+        for part in target.glob("part-*.parquet"):  # of a command that was killed, see `check_output`
+            part.unlink()
         folder.replace(target)
 
 
@@ -116,6 +126,10 @@ def _open_remote_parts(output: str, schema: pa.Schema) -> Iterator[_Parts]:
 
     with scratch_folder(Path(tempfile.gettempdir()), "output") as folder:
         parts = _Parts(folder, schema, store)
+        for number in itertools.count():  # parts of a command that was killed, see `check_output`
+            if not has_objects(part := f"{output}{part_name(number)}", KEY):
+                break
+            delete_object(part, KEY)
         try:
             yield parts
             parts.end_part()

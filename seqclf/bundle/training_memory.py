@@ -24,7 +24,8 @@ MAX_VALUES = 19  # bins of a field, without those of other and of unknown values
 MAX_CHANNELS = 4  # first channels of a vector
 MAX_ROWS = 20_000  # rows of a sample
 MIN_DISTANCE = 0.05  # a smaller distance moves few predictions, but is beyond chance in a million rows
-SAMPLING, GROUPS = "sampling key", "group key"  # columns of a sample; the spaces keep them apart from fields
+# Columns of a sample; the spaces keep them apart from fields.
+SAMPLING, GROUPS, NUMBER = "sampling key", "group key", "row number"
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 SHAPE = {"values": [float], "texts": [str], "mean": [SHARE], "variance": [SHARE], "rows": SIZE, "groups": POSITIVE}
 
@@ -203,28 +204,63 @@ class Rows(NamedTuple):
     groups: np.ndarray | None
 
 
+class SampledRows(NamedTuple):
+    """Rows that a `RowSample` added: its rate and number of rows after them, and the columns of those in the sample."""
+
+    rate: float
+    drawn: int
+    columns: dict[str, np.ndarray]
+
+
 class RowSample:
-    """Random sample of up to `MAX_ROWS` rows of new data, in which each row is equally likely."""
+    """Random sample of up to `MAX_ROWS` rows of new data, in which each row is equally likely.
+
+    `rate`: probability of a row. `drawn`: number of rows so far, of which some are in the sample.
+    """
 
     def __init__(self, memory: TrainingMemory):
-        self.memory, self.rate, self.random = memory, 1.0, np.random.default_rng(0)
-        self.columns: dict[str, np.ndarray] = {}  # proportions by name, and the keys and groups of the sampled rows
+        self.memory, self.rate, self.random, self.drawn = memory, 1.0, np.random.default_rng(0), 0
+        # Proportions by name, and the keys, groups and numbers of the sampled rows, in the order of the rows.
+        self.columns: dict[str, np.ndarray] = {}
 
     def add(self, rows: Rows) -> None:
         """Measure the next rows. Either all calls have groups, or none."""
         if not self.memory.fields:
             return
-        keys = self.random.random(len(rows.lengths))
+        keys = self._next_keys(len(rows.lengths))
         chosen = np.flatnonzero(keys < self.rate)
+        numbers = self.drawn - len(keys) + chosen
         groups = None if rows.groups is None else rows.groups[chosen]
         rows = Rows(take(rows.sequences, chosen), rows.lengths[chosen], rows.probabilities[chosen], groups)
-        found = {**self.memory.proportions(rows), SAMPLING: keys[chosen]}
+        found = {**self.memory.proportions(rows), SAMPLING: keys[chosen], NUMBER: numbers}
         if groups is not None:
             found[GROUPS] = groups
-        self.columns = {name: np.concatenate([self.columns.get(name, part[:0]), part]) for name, part in found.items()}
+        self._append(found)
         while len(self.columns[SAMPLING]) > MAX_ROWS:
             self.rate /= 2
-            self.columns = {name: part[self.columns[SAMPLING] < self.rate] for name, part in self.columns.items()}
+            self._append({})
+
+    def added_since(self, drawn: int) -> SampledRows:
+        """Return the sampled rows after the first `drawn` rows, which `add_sampled` adds to an equal sample."""
+        start = self.columns[NUMBER].searchsorted(drawn) if self.columns else 0
+        return SampledRows(self.rate, self.drawn, {name: part[start:] for name, part in self.columns.items()})
+
+    def add_sampled(self, rows: SampledRows) -> None:
+        """Add the rows that another sample returned, as if they were measured again."""
+        self._next_keys(rows.drawn - self.drawn)
+        self.rate = rows.rate
+        self._append(rows.columns)
+
+    def _next_keys(self, rows: int) -> np.ndarray:
+        self.drawn += rows
+        return self.random.random(rows)
+
+    def _append(self, found: Mapping[str, np.ndarray]) -> None:
+        """Append columns of rows, and remove the rows whose key is not below the rate."""
+        for name, part in found.items():
+            self.columns[name] = np.concatenate([self.columns.get(name, part[:0]), part])
+        if self.columns and not (is_kept := self.columns[SAMPLING] < self.rate).all():
+            self.columns = {name: part[is_kept] for name, part in self.columns.items()}
 
     def moved(self) -> list[Moved]:
         """Return the fields that moved, the most distant one first. Fewer than `MIN_ROWS` rows show nothing."""

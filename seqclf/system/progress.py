@@ -29,7 +29,8 @@ class Stage:
     """A stage of work, such as reading a file, whose progress is displayed.
 
     `total`: number of units of work, or `None` if the number is unknown. `completed`: number of completed units.
-    `note`: further text, such as the current loss.
+    `note`: further text, such as the current loss. `skipped`: completed units that took no work (see `skip`), and the
+    seconds that they took; they count neither for the speed nor for the remaining time.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Stage:
     completed: float = 0.0
     note: str = ""
     started: float = field(default_factory=time.monotonic)
+    skipped: tuple[float, float] = (0.0, 0.0)
 
     def advance(self, amount: float = 1) -> None:
         """Add `amount` to the number of completed units."""
@@ -53,6 +55,12 @@ class Stage:
         """True if the stage began at least `DELAY_S` seconds ago."""
         return self.seconds >= DELAY_S
 
+    @property
+    def rate(self) -> float:
+        """Number of units per second, without those that were skipped."""
+        units, seconds = self.skipped
+        return (self.completed - units) / max(self.seconds - seconds, 1e-9)
+
     def row(self) -> tuple[str, float | None, str]:
         """Return the three parts of the progress line: the title, the completed fraction and a text.
 
@@ -65,7 +73,9 @@ class Stage:
         """
         share = self.completed / (self.total or math.inf)
         fraction = share if 0 < share <= 1 else None  # above 1, an estimated total was too low
-        seconds = round(self.seconds / fraction - self.seconds if fraction else self.seconds)
+        left = ((self.total or 0.0) - self.completed) / self.rate if self.rate else None
+        fraction = None if left is None else fraction
+        seconds = round(self.seconds if left is None or fraction is None else left)
         figures = [
             f"{fraction:.0%}  {duration_text(seconds)} left" if fraction else duration_text(seconds),
             *self.counts(f" of {self.total:,.0f}" if self.total and fraction else ""),
@@ -86,7 +96,9 @@ class Stage:
         """
         if not self.completed or not self.unit:
             return []
-        rate = self.completed / max(self.seconds, 1e-9)
+        rate = self.rate
+        if not rate:
+            return [f"{self.completed:,.0f}{of} {self.unit}"]
         per_second = f"{rate:,.{0 if rate >= 10 else 1}f} {self.unit}/s"
         per_unit = f"{1 / rate:.0f} s per {self.unit.removesuffix('s')}"
         return [f"{self.completed:,.0f}{of} {self.unit}", per_second if rate >= 0.5 else per_unit]
@@ -197,6 +209,12 @@ def advance(unit: str, amount: float) -> None:
     """
     if DISPLAY.stages and DISPLAY.stages[-1].unit == unit:
         DISPLAY.stages[-1].advance(amount)
+
+
+def skip() -> None:
+    """Mark what the innermost stage has completed as skipped: its results are those of an earlier process."""
+    if DISPLAY.stages:
+        DISPLAY.stages[-1].skipped = DISPLAY.stages[-1].completed, DISPLAY.stages[-1].seconds
 
 
 def is_shown() -> bool:

@@ -103,23 +103,22 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run folder while the `with` block runs.
+def locked(folder: Path, where: str | None = None, what: str = "this folder") -> Iterator[None]:
+    """Hold the lock of a folder while the `with` block runs. The folder is created.
 
-    Raises InputError if another process holds the lock, or if the lock file is not a regular file.
+    Raises InputError if another process holds the lock, or if the lock file is not a regular file. `where`: setting
+    that error texts name, by default that of the folder of a run. `what`: what the other process holds, in error texts.
     """
     path = folder / LOCK
+    where = where or f"hydra.run.dir={folder}"
     try:
-        _require_own_file(path)
+        _require_own_file(path, where)
         handle = lock_file(path, text=f"process {os.getpid()} on {socket.gethostname()}\n")
     except BlockingIOError:
-        raise InputError(
-            f"hydra.run.dir={folder}",
-            f"another run holds this folder ({_holder(path)})",
-            "wait for its end or name another",
-        ) from None
+        problem = f"another run holds {what} ({_holder(path)})"
+        raise InputError(where, problem, "wait for its end or name another") from None
     except OSError as error:
-        raise InputError(f"hydra.run.dir={folder}", f"cannot be written ({error.strerror})", "name another") from None
+        raise InputError(where, f"cannot be written ({error.strerror})", "name another") from None
     _HELD.add(handle)
     try:
         yield
@@ -128,7 +127,7 @@ def locked(folder: Path) -> Iterator[None]:
         remove_lock(handle, path)
 
 
-def _require_own_file(path: Path) -> None:
+def _require_own_file(path: Path, where: str) -> None:
     """Raise InputError if the lock file is not a regular file, or is a link to another file.
 
     The lock file is overwritten. If it were a link, the linked file would be overwritten.
@@ -137,7 +136,7 @@ def _require_own_file(path: Path) -> None:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise InputError(
-                f"hydra.run.dir={path.parent}",
+                where,
                 f"its lock {path.name} is a link, or no regular file",
                 f"remove {path}, or name another folder",
             )

@@ -1,14 +1,17 @@
-"""A training that is killed at random moments, and started again by the same command, ends as an unbroken one."""
+"""A command that is killed at random moments, and started again in the same way, ends as an unbroken one."""
 
 import csv
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -124,3 +127,45 @@ def test_a_run_killed_anywhere_has_the_results_of_an_unbroken_one(shell):
         process.communicate()
         finished(start(folder))
         assert results(folder) == expected, number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", ["scores.parquet", "scores.jsonl", "scores/"])
+def test_a_prediction_killed_anywhere_writes_the_bytes_of_an_unbroken_one(shell, output):
+    """Kills come at any moment: reading, predicting, writing. Each process goes on where the one before was killed."""
+    folder, generator = shell.folder / output.strip("/"), np.random.default_rng(0)
+    if not (shell.folder / "toy").exists():
+        quick = ["trainer.max_epochs=1", "patience=null", "hydra.run.dir=toy"]
+        assert shell("train", *TOY, *quick).exit_code == 0
+        offsets = np.append(0, generator.integers(5, 20, 150_000).cumsum()).astype(np.int32)
+        tokens = pa.ListArray.from_arrays(pa.array(offsets), pa.array(generator.integers(0, 12, offsets[-1])))
+        pq.write_table(pa.table({"tokens": tokens}), shell.folder / "many.parquet")
+
+    def start():
+        command = [sys.executable, "-m", "seqclf.predict", "bundle=toy/bundle", "input=many.parquet"]
+        options = {"cwd": shell.folder, "env": shell.environment, "text": True, "start_new_session": True}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen([*command, f"output={output}", "threads=1"], **options, **pipes)
+
+    def results(process):
+        """JSON line without times, and bytes of the output, which is removed."""
+        stdout, stderr = process.communicate(timeout=150)
+        assert process.returncode == 0, stderr
+        line = json.loads(stdout.splitlines()[-1])
+        paths = sorted(folder.iterdir()) if folder.is_dir() else [folder]
+        content = [(path.name, path.read_bytes()) for path in paths]
+        shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
+        return {key: value for key, value in line.items() if key not in ("seconds", "rows_per_s")}, content
+
+    began = time.monotonic()
+    expected = results(start())
+    seconds = time.monotonic() - began
+    for moment in generator.uniform(0.2, 0.9, KILLS):
+        process = start()
+        time.sleep(moment * seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        if process.returncode == 0:  # it ended before, as the windows of all processes add up
+            shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
+    assert results(start()) == expected
+    assert [path.name for path in shell.folder.glob(".seqclf*")] == []

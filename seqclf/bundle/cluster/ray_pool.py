@@ -14,7 +14,7 @@ from seqclf.bundle.cluster.ray_cluster import connected
 from seqclf.bundle.cluster.ray_worker import WindowWorker, bundle_files
 from seqclf.bundle.explanations import explanation
 from seqclf.bundle.predictions import Result
-from seqclf.bundle.rows.windows import Window, source_windows
+from seqclf.bundle.rows.windows import RunWindows, Window, run_windows, source_windows
 from seqclf.bundle.session import thread_count
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
@@ -58,8 +58,8 @@ class ActorPool:
         self.running: dict[Any, Task] = {}  # Ray's reference to results → task
         self.done: dict[Any, list[Result]] = {}  # reference → results that have arrived, and are not yielded yet
 
-    def results(self, windows: Iterable[Window], title: str, unit: str) -> Iterator[Result]:
-        """Send windows to the actors. Yield the results in the order of the windows.
+    def results(self, windows: Iterable[Window], title: str, unit: str) -> Iterator[list[Result]]:
+        """Send windows to the actors. Yield the results of each window, in the order of the windows.
 
         Raises:
             InputError: an actor raised an exception or died more than `MAX_RESTARTS` times, or no actor was ready for
@@ -80,8 +80,8 @@ class ActorPool:
             while order:
                 yield from self._arrived(order, current)
 
-    def _arrived(self, order: deque[Any], current: progress.Stage) -> Iterator[Result]:
-        """Wait for an answer of an actor. Yield the results at the head of `order` that have arrived."""
+    def _arrived(self, order: deque[Any], current: progress.Stage) -> Iterator[list[Result]]:
+        """Wait for an answer of an actor. Yield the windows' results at the head of `order` that have arrived."""
         signals.raise_lost()  # a signal handler's exception is lost if a callback of Ray was running
         arrived, _ = self.ray.wait([*self.running, *self.starting], timeout=POLL_S)
         remedy = "try fewer ray.actors, which leaves each more memory; engine=local shows an error of the code"
@@ -96,9 +96,9 @@ class ActorPool:
             problem = f"no actor could start for {PATIENCE_S:.0f} s"
             raise InputError(self.where, problem, "free CPUs of the cluster, add nodes, or set fewer threads")
         while order and order[0] in self.done:
-            for result in self.done.pop(order.popleft()):
-                current.advance(result.counts.rows)
-                yield result
+            results = self.done.pop(order.popleft())
+            current.advance(sum(result.counts.rows for result in results))
+            yield results
 
     def _greet(self, reference: Any) -> None:
         """Take a started actor into use. Raises InputError if it has another version of seqclf."""
@@ -121,18 +121,22 @@ class ActorPool:
 
 
 def pool_results(
-    pool: ActorPool, classifier: model.BundleModel, source: Source, by_field: bool | None
+    pool: ActorPool,
+    classifier: model.BundleModel,
+    source: Source,
+    by_field: bool | None,
+    run: RunWindows = run_windows,
 ) -> Iterator[Result]:
     """Predict or explain the rows of a source with a pool of actors. Yield the results in the order of the rows.
 
-    `by_field`: as for `actor_pool`.
+    `by_field`: as for `actor_pool`. `run`: see `run_windows`.
     """
     verb, rows, unit = "predicting", model.WINDOW_ROWS, "rows"
     if by_field is not None:
         verb, rows, unit = "explaining", explanation.WINDOW_ROWS, explanation.UNIT
     name = source.short_name
     windows = source_windows(classifier.schema, source, title=f"reading {name}", unit=unit, window_rows=rows)
-    return pool.results(windows, f"{verb} {name}", unit)
+    return run(windows, lambda rest: pool.results(rest, f"{verb} {name}", unit))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from seqclf.bundle.explanations.occlusion import Contributions, Score, apart_fields, log_odds, occlude, with_none
 from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
-from seqclf.bundle.rows.windows import source_windows
+from seqclf.bundle.rows.windows import RunWindows, run_windows, source_windows
 from seqclf.bundle.table_predictions import to_library
 from seqclf.data.encoding.encoders import encode, static_of, token_texts
 from seqclf.data.encoding.token_table import DescribedRow
@@ -137,11 +137,17 @@ def explain_batch(
         ids = ids.slice(len(rows.predictions.kept))
 
 
-def explain_source(classifier: BundleModel, source: Source, *, by_field: bool) -> Iterator[Result]:
-    """Explain the rows of a source. Yield the results in the order of the rows."""
+def explain_source(
+    classifier: BundleModel, source: Source, *, by_field: bool, run: RunWindows = run_windows
+) -> Iterator[Result]:
+    """Explain the rows of a source. Yield the results in the order of the rows. `run`: see `run_windows`."""
     title = f"explaining {source.short_name}"
-    for window in source_windows(classifier.schema, source, title=title, unit=UNIT, window_rows=WINDOW_ROWS):
-        yield from explain_batch(classifier, window.columns, window.first_row, by_field=by_field)
+    return run(
+        source_windows(classifier.schema, source, title=title, unit=UNIT, window_rows=WINDOW_ROWS),
+        lambda windows: (
+            list(explain_batch(classifier, window.columns, window.first_row, by_field=by_field)) for window in windows
+        ),
+    )
 
 
 def explain_table(classifier: BundleModel, data: Any, *, by_field: bool) -> Any:

@@ -6,12 +6,14 @@ table in memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from seqclf.bundle.predictions import Result
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
@@ -39,6 +41,18 @@ class Window(NamedTuple):
     def columns(self) -> pa.RecordBatch:
         """Canonical columns of the rows."""
         return self.rows.columns
+
+
+PredictWindows = Callable[[Iterator[Window]], Iterator[list[Result]]]
+RunWindows = Callable[[Iterable[Window], PredictWindows], Iterator[Result]]
+
+
+def run_windows(windows: Iterable[Window], predict: PredictWindows) -> Iterator[Result]:
+    """Yield the results of all windows. `Journal.results` is another such function, which keeps the results.
+
+    `predict`: function that returns the results of each window, in the order of the windows.
+    """
+    return chain.from_iterable(predict(iter(windows)))
 
 
 def source_windows(
