@@ -22,13 +22,13 @@ def main(config: DoctorConfig) -> Soundness:
     from seqclf.documents.terminal import show_table
 
     found = examine(Subject(Path(config.bundle), config.device, config.threads))
-    results = {True: "pass", False: "FAIL", None: "-"}
-    figures = ["" if check.figure is None else plain_number(check.figure, 3) for check in found.checks]
+    columns = {"check": "text", "result": "text", "figure": "number", "detail": "text"}
+    texts = {True: "pass", False: "FAIL", None: "-"}
     rows = [
-        (check.name, results[check.passed], figure, check.detail)
-        for check, figure in zip(found.checks, figures, strict=True)
+        (each.name, texts[each.passed], "" if each.figure is None else plain_number(each.figure, 3), each.detail)
+        for each in found.checks
     ]
-    show_table(Table({"check": "text", "result": "text", "figure": "number", "detail": "text"}, rows), most=len(rows))
+    show_table(Table(columns, rows), most=len(rows))
     return found
 
 

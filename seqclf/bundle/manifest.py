@@ -111,8 +111,6 @@ def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
 def verify_files(folder: Path) -> JsonObject:
     """Return the manifest of a bundle, whose digest and hashes of files are right. Its values may be wrong."""
     manifest = _read_signed(folder)
-    with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
-        _check_paths(manifest)
     _read_files(folder, manifest, [])
     return manifest
 
@@ -123,7 +121,6 @@ def _read_description(folder: Path) -> JsonObject:
     with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
         # The digest shows only that nobody changed the manifest. The manifest may still be from an untrusted source.
         check_content(manifest)
-        _check_paths(manifest)
         for name in _names_read(manifest):
             if name not in manifest["files"]:
                 raise InputError("files", f"no hash of {name}")
@@ -131,16 +128,16 @@ def _read_description(folder: Path) -> JsonObject:
 
 
 def _read_signed(folder: Path) -> JsonObject:
-    """Read a manifest, and check its digest and format."""
+    """Read a manifest, and check its digest, its format and the paths of files."""
     if not folder.is_dir():
         hint = similar_file(str(folder)) or f"give the folder that holds {NAME}"
         raise InputError(f"bundle={folder}", "is a file" if folder.exists() else "no such folder", hint)
-    path = folder / NAME
-    if not path.is_file():
+    file = folder / NAME
+    if not file.is_file():
         raise InputError(f"bundle={folder}", f"{NAME} is missing", "give the folder that holds it, such as RUN/bundle")
     try:
         # The digest is checked before the values, so that an edited manifest is reported as changed.
-        manifest: JsonObject = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= MAX_BYTES else {}
+        manifest: JsonObject = json.loads(file.read_text(encoding="utf-8")) if file.stat().st_size <= MAX_BYTES else {}
         intact = manifest.get("digest") == _digest(manifest)
     except (OSError, ValueError, AttributeError, RecursionError):  # JSON that is too deeply nested, or not an object
         intact = False
@@ -148,6 +145,13 @@ def _read_signed(folder: Path) -> JsonObject:
         raise InputError(f"bundle={folder}", f"{NAME} has changed since the export", COPY_AGAIN)
     if (format := manifest.get("format")) != FORMAT:
         raise InputError(f"bundle={folder}", f"of format {format}, this seqclf reads {FORMAT}", "export it anew")
+    with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
+        require(manifest, {"files": Each(str)})
+        for name in manifest["files"]:
+            # A path outside the bundle could name a private file, or a device that can be read without end.
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
+                raise InputError(f"files.{name}", "not a path in the bundle")
     return manifest
 
 
@@ -213,16 +217,6 @@ def check_decision(manifest: Mapping[str, Any]) -> None:
     for key, (holds, text) in rules.items():
         if not holds:
             raise InputError(key, text)
-
-
-def _check_paths(manifest: Mapping[str, Any]) -> None:
-    """Raise InputError if the path of a file is outside the bundle folder."""
-    require(manifest, {"files": Each(str)})
-    for name in manifest["files"]:
-        # A path outside the bundle could name a private file, or a device that can be read without end.
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
-            raise InputError(f"files.{name}", "not a path in the bundle")
 
 
 def _names_read(manifest: Mapping[str, Any]) -> list[str]:

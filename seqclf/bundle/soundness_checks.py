@@ -61,7 +61,9 @@ def decision(subject: Subject) -> Finding:
 
 
 def model(subject: Subject) -> Finding:
-    return True, len(subject.model.specs), "inputs of the graph are the encoded fields"
+    """Open the bundle. A provider that is not CUDA in spite of a card is a warning."""
+    used, reason, count = subject.model.provider, subject.model.no_cuda, len(subject.model.specs)
+    return (True, count, f"inputs; {used}") if reason is None else (None, count, f"warning: {used}, because {reason}")
 
 
 def grid(subject: Subject) -> Finding:
@@ -171,11 +173,6 @@ def _cell(encoder: FieldEncoder, kind: pa.DataType, row: str) -> Any:
     return encoder.from_python({"tokens": [text], "parents": [-1]}) if encoder.parts else text
 
 
-def provider(subject: Subject) -> Finding:
-    used, reason = subject.model.provider, subject.model.no_cuda
-    return (True, None, used) if reason is None else (None, None, f"warning: {used}, because {reason}")
-
-
 def versions(subject: Subject) -> Finding:
     """Compare the packages that predict with those at the export. `same_logits` says whether a difference matters."""
     here, before = package_versions(), subject.manifest["versions"]
@@ -216,7 +213,7 @@ def speed(subject: Subject) -> Finding:
 GATES = (files, decision, model, grid)  # no later check can run after one of these has failed
 CHECKS = (
     *(packages, *GATES, encoders, same_logits, padding, batch_mates, order, labels),
-    *(one_token, provider, versions, speed),
+    *(one_token, versions, speed),
 )
 
 
