@@ -42,6 +42,7 @@ from seqclf.system.state_validation import error_context, parse_json
 
 WINDOW_ROWS = 16384
 NOT_FINITE = "gives logits that are not finite"  # error text of a rejected row
+PLAIN_ROWS = 512  # largest number of Python rows that are encoded without Arrow, all at once
 MAX_ENCODED_TOKENS = 500_000  # approximate number of tokens that are encoded at a time, to limit the memory use
 
 
@@ -222,6 +223,34 @@ class BundleModel:
         """
         remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
         require_unchanged_fields(self.manifest["reader"]["query"], self.schema, f"bundle={self.folder}", remedy)
+
+    def predict_rows(self, sequences: Sequence[Any]) -> Iterator[SequencePrediction]:
+        """Predict Python rows. A few rows that need no conversion are encoded without Arrow."""
+        self.require_unchanged_fields()
+        if 0 < len(sequences) <= PLAIN_ROWS:
+            encoded = self.python_rows.to_sequences(sequences, self.schema.max_length)
+            predictions = None if encoded is None else self._predict_encoded(encoded)
+            if predictions is not None:
+                yield from self.sequence_predictions(predictions, [None] * len(sequences))
+                return
+        for columns, value_errors in self.row_columns(sequences):
+            yield from self.sequence_predictions(self.predict_columns(columns), value_errors)
+
+    def _predict_encoded(self, sequences: Ragged) -> Predictions | None:
+        """Predict encoded sequences, none of which is rejected. Return None if a logit is not finite."""
+        logits, tokens_read = self.read(sequences)
+        if not np.isfinite(logits).all():
+            return None
+        return Predictions(
+            logits,
+            self.decision.probabilities(logits),
+            self.decision.choose(logits),
+            sequences.lengths,
+            sequences.lengths,
+            [None] * len(sequences),
+            tokens_read if self.may_halt else None,
+            self.strange.measure(sequences).columns,
+        )
 
     def predict_source(
         self,

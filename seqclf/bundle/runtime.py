@@ -95,9 +95,7 @@ class Classifier(BundleModel):
         rows, is_single = self._rows_of(data)
         if rows is None:
             return predict_table(self, data)
-        predictions: list[SequencePrediction] = []
-        for columns, value_errors in self.row_columns(rows):
-            predictions += self.sequence_predictions(self.predict_columns(columns), value_errors)
+        predictions = list(self.predict_rows(rows))
         return predictions[0] if is_single else predictions
 
     def predict_proba(self, data: Any) -> np.ndarray:

@@ -6,13 +6,11 @@ folder (see `search_path`).
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from seqclf.system import signals
-from seqclf.system.json_result import JsonResult
 from seqclf.system.search_path import remove_working_folder
 from seqclf.system.threads import yield_cores
 
@@ -61,16 +59,3 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
         return entry
 
     return decorate
-
-
-def print_result(result: Any) -> None:
-    """Print the result of a command as one JSON line, and exit with its exit code if it is not 0."""
-    exit_code = getattr(result, "exit_code", 0)
-    if isinstance(result, JsonResult):
-        result = result.to_dict()
-    if result is not None:
-        # One call writes the whole line, so that the lines of parallel jobs are not mixed.
-        sys.stdout.write(json.dumps(result, separators=(",", ":"), default=str) + "\n")
-        sys.stdout.flush()
-    if exit_code:
-        sys.exit(exit_code)

@@ -20,7 +20,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seqclf.config.command import print_result
 from seqclf.config.documentation import CONF
 from seqclf.config.override_checks import HydraArguments
 from seqclf.config.override_text import key_of
@@ -29,6 +28,7 @@ from seqclf.config.typed_arguments import TypedArguments
 from seqclf.config.user_errors import fail, user_error
 from seqclf.errors import InputError, first_line
 from seqclf.system import signals
+from seqclf.system.json_result import print_result
 from seqclf.system.run_folder import remove_empty_folder
 
 if TYPE_CHECKING:

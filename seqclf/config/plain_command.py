@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
-from seqclf.config.command import print_result
 from seqclf.config.targets import Config, locate
 from seqclf.config.typed_arguments import GENERAL, TypedArguments
 from seqclf.config.user_errors import fail, user_error
 from seqclf.errors import InputError, first_line
 from seqclf.system import signals
+from seqclf.system.json_result import print_result
 
 FOLDER_OPTIONS = ("--config-dir", "-cd")
 DATA_OPTIONS = "seqclf.data.options.DataOptions"  # model of the keys data.*, which a command may leave to its function

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, ClassVar, Self
@@ -69,3 +71,16 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], JsonResult):
         return [entry.to_dict() for entry in value]
     return list(value) if isinstance(value, tuple) else value
+
+
+def print_result(result: Any) -> None:
+    """Print the result of a command as one JSON line, and exit with its exit code if it is not 0."""
+    exit_code = getattr(result, "exit_code", 0)
+    if isinstance(result, JsonResult):
+        result = result.to_dict()
+    if result is not None:
+        # One call writes the whole line, so that the lines of parallel jobs are not mixed.
+        sys.stdout.write(json.dumps(result, separators=(",", ":"), default=str) + "\n")
+        sys.stdout.flush()
+    if exit_code:
+        sys.exit(exit_code)

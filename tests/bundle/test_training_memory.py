@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import stdtr
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle.runtime import Classifier
@@ -18,6 +19,7 @@ from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
+from seqclf.evaluation.uncertainty.bin_shifts import two_sided
 from seqclf.predict import predict_file
 from seqclf.runs.export import write_bundle
 
@@ -223,3 +225,10 @@ def test_a_long_file_is_sampled(encoders):
         sample.add(rows._replace(groups=None))
     (count,) = {len(part) for part in sample.columns.values()}
     assert MAX_ROWS / 3 < count <= MAX_ROWS and count == pytest.approx(60_000 * sample.rate, rel=0.05)
+
+
+@pytest.mark.parametrize("freedom", [1, 1.3, 2, 9, 59, 1e6])
+def test_tails_of_students_t_are_those_of_scipy(freedom):
+    expected = 2 * stdtr(freedom, -np.linspace(1.5, 60, 500))
+    found = two_sided(np.linspace(1.5, 60, 500), freedom)
+    np.testing.assert_allclose(found[expected > 1e-200], expected[expected > 1e-200], rtol=1e-5)

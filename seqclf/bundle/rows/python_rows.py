@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.rows.event_order import EventOrder
-from seqclf.data.encoding.encoder import FieldEncoder, UnfitValueError
-from seqclf.data.encoding.encoders import tokens_of
+from seqclf.data.encoding.encoder import EncodedField, FieldEncoder, UnfitValueError
+from seqclf.data.encoding.encoders import static_of, tokens_of
+from seqclf.data.ragged import Ragged, list_offsets
 from seqclf.data.reading.queries import passes_through
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -68,6 +70,31 @@ class PythonRows:
                     errors[row] = f"{name} is not {single if encoder.field.static else encoder.expected}"
         arrays = {name: pa.array(columns[name], encoder.canonical_type) for name, encoder in self.encoders.items()}
         return pa.record_batch(arrays), errors
+
+    def to_sequences(self, sequences: Sequence[Any], max_length: int | None) -> Ragged | None:
+        """Encode sequences without Arrow, None if a value must be converted or checked (see `to_columns`).
+
+        `max_length`: largest number of tokens, beyond which sequences must be cut or rejected.
+        """
+        try:
+            rows = [self._fields_of(sequence) for sequence in sequences]
+        except ValueError:
+            return None
+        encoded: dict[str, EncodedField] = {}
+        for name, encoder in self.encoders.items():
+            field = encoder.encode_plain([row[name] for row in rows])
+            if field is None:
+                return None
+            encoded[name] = field
+        fields = [encoded[name] for name in tokens_of(self.encoders)]
+        lengths = fields[0].lengths
+        if not lengths.all() or any(not np.array_equal(field.lengths, lengths) for field in fields[1:]):
+            return None
+        if max_length is not None and lengths.max() > max_length:
+            return None
+        arrays = {name: values for field in fields for name, values in field.arrays.items()}
+        static = {name: encoded[name].arrays[name] for name in static_of(self.encoders)}
+        return Ragged(list_offsets(lengths), arrays, static)
 
     def as_dict(self, sequence: Any) -> dict[Any, Any]:
         """Return a sequence as a dict of lists, in which a list of objects is a list for each member (`with_members`).

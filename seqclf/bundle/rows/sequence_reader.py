@@ -21,7 +21,8 @@ from seqclf.bundle.step_model import STEP, Read, StepModel, read_chunks
 from seqclf.data.ragged import Ragged
 from seqclf.system import progress
 
-MAX_TOKENS = 8192  # maximum number of tokens in a batch on a CPU, including padding
+MAX_TOKENS = 2048  # maximum number of tokens in a batch on a CPU, including padding
+BATCH_OVERHEAD = 5.0  # cost of one more batch, in rows per time step: more padding is cut off into a batch of its own
 MAX_TOKENS_ON_GPU = 32768
 MAX_WORKERS = 32  # maximum number of batches at the same time, because each batch needs memory
 CHUNK = 16  # number of tokens in a chunk; halted sequences leave the batch after a chunk
@@ -98,8 +99,11 @@ def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
 
     `max_tokens`: maximum number of tokens in a batch, including padding.
     """
+    if len(lengths) == 1:
+        return [np.zeros(1, np.int64)]
     # ONNX Runtime also computes padding, so batches with little padding are several times faster.
-    return plan_batches(lengths, max_tokens=max_tokens, max_sequences=None, pool_batches=None, seed=0, epoch=0)
+    plan = {"max_sequences": None, "pool_batches": None, "seed": 0, "epoch": 0}
+    return plan_batches(lengths, max_tokens=max_tokens, overhead=BATCH_OVERHEAD, **plan)  # type: ignore[arg-type]
 
 
 def read_sequences(read: BatchReader, sequences: Ragged, classes: int, limits: BatchLimits) -> Read:

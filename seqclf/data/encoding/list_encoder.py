@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,19 @@ class ListEncoder(FieldEncoder):
             known = dict.fromkeys(entry for entry in cell if entry is not None and entry == entry)
             cell = list(known) or [None]
         return cell
+
+    def plain_elements(self, cells: Sequence[Any], kinds: Collection[type]) -> tuple[np.ndarray, list[Any]] | None:
+        """Return the (N,) number of tokens of Python cells, and all tokens end to end.
+
+        Return None for a cell that is empty or no list or array, and for a token whose type is not in `kinds`.
+        """
+        if self.field.static:
+            cells = [[cell] for cell in cells]
+        cells = [cell.tolist() if isinstance(cell, np.ndarray) and cell.dtype.kind in "if" else cell for cell in cells]
+        if not {*map(type, cells)} <= {list, tuple} or not all(cells):
+            return None
+        elements = list(chain.from_iterable(cells))
+        return (np.array([*map(len, cells)], np.int64), elements) if {*map(type, elements)} <= {*kinds} else None
 
     def element_from_python(self, entry: Any) -> Any:
         """Convert one element of a Python list to a token. The element of the Python list may be None."""

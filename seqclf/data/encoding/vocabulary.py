@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,7 @@ from seqclf.data.encoding.encoder import EncoderState, ReadColumns
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.hashing import CodeHashes
 from seqclf.data.ragged import list_values
+from seqclf.data.schema.casts import NO_INTEGER
 from seqclf.data.schema.field_options import Option, count_option
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
@@ -70,6 +71,7 @@ class Vocabulary:
 
     def _set_values(self, values: list[Any]) -> None:
         self.values = pa.array(values, pa.int64() if self.integers else pa.string())
+        self._plain: dict[Any, int] | None = None  # dict value → id, made at the first use
 
     @property
     def size(self) -> int:
@@ -131,10 +133,24 @@ class Vocabulary:
         indices = pc.fill_null(encoded.indices.cast(pa.int64()), len(values) - 1).to_numpy(zero_copy_only=False)
         return ids[indices].astype(np.int32, copy=False)
 
-    def _hashed_ids(self, elements: pa.Array) -> np.ndarray:
-        size = self.hash_size or 1
+    def plain_ids(self, elements: Sequence[int | str]) -> np.ndarray | None:
+        """Return the (S,) int32 ids of Python values, None if a text is not valid Unicode or a number not an int64."""
+        if self.integers and not all(NO_INTEGER < value < 2**63 for value in elements):  # type: ignore[operator]
+            return None
+        if not self.integers and not is_unicode(elements):  # type: ignore[arg-type]
+            return None
+        if self.hash_size:
+            return np.array([self._hash(value) for value in elements], np.int32)
+        if self._plain is None:
+            self._plain = {value: id for id, value in enumerate(self.values.to_pylist(), start=1)}
+        return np.array([self._plain.get(value, 0) for value in elements], np.int32)
+
+    def _hash(self, value: Any) -> int:
         # crc32 gives the same hash on every machine and in every process, unlike Python's `hash`.
-        return _map_distinct(elements, lambda value: 1 + zlib.crc32(f"{value}".encode()) % size)
+        return 1 + zlib.crc32(f"{value}".encode()) % (self.hash_size or 1)
+
+    def _hashed_ids(self, elements: pa.Array) -> np.ndarray:
+        return _map_distinct(elements, self._hash)
 
     def text_of(self, id: int) -> str:
         """Return the value of an id as text.
@@ -158,6 +174,15 @@ class Vocabulary:
             self._ids = self.ids_of(pa.array(list(self.codes), self.values.type))
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             raise InputError("values", f"must be a list of {'integers' if self.integers else 'strings'}") from None
+
+
+def is_unicode(texts: Iterable[str]) -> bool:
+    """Return True if all texts can be encoded, which a text with half of a surrogate pair cannot."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _map_distinct(elements: pa.Array, number_of: Callable[[Any], int]) -> np.ndarray:

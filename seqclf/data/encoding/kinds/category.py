@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, time
 from decimal import Decimal
@@ -150,6 +150,12 @@ class CategoryEncoder(VocabularyEncoder):
         column = record_batch.column(self.field.name)
         ids = self.vocabulary.ids_of(pc.list_flatten(column))
         return EncodedField(list_lengths(column), {self.field.name: ids})
+
+    def encode_plain(self, cells: Sequence[Any]) -> EncodedField | None:
+        found = None if self.field.values == "boolean" else self.plain_elements(cells, [int if self.integers else str])
+        if found is None or "" in found[1] or (ids := self.vocabulary.plain_ids(found[1])) is None:
+            return None
+        return EncodedField(found[0], {self.field.name: ids})
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         return [self.vocabulary.text_of(id) for id in fields[self.field.name].tolist()]

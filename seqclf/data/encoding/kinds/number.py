@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -171,7 +172,11 @@ class NumberEncoder(NumberColumn):
 
     def _raw_channels(self, record_batch: pa.RecordBatch) -> RawChannels:
         column = record_batch.column(self.field.name)
-        lengths, values = list_lengths(column), vector_values(column, self.width)
+        clock = None if self.since in (None, "tokens") else list_values(record_batch.column(self.since))
+        return self._channels_of(list_lengths(column), vector_values(column, self.width), clock)
+
+    def _channels_of(self, lengths: np.ndarray, values: np.ndarray, clock: np.ndarray | None) -> RawChannels:
+        """Return the unscaled channels of (S, W) values. `clock`: (S,) time of each token, None to count tokens."""
         if self.option("log"):
             values = np.sign(values) * np.log1p(np.abs(values))
         seen = ~np.isnan(values) if self.missing != "refuse" else np.ones(values.shape, bool)
@@ -179,14 +184,32 @@ class NumberEncoder(NumberColumn):
             return RawChannels(lengths, seen, values)
         # With `since: tokens`, the time of a token is its position among the tokens of all rows. Positions among the
         # tokens of all rows are sufficient, because elapsed times are differences within a row.
-        clock = np.arange(len(values), dtype=np.float64)
-        if self.since != "tokens":
-            clock = list_values(record_batch.column(self.since))
+        clock = np.arange(len(values), dtype=np.float64) if clock is None else clock
         elapsed = np.maximum(0.0, elapsed_since_seen(seen, lengths, clock))  # times may decrease
         return RawChannels(lengths, seen, np.concatenate([values, np.log1p(elapsed)], axis=1))
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
-        channels = self._raw_channels(record_batch)
+        return self._encoded(self._raw_channels(record_batch))
+
+    def encode_plain(self, cells: Sequence[Any]) -> EncodedField | None:
+        is_simple = self.since in (None, "tokens") and not self.missing_values
+        numbers = (float, int)
+        found = self.plain_elements(cells, numbers if self.width == 1 else (list, tuple)) if is_simple else None
+        if found is None:
+            return None
+        lengths, elements = found
+        if self.width > 1:
+            sizes, elements = {*map(len, elements)}, list(chain.from_iterable(elements))
+            if sizes != {self.width} or not {*map(type, elements)} <= {*numbers}:
+                return None
+        try:
+            values = np.array(elements, np.float64).reshape(-1, self.width)
+        except OverflowError:
+            return None
+        is_exact = (np.abs(values) < 2**53).all()  # integers; False for NaN and infinity too
+        return self._encoded(self._channels_of(lengths, values, None)) if is_exact else None
+
+    def _encoded(self, channels: RawChannels) -> EncodedField:
         lengths, seen, raw = channels
         mean, deviation = self.scales.mean, self.scales.deviation
         scaled = self._scaled_channels(raw)

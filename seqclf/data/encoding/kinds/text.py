@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 from array import array
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
-from seqclf.data.encoding.vocabulary import Vocabulary
+from seqclf.data.encoding.vocabulary import Vocabulary, is_unicode
 from seqclf.data.encoding.word_splitter import WordSplitter
 from seqclf.data.field_spec import CategorySpec
 from seqclf.data.hashing import hash_bytes
@@ -155,8 +155,14 @@ class TextEncoder(RunningTextEncoder):
         self.vector_size = vectors.shape[1]
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
+        return self._encoded(record_batch.column(self.field.name).to_pylist())
+
+    def encode_plain(self, cells: Sequence[Any]) -> EncodedField | None:
+        is_plain = {*map(type, cells)} == {str} and all(map(str.strip, cells)) and is_unicode(cells)
+        return self._encoded(cells) if is_plain else None
+
+    def _encoded(self, texts: Sequence[str]) -> EncodedField:
         assert self.tokenizer is not None
-        texts = record_batch.column(self.field.name).to_pylist()
         if self.words is not None and self.word_ids is not None:
             known_ids, ends = array("i"), [0]
             for text in texts:

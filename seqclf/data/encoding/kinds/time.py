@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any, ClassVar
@@ -156,7 +156,19 @@ class TimeEncoder(ListEncoder):
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
         column = record_batch.column(self.field.name)
-        lengths, seconds = list_lengths(column), list_values(column)
+        return self._encoded(list_lengths(column), list_values(column))
+
+    def encode_plain(self, cells: Sequence[Any]) -> EncodedField | None:
+        if (found := self.plain_elements(cells, (float, int, str, datetime))) is None:
+            return None
+        lengths, elements = found
+        try:
+            seconds = np.array([*map(self.element_from_python, elements)], np.float64)
+        except (ValueError, OverflowError):
+            return None
+        return self._encoded(lengths, seconds) if np.isfinite(seconds).all() else None
+
+    def _encoded(self, lengths: np.ndarray, seconds: np.ndarray) -> EncodedField:
         channels = [(self._log(_gaps(lengths, seconds)) - self.mean) / self.deviation]
         for period in self.periods:
             angle = 2 * np.pi * (seconds % period) / period
