@@ -1,4 +1,4 @@
-"""Config models of the commands `export`, `predict`, `evaluate`, `judge`, `compare`, `walkthrough` and `describe`."""
+"""Config models of the commands that neither train nor report."""
 
 from __future__ import annotations
 
@@ -70,6 +70,14 @@ class EvaluateConfig(CommandOptions):
     device: Device
     threshold: ThresholdOption
     budget: Budget | None
+    threads: Count | None
+
+
+class DoctorConfig(CommandOptions):
+    """Config of the command `doctor`. See conf/doctor.yaml for the meaning and default of each key."""
+
+    bundle: FullText
+    device: Device
     threads: Count | None
 
 

@@ -11,7 +11,7 @@ from seqclf.config.hints import did_you_mean
 from seqclf.system.version import __version__
 
 ORDER = (
-    *("train", "retrain", "export", "predict", "evaluate", "judge", "compare"),
+    *("train", "retrain", "export", "predict", "evaluate", "judge", "compare", "doctor"),
     *("report", "describe", "walkthrough", "search", "bench"),
 )
 EXAMPLES = """Examples:

@@ -25,6 +25,7 @@ OPTIONS = {
     "evaluate": "seqclf.command_options.EvaluateConfig",
     "judge": "seqclf.command_options.JudgeConfig",
     "compare": "seqclf.command_options.CompareConfig",
+    "doctor": "seqclf.command_options.DoctorConfig",
     "report": "seqclf.report.options.ReportConfig",
     "describe": "seqclf.command_options.DescribeConfig",
     "bench": "seqclf.bench.options.BenchConfig",

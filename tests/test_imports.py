@@ -63,6 +63,8 @@ LIGHT = [
     "evaluate",
     "judge",
     "compare",
+    "doctor",
+    "bundle.soundness_checks",
     "evaluation.judge",
     "report.run_comparison",
     "report.__main__",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -100,25 +100,44 @@ def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
     """
     manifest = _read_description(folder)
     try:
-        return manifest, _read_files(folder, manifest)
+        return manifest, _read_files(folder, manifest, _names_read(manifest))
     except InputError:
         latest = _read_description(folder)
         if latest["digest"] == manifest["digest"]:
             raise
-    return latest, _read_files(folder, latest)  # another process has replaced the bundle
+    return latest, _read_files(folder, latest, _names_read(latest))  # another process has replaced the bundle
+
+
+def verify_files(folder: Path) -> JsonObject:
+    """Return the manifest of a bundle, whose digest and hashes of files are right. Its values may be wrong."""
+    manifest = _read_signed(folder)
+    _read_files(folder, manifest, [])
+    return manifest
 
 
 def _read_description(folder: Path) -> JsonObject:
     """Read a manifest, check its digest, types and values, and return its content."""
+    manifest = _read_signed(folder)
+    with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
+        # The digest shows only that nobody changed the manifest. The manifest may still be from an untrusted source.
+        check_content(manifest)
+        for name in _names_read(manifest):
+            if name not in manifest["files"]:
+                raise InputError("files", f"no hash of {name}")
+    return manifest
+
+
+def _read_signed(folder: Path) -> JsonObject:
+    """Read a manifest, and check its digest, its format and the paths of files."""
     if not folder.is_dir():
         hint = similar_file(str(folder)) or f"give the folder that holds {NAME}"
         raise InputError(f"bundle={folder}", "is a file" if folder.exists() else "no such folder", hint)
-    path = folder / NAME
-    if not path.is_file():
+    file = folder / NAME
+    if not file.is_file():
         raise InputError(f"bundle={folder}", f"{NAME} is missing", "give the folder that holds it, such as RUN/bundle")
     try:
         # The digest is checked before the values, so that an edited manifest is reported as changed.
-        manifest: JsonObject = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= MAX_BYTES else {}
+        manifest: JsonObject = json.loads(file.read_text(encoding="utf-8")) if file.stat().st_size <= MAX_BYTES else {}
         intact = manifest.get("digest") == _digest(manifest)
     except (OSError, ValueError, AttributeError, RecursionError):  # JSON that is too deeply nested, or not an object
         intact = False
@@ -127,19 +146,22 @@ def _read_description(folder: Path) -> JsonObject:
     if (format := manifest.get("format")) != FORMAT:
         raise InputError(f"bundle={folder}", f"of format {format}, this seqclf reads {FORMAT}", "export it anew")
     with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
-        # The digest shows only that nobody changed the manifest. The manifest may still be from an untrusted source.
-        check_content(manifest)
-        _check_files(manifest)
+        require(manifest, {"files": Each(str)})
+        for name in manifest["files"]:
+            # A path outside the bundle could name a private file, or a device that can be read without end.
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
+                raise InputError(f"files.{name}", "not a path in the bundle")
     return manifest
 
 
-def _read_files(folder: Path, manifest: JsonObject) -> dict[str, bytes]:
-    """Compare the hash of every file with the manifest. Return the content of the files that prediction needs."""
+def _read_files(folder: Path, manifest: JsonObject, read: Collection[str]) -> dict[str, bytes]:
+    """Compare the hash of every file with the manifest. Return the content of the files `read`."""
     if unlisted := sorted(_file_names(folder) - {NAME, *manifest["files"]}):
         raise InputError(
             f"bundle={folder}", f"{NAME} does not list {unlisted[0]}", "move it out of the bundle, or export it anew"
         )
-    contents, read = {}, _names_read(manifest)
+    contents = {}
     for name, expected in manifest["files"].items():
         path = folder / name
         if not path.is_file():
@@ -161,6 +183,17 @@ def _read_files(folder: Path, manifest: JsonObject) -> dict[str, bytes]:
 def check_content(manifest: Mapping[str, Any]) -> None:
     """Raise InputError if the manifest lacks a key that prediction needs, or if two keys contradict each other."""
     require(manifest, SHAPE | {key: shape for key, shape in OPTIONAL.items() if key in manifest})
+    check_decision(manifest)
+    halting = manifest.get("halting", {"threshold": None, "splits": {}})
+    for split, points in halting["splits"].items():
+        if halting["threshold"] not in [point["threshold"] for point in points]:
+            raise InputError(f"halting.splits.{split}", "must hold the point of halting.threshold")
+    typed_labels(manifest["classes"], stored_schema(manifest["schema"]).label_type)
+
+
+def check_decision(manifest: Mapping[str, Any]) -> None:
+    """Raise InputError if the decision has a wrong value, or names a label that is no class."""
+    require(manifest, {key: SHAPE[key] for key in ("classes", "positive", "decision")})
     classes, decision = manifest["classes"], manifest["decision"]
     labels = [None, *classes] if len(classes) == 2 else [None]
     positive, threshold, offsets = decision["positive"], decision["threshold"], decision["offsets"]
@@ -181,28 +214,9 @@ def check_content(manifest: Mapping[str, Any]) -> None:
             "must have a label of the classes each",
         ),
     }
-    halting = manifest.get("halting", {"threshold": None, "splits": {}})
-    for split, points in halting["splits"].items():
-        has_point = halting["threshold"] in [point["threshold"] for point in points]
-        rules[f"halting.splits.{split}"] = (has_point, "must hold the point of halting.threshold")
     for key, (holds, text) in rules.items():
         if not holds:
             raise InputError(key, text)
-    typed_labels(classes, stored_schema(manifest["schema"]).label_type)
-
-
-def _check_files(manifest: Mapping[str, Any]) -> None:
-    """Raise InputError if a file that prediction needs has no hash, or if a path is outside the bundle folder."""
-    require(manifest, {"files": Each(str)})
-    files = manifest["files"]
-    for name in _names_read(manifest):
-        if name not in files:
-            raise InputError("files", f"no hash of {name}")
-    for name in files:
-        # A path outside the bundle could name a private file, or a device that can be read without end.
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
-            raise InputError(f"files.{name}", "not a path in the bundle")
 
 
 def _names_read(manifest: Mapping[str, Any]) -> list[str]:

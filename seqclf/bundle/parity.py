@@ -36,19 +36,24 @@ class Parity(JsonResult):
     cells: dict[str, float]
 
 
-def check(session: Any, path: Path, step: StepModel | None = None) -> Parity:
-    """Run every cell of `parity.npz` through a session of the model, and compare the logits.
-
-    `step`: model that reads chunks, or None. The result has an extra entry `<cell>_chunks` for the error of this model.
-    """
+def read_cells(path: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Return the arrays of each cell of `parity.npz`: dict cell → dict input, or `logits` → array."""
     cells: dict[str, dict[str, np.ndarray]] = {}
     # The file may come from an untrusted source, and unpickling can run any code.
     with np.load(path, allow_pickle=False) as stored:
         for key in stored.files:
             cell, name = key.split("/", 1)
             cells.setdefault(cell, {})[name] = stored[key]
+    return cells
+
+
+def check(session: Any, path: Path, step: StepModel | None = None) -> Parity:
+    """Run every cell of `parity.npz` through a session of the model, and compare the logits.
+
+    `step`: model that reads chunks, or None. The result has an extra entry `<cell>_chunks` for the error of this model.
+    """
     errors = {}
-    for index, (cell, arrays) in enumerate(cells.items()):
+    for index, (cell, arrays) in enumerate(read_cells(path).items()):
         expected = arrays.pop("logits")
         errors[cell] = logit_error(session.run(["logits"], arrays)[0], expected)
         if step is not None:

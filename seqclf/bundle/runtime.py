@@ -14,6 +14,8 @@ from seqclf.bundle.explanations.explanation import Explanation
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.rows.sequence_reader import UntilHalted
+from seqclf.bundle.soundness import Soundness, Subject
+from seqclf.bundle.soundness_checks import examine
 from seqclf.bundle.streaming import Stream
 from seqclf.bundle.table_predictions import predict_table
 from seqclf.data.reading.format_lookup import FORMATS
@@ -128,6 +130,10 @@ class Classifier(BundleModel):
         """
         self.require_unchanged_fields()
         return Stream(self, self.reader.model if isinstance(self.reader, UntilHalted) else self.open_step(None))
+
+    def check(self) -> Soundness:
+        """Check the bundle in the folder of this classifier on this machine, as `seqclf doctor` does."""
+        return examine(Subject(self.folder, self.device, self.threads))
 
     def explain(self, data: Any, *, by_field: bool = True) -> Any:
         """Return the contribution of each token to the prediction of its row. The method is occlusion.

@@ -26,6 +26,7 @@ MAX_ROWS = 20_000  # rows of a sample
 MIN_DISTANCE = 0.05  # a smaller distance moves few predictions, but is beyond chance in a million rows
 # Columns of a sample; the spaces keep them apart from fields.
 SAMPLING, GROUPS, NUMBER = "sampling key", "group key", "row number"
+LENGTH = "sequence length"  # name of the lengths before truncation
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 SHAPE = {"values": [float], "texts": [str], "mean": [SHARE], "variance": [SHARE], "rows": SIZE, "groups": POSITIVE}
 
@@ -69,9 +70,7 @@ class Bins(NamedTuple):
             return cls(found, [*(f"around {plain_number(value)}" for value in found), "others", "missing values"])
         counts = np.bincount(values[values != encoder.unknown_id])
         ids = np.sort(np.argsort(-counts, kind="stable")[: min(MAX_VALUES, np.count_nonzero(counts))])
-        tokens = ids[:, None] if encoder.spec()["kind"] == "bag" else ids
-        texts = (shortened(text, 30) for text in encoder.decode({encoder.field.name: tokens}))
-        return cls(ids, [*texts, "other values", "unknown values"])
+        return cls(ids, [*id_texts(ids, encoder), "other values", "unknown values"])
 
     def proportions(self, values: np.ndarray, counts: np.ndarray, unknown_id: int | None) -> np.ndarray:
         """Return the (N, K + 2) float32 proportion of each row's values in each bin.
@@ -108,6 +107,12 @@ class Bins(NamedTuple):
     @property
     def is_number(self) -> bool:
         return self.values.dtype.kind == "f"
+
+
+def id_texts(ids: np.ndarray, encoder: FieldEncoder) -> list[str]:
+    """Return the text of each of the ids (S,) of a field."""
+    tokens = ids[:, None] if encoder.spec()["kind"] == "bag" else ids
+    return [shortened(text, 30) for text in encoder.decode({encoder.field.name: tokens})]
 
 
 class TrainingMemory:
@@ -174,7 +179,7 @@ class TrainingMemory:
         else:
             title, probabilities = "probability of the positive label", rows.probabilities[:, self.positive]
         # The spaces keep these names apart from those of fields. Smaller differences of probabilities decide nothing.
-        for name, values in {"sequence length": rows.lengths, title: probabilities.round(3)}.items():
+        for name, values in {LENGTH: rows.lengths, title: probabilities.round(3)}.items():
             yield name, values.astype(np.float64), np.ones(len(values), np.int64)
 
     def _values_of_fields(self, sequences: Ragged) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:

@@ -108,15 +108,15 @@ def show_line(text: str, style: str = "") -> None:
     console.print(Cell(text, style), soft_wrap=True)
 
 
-def show_table(table: Table) -> None:
-    """Print the first and the last rows of a table.
+def show_table(table: Table, most: int = MAX_ROWS) -> None:
+    """Print the first and the last rows of a table, `most` rows in all.
 
     Bar columns are omitted. Numbers are never wrapped. If the table is too wide for the terminal, number columns are
     removed, starting from the right.
     """
     if not table.rows:
         return
-    table = limited_table(table, MAX_ROWS)
+    table = limited_table(table, most)
     columns = []
     for index, (heading, kind) in enumerate(table.columns.items()):
         if kind != "bar":

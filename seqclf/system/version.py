@@ -6,14 +6,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 __version__ = "0.4.0"
 DISTRIBUTION, RUNTIME = "seqclf", "seqclf-runtime"  # packages on PyPI: the whole, and what predicts without PyTorch
+VERSIONED = ("torch", "onnx", "onnxruntime", "numpy", "pyarrow")
 
 
 def package_versions() -> dict[str, str]:
-    """Return a dict package name → installed version, for seqclf, torch, onnx and onnxruntime.
+    """Return a dict package name → installed version, for seqclf and the packages that compute or read tokens.
 
     With other versions of these packages, a model may compute different outputs.
     """
-    return {"seqclf": __version__, **{name: _version(name) for name in ("torch", "onnx", "onnxruntime")}}
+    return {"seqclf": __version__, **{name: _version(name) for name in VERSIONED}}
 
 
 def _version(name: str) -> str:

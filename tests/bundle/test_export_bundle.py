@@ -27,7 +27,7 @@ def test_the_manifest_holds_classes_schema_metrics_digest_versions_and_inputs(ex
     assert manifest["schema"] == dataset["schema"]
     assert manifest["metrics"] == {"test": {"recall": 0.5}}
     assert manifest["data"]["digest"] == dataset["digest"]
-    assert set(manifest["versions"]) == {"seqclf", "torch", "onnx", "onnxruntime"}
+    assert set(manifest["versions"]) == {"seqclf", "torch", "onnx", "onnxruntime", "numpy", "pyarrow"}
     session = open_session(bundle.folder / "model.onnx", "cpu")
     assert manifest["inputs"] == {entry.name: entry.shape for entry in session.get_inputs()}
 

@@ -58,6 +58,7 @@ def test_every_command_has_a_module_a_config_and_help(command):
         "export": ["checkpoint=x", "bundle=y"],
         "compare": ["runs=x"],
         "report": ["run=x"],
+        "doctor": ["bundle=y"],
         "predict": ["bundle=y"],
         "evaluate": ["bundle=y"],
     }

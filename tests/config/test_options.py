@@ -19,6 +19,7 @@ from seqclf.bench.options import BenchConfig
 from seqclf.command_options import (
     CompareConfig,
     DescribeConfig,
+    DoctorConfig,
     EvaluateConfig,
     ExportConfig,
     PredictConfig,
@@ -55,6 +56,7 @@ COMMANDS = {
     "bench": BenchConfig,
     "compare": CompareConfig,
     "describe": DescribeConfig,
+    "doctor": DoctorConfig,
     "evaluate": EvaluateConfig,
     "export": ExportConfig,
     "predict": PredictConfig,
@@ -65,6 +67,7 @@ COMMANDS = {
 OVERRIDES = {
     "bench": ["data=toy"],
     "compare": ["runs=x"],
+    "doctor": ["bundle=x"],
     "evaluate": ["bundle=x"],
     "export": ["checkpoint=x", "bundle=x"],
     "predict": ["bundle=x"],

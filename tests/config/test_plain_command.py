@@ -22,7 +22,7 @@ def composed(name, *arguments):
 
 def test_commands_that_train_nothing_and_read_no_own_classes_need_no_hydra():
     plain = {name for name in command_names() if not Command(name).uses_hydra}
-    assert plain == {"predict", "evaluate", "judge", "compare", "report"}
+    assert plain == {"predict", "evaluate", "judge", "compare", "doctor", "report"}
 
 
 @pytest.mark.parametrize(

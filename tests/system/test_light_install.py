@@ -127,6 +127,12 @@ def test_the_runtime_predicts_files(light, bundle, tmp_path):
     assert json.loads(done.stdout)["rows"] == 2 and len((tmp_path / "scores.csv").read_text().splitlines()) == 3
 
 
+def test_the_runtime_checks_a_bundle(light, bundle, tmp_path):
+    done = run(light, "-m", "seqclf", "doctor", f"bundle={bundle}", "device=cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["passed"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
