@@ -22,6 +22,8 @@ class ExportConfig(CommandOptions):
 
     checkpoint: CheckpointFile
     bundle: FullText
+    precision: Literal["float32", "int8"]
+    max_loss: Annotated[float, Field(ge=0, le=1)]
     trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]
 
 
