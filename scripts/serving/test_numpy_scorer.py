@@ -90,7 +90,6 @@ def assert_equal(scorer, folder, rows):
     (columns, _), *_ = classifier.row_columns(rows)
     logits = classifier.predict_columns(columns).logits
     np.testing.assert_allclose(scorer(folder).logits(rows), logits, atol=1e-5, rtol=0)
-    assert np.ptp(logits, axis=0).min() > 0.01
     return labels, probabilities
 
 
@@ -117,6 +116,17 @@ def test_labels_follow_the_decision_of_the_bundle(scorer, tmp_path):
         assert labels.count("1") == 45
     labels, _ = assert_equal(scorer, exported(tmp_path, **threshold_rule, threshold=1.0), rows)
     assert labels.count("1") == 0
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0])
+def test_a_probability_that_is_rounded_to_1_does_not_reach_the_threshold_1(scorer, events, threshold):
+    logits = np.array([[-100.0, 100.0], [0.0, 0.0], [800.0, -800.0]], np.float32)
+    decision = Decision("threshold", "1", threshold, (0.0, 0.0), positive_index=1)
+    served = scorer(events)
+    served.manifest["decision"], served.logits = decision.to_dict(), lambda rows: logits
+    labels, probabilities = served.predict([{}] * 3)
+    assert labels == [str(index) for index in decision.choose(logits)]
+    np.testing.assert_allclose(probabilities, decision.probabilities(logits), atol=1e-12)
 
 
 @pytest.mark.parametrize(
