@@ -100,31 +100,33 @@ def test_unknown_missing_and_static_values_and_long_rows_have_equal_logits(score
     assert_equal(scorer, tmp_path / "bundle", rows[:1])
 
 
-def test_labels_follow_the_decision_of_the_bundle(scorer, tmp_path):
+def test_labels_follow_the_decision_of_the_bundle(scorer, events, tmp_path):
     rows = drawn_rows(1, ["food", "fuel", "zoo"])
-    folder = exported(tmp_path, temperature=0.7)
-    _, probabilities = assert_equal(scorer, folder, rows)
-    nearest = np.sort(probabilities[:, 1])[[14, 15]]
-    threshold = float(nearest.mean())  # 45 of 60 rows have a higher probability
-    threshold_rule = {"rule": "threshold", "positive": "1", "positive_index": 1, "offsets": (0.0, 0.0)}
-    margin = float(np.log(threshold / (1 - threshold)))
-    for decision in (
-        {**threshold_rule, "threshold": threshold},
-        {"rule": "min_recall", "positive": "1", "threshold": threshold, "offsets": (margin, 0.0)},
-    ):
-        labels, _ = assert_equal(scorer, exported(tmp_path, temperature=0.7, **decision), rows)
-        assert labels.count("1") == 45
-    labels, _ = assert_equal(scorer, exported(tmp_path, **threshold_rule, threshold=1.0), rows)
-    assert labels.count("1") == 0
+    logits = scorer(events).logits(rows)  # those of the other bundle, which has the same weights
+    likely = np.sort(Decision(temperature=0.7).probabilities(logits)[:, 1])
+    threshold = float(likely[[14, 15]].mean())  # 45 of 60 rows have a higher probability
+    labels, _ = assert_equal(scorer, exported(tmp_path, **threshold_rule(threshold), temperature=0.7), rows)
+    assert labels.count("1") == 45
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0])
-def test_a_probability_that_is_rounded_to_1_does_not_reach_the_threshold_1(scorer, events, threshold):
-    logits = np.array([[-100.0, 100.0], [0.0, 0.0], [800.0, -800.0]], np.float32)
-    decision = Decision("threshold", "1", threshold, (0.0, 0.0), positive_index=1)
-    served = scorer(events)
+def threshold_rule(threshold):
+    return {"rule": "threshold", "positive": "1", "threshold": threshold, "offsets": (0, 0), "positive_index": 1}
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        threshold_rule(0.0),
+        threshold_rule(0.5),
+        threshold_rule(1.0),  # no probability reaches it, not even one that is rounded to 1
+        {"rule": "min_recall", "positive": "1", "threshold": 0.2, "offsets": (-1.5, 0.0), "temperature": 3.0},
+    ],
+)
+def test_any_decision_chooses_the_labels_of_any_logits(scorer, events, decision):
+    logits = np.array([[-100, 100], [0, 0], [800, -800], [0, -1], [4, 0], [0, 4]], np.float32)
+    decision, served = Decision(**decision), scorer(events)
     served.manifest["decision"], served.logits = decision.to_dict(), lambda rows: logits
-    labels, probabilities = served.predict([{}] * 3)
+    labels, probabilities = served.predict([{}] * len(logits))
     assert labels == [str(index) for index in decision.choose(logits)]
     np.testing.assert_allclose(probabilities, decision.probabilities(logits), atol=1e-12)
 
