@@ -12,6 +12,7 @@ that short rows are not padded to the longest row.
 from __future__ import annotations
 
 import argparse
+import signal
 from typing import Any
 
 from seqclf import Classifier
@@ -51,6 +52,7 @@ def main(api_class: type[RowApi] = RowApi) -> None:
         parser.error("litserve is not installed: pip install litserve")
     api = api_class(options.bundle, max_batch_size=MAX_BATCH_ROWS, batch_timeout=BATCH_TIMEOUT_S)
     server = LitServer(api, accelerator=options.device, devices=1, workers_per_device=options.workers)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else SIGTERM leaves the worker processes behind
     server.run(host=options.host, port=options.port, generate_client_file=False)
 
 

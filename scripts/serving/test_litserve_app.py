@@ -1,5 +1,6 @@
 """The LitServe example: its answers are the predictions of the bundle, and requests that come together share a call."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -14,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from support.untrained_task import export_table
 
@@ -82,13 +84,14 @@ def server(classifier, tmp_path):
             assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "output").read_text()
             time.sleep(0.2)
         yield url, tmp_path / "output"
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
+        _, alive = psutil.wait_procs([psutil.Process(process.pid), *children], timeout=30)
+        assert children and not alive, (tmp_path / "output").read_text()
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
 
 
 def is_healthy(url):
