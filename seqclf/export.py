@@ -37,8 +37,22 @@ class ExportResult(JsonResult):
 
 
 @command("export", "seqclf.command_options.ExportConfig")
-def main(config: ExportConfig) -> ExportResult:
-    """Export the model of a checkpoint, and check that the exported model gives the same logits as PyTorch."""
+def main(config: ExportConfig) -> ExportResult | dict[str, str]:
+    """Export the model of a checkpoint, and check that the exported model gives the same logits as PyTorch.
+
+    With `triton`, write a model folder for Triton from a bundle that exists.
+    """
+    if config.checkpoint is None:
+        from seqclf.bundle.triton import write_triton
+
+        if config.triton is None:
+            raise InputError(
+                None, "checkpoint is missing", "give RUN/checkpoints/best.ckpt, or triton=REPOSITORY/MODEL"
+            )
+        write_triton(Path(config.bundle), Path(config.triton))
+        return {"bundle": config.bundle, "triton": config.triton}
+    if config.triton is not None:
+        raise InputError(f"triton={config.triton}", "is written from a bundle", "export the checkpoint first")
     from seqclf.documents.terminal import console
     from seqclf.runs.export import write_bundle
     from seqclf.training.module import load_task

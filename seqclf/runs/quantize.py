@@ -147,6 +147,5 @@ def _lost(before: SplitMetrics, after: SplitMetrics) -> dict[str, float]:
         (metrics.accuracy, metrics.recall, None if metrics.positive is None else metrics.positive.recall)
         for metrics in (before, after)
     ]
-    return {
-        name: old - new for name, old, new in zip(LOST, *values, strict=True) if old is not None and new is not None
-    }
+    pairs = zip(LOST, *values, strict=True)
+    return {name: round(old - new, 6) for name, old, new in pairs if old is not None and new is not None}
