@@ -20,8 +20,11 @@ Budget = Annotated[float, Field(gt=0, le=1)]
 class ExportConfig(CommandOptions):
     """Config of the command `export`. See conf/export.yaml for the meaning and default of each key."""
 
-    checkpoint: CheckpointFile
+    checkpoint: CheckpointFile | None
     bundle: FullText
+    precision: Literal["float32", "int8"]
+    max_loss: Annotated[float, Field(ge=0, le=1)]
+    triton: FullText | None
     trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]
 
 

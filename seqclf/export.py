@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 
 from seqclf.config.command import command
+from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject, JsonResult
 
 if TYPE_CHECKING:
@@ -22,18 +23,36 @@ class ExportResult(JsonResult):
     """The JSON line of the command `export`.
 
     `parity`: largest error of the exported model in the parity check against PyTorch (see `Parity.max_error`). `cells`:
-    number of batches in the parity check. `decision`: name of the decision rule.
+    number of batches in the parity check. `decision`: name of the decision rule. `lost`: by how much each metric on
+    validation is lower with `precision=int8`.
     """
 
     bundle: str
     decision: str
     parity: float
     cells: int
+    lost: dict[str, float] | None = None
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"lost"})
 
 
 @command("export", "seqclf.command_options.ExportConfig")
-def main(config: ExportConfig) -> ExportResult:
-    """Export the model of a checkpoint, and check that the exported model gives the same logits as PyTorch."""
+def main(config: ExportConfig) -> ExportResult | dict[str, str]:
+    """Export the model of a checkpoint, and check that the exported model gives the same logits as PyTorch.
+
+    With `triton`, write a model folder for Triton from a bundle that exists.
+    """
+    if config.checkpoint is None:
+        from seqclf.bundle.triton import write_triton
+
+        if config.triton is None:
+            raise InputError(
+                None, "checkpoint is missing", "give RUN/checkpoints/best.ckpt, or triton=REPOSITORY/MODEL"
+            )
+        write_triton(Path(config.bundle), Path(config.triton))
+        return {"bundle": config.bundle, "triton": config.triton}
+    if config.triton is not None:
+        raise InputError(f"triton={config.triton}", "is written from a bundle", "export the checkpoint first")
     from seqclf.documents.terminal import console
     from seqclf.runs.export import write_bundle
     from seqclf.training.module import load_task
@@ -55,9 +74,19 @@ def main(config: ExportConfig) -> ExportResult:
             style="yellow",
             soft_wrap=True,
         )
-    parity = write_bundle(task, Path(config.bundle), written)
+    convert = None
+    if config.precision == "int8":
+        from seqclf.runs.quantize import Int8
+
+        if not written:
+            remedy = "export the checkpoint that was scored, inside of its run folder"
+            raise InputError("precision=int8", "needs the scores of the checkpoint", remedy)
+        convert = Int8(run, config.max_loss)
+    parity = write_bundle(task, Path(config.bundle), written, convert=convert)
     rule = written.get("decision", {}).get("rule", "argmax")
-    return ExportResult(bundle=config.bundle, decision=rule, parity=parity.max_error, cells=len(parity.cells))
+    lost = None if convert is None else convert.lost
+    found = parity.max_error, len(parity.cells)
+    return ExportResult(bundle=config.bundle, decision=rule, parity=found[0], cells=found[1], lost=lost)
 
 
 def _read_mapping(path: Path, parse: Callable[[str], Any]) -> JsonObject:

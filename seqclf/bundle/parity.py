@@ -47,7 +47,7 @@ def read_cells(path: Path) -> dict[str, dict[str, np.ndarray]]:
     return cells
 
 
-def check(session: Any, path: Path, step: StepModel | None = None) -> Parity:
+def check(session: Any, path: Path, step: StepModel | None = None, tolerance: float = TOLERANCE) -> Parity:
     """Run every cell of `parity.npz` through a session of the model, and compare the logits.
 
     `step`: model that reads chunks, or None. The result has an extra entry `<cell>_chunks` for the error of this model.
@@ -62,4 +62,4 @@ def check(session: Any, path: Path, step: StepModel | None = None) -> Parity:
                 read = read_chunks(step, arrays, arrays.pop("lengths"), chunk)
             errors[f"{cell}_chunks"] = logit_error(read.logits, expected)
     worst = max(errors.values())
-    return Parity(passed=worst <= TOLERANCE, max_error=worst, tolerance=TOLERANCE, cells=errors)
+    return Parity(passed=worst <= tolerance, max_error=worst, tolerance=tolerance, cells=errors)

@@ -36,7 +36,7 @@ def model_card(manifest: Mapping[str, Any], result: RunResult) -> str:
     sections = [
         Section("Verdict", _verdict(result) if result.splits else [Text("Not evaluated.")]),
         Section("Data", _data(manifest, result)),
-        Section("Limits", [Alerts(_limits(schema, result, manifest.get("padding_error")))]),
+        Section("Limits", [Alerts(_limits(schema, result, manifest))]),
         Section("Use", [Text("In another folder than this one, with PATH of this one:"), Code(run, "sh"), versions]),
     ]
     return render_markdown(Document("Model card", _purpose(manifest, schema), sections))
@@ -83,12 +83,17 @@ def _data(manifest: Mapping[str, Any], result: RunResult) -> list[Block]:
     return [*blocks, Text(f"Digest of the encoded data: {manifest['data']['digest']}")]
 
 
-def _limits(schema: Schema, result: RunResult, padding_error: float | None) -> list[str]:
+def _limits(schema: Schema, result: RunResult, manifest: Mapping[str, Any]) -> list[str]:
     lines = ["It is as good as stated on data like that above, and untested on any other."]
-    if padding_error is not None:
+    if (padding_error := manifest.get("padding_error")) is not None:
         lines.append(
             f"Its network reads padding: the logits of a sequence change by up to {padding_error:.2g} with the "
             "sequences that are predicted with it."
+        )
+    if "precision" in manifest:
+        lines.append(
+            f"Its LSTM layers compute in int8: logits differ from those of the training by up to "
+            f"{manifest['precision']['max_error']:.2g}, and change with the sequences that are predicted together."
         )
     if schema.max_length is not None:
         action = "refused" if schema.truncate == "error" else f"truncated ({schema.truncate})"

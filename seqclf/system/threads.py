@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # Rounds that a thread of libgomp, PyTorch's OpenMP on Linux, polls before it sleeps. With its default, two trainings on
 # two cores took minutes in place of seconds, because waiting threads hold the cores that others need. Without polling
@@ -39,6 +37,8 @@ def available_cpus(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
 
 def available_memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
     """Return the memory that this process may use in bytes: the machine's, or the limit of its containers."""
+    import psutil  # late, because a prediction of short rows does not need it
+
     limits = [psutil.virtual_memory().total]
     for group in _groups(cgroups, own, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):  # control groups of version 2 and 1

@@ -123,17 +123,18 @@ def test_the_reading_of_a_row_depends_on_its_own_length_only(forward, by_chunks)
     assert listed == classifier.predict(pa.table({"tokens": rows}))["probability"].to_pylist()
 
 
-def limited(folder, length):
-    """Return a classifier whose limit is the memory of `length` tokens."""
+def limited(folder, length, monkeypatch):
+    """Return a classifier on a machine of twice the memory of `length` tokens."""
     classifier = Classifier(folder, device="cpu", threads=2)
     fields, _ = pad(encode(classifier, rows_of([length])), np.array([0]))
-    classifier.row_memory.limit = classifier.row_memory.needed(fields, length)
+    memory = 2 * classifier.row_memory.needed(fields, length)
+    monkeypatch.setattr(row_memory, "available_memory", lambda: memory)
     return classifier
 
 
 @pytest.mark.usefixtures("short_limits")
-def test_a_row_that_needs_too_much_memory_has_its_own_error(both_ways):
-    classifier, rows = limited(both_ways, 40), rows_of(LENGTHS)
+def test_a_row_that_needs_too_much_memory_has_its_own_error(both_ways, monkeypatch):
+    classifier, rows = limited(both_ways, 40, monkeypatch), rows_of(LENGTHS)
     found = classifier.predict(rows)
     assert [bool(row["error"]) for row in found] == [length == 96 for length in LENGTHS]
     assert found[5]["error"].startswith("tokens has 96 tokens; this model needs about 0.0 GB for them, above the limit")
@@ -148,7 +149,7 @@ def test_a_row_that_needs_too_much_memory_has_its_own_error(both_ways):
 
 
 def test_rows_below_the_threshold_are_not_measured(both_ways, monkeypatch):
-    classifier = limited(both_ways, 1)
+    classifier = limited(both_ways, 1, monkeypatch)
     monkeypatch.setattr(classifier.row_memory, "needed", None)
     assert [row["error"] for row in classifier.predict(rows_of([sequence_reader.LONG_ROW, 3]))] == [None, None]
 
@@ -181,12 +182,12 @@ def test_the_memory_of_trees_is_measured(trees, form):
     check_memory(model, window.columns)
 
 
-def test_the_memory_of_attention_grows_with_the_square_of_the_length(attention):
+def test_the_memory_of_attention_grows_with_the_square_of_the_length(attention, monkeypatch):
     memory = attention.row_memory
     fields, _ = pad(encode(attention, rows_of([4])), np.array([0]))
     assert memory.needed(fields, 6001) == pytest.approx(memory._measure(fields, 6001)[0], rel=0.1)
     assert memory.needed(fields, 600_000) == pytest.approx(4 * memory.needed(fields, 300_000), rel=0.01)
-    memory.limit = 12e9
+    monkeypatch.setattr(row_memory, "available_memory", lambda: 24e9)
     error = memory.errors(Ragged(np.array([0, 600_000]), {"tokens": np.zeros(600_000, np.int32)}))[0]
     assert error.startswith("has 600,000 tokens; this model needs about 2,") and "limit of 12.0 GB" in error
 

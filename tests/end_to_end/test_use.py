@@ -189,8 +189,8 @@ def test_guarantee_is_carried_by_bundle_export_and_resumed_run(shell, files):
     # Simulate a run that was killed between its last epoch and its evaluation.
     (shell.folder / "guaranteed/metrics.json").unlink()
     shutil.rmtree(shell.folder / "guaranteed/bundle")
-    completed = shell("export", "checkpoint=guaranteed/checkpoints/best.ckpt", "bundle=without_scores")
-    assert completed.result["decision"] == read_bundle(shell.folder / "without_scores")[0]["decision"]["rule"] == "argmax"
+    completed = shell("export", "checkpoint=guaranteed/checkpoints/best.ckpt", "bundle=not_scored")
+    assert completed.result["decision"] == read_bundle(shell.folder / "not_scored")[0]["decision"]["rule"] == "argmax"
     assert (
         "the bundle has no decision and chooses the most probable label, not decision.min_recall=0.6"
         in completed.stderr

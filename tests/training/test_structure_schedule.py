@@ -15,7 +15,7 @@ from seqclf.training.module import load_task
 from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.structure_schedule import StructureSchedule
 
-from .conftest import QUIET, SaveAt
+from .conftest import HEADS, QUIET, SaveAt
 
 pytestmark = QUIET
 
@@ -99,6 +99,16 @@ REFUSED = [
     ([{"epoch": 2, "freeze": "norm"}, {"epoch": 3, "freeze": "norm"}], "[1].freeze=norm: has no weight that learns"),
     ([{"epoch": 2, "freeze": ["embedding", "encoder", "norm", "output"]}], "[0]: leaves no weight that learns; "),
 ]
+
+
+def test_modules_of_the_recurrent_head_need_no_number_of_the_head(task):
+    module = task(model=HEADS)
+    StructureSchedule([{"epoch": 2, "freeze": ["embedding", "recurrent"]}]).check(module)
+    StructureSchedule([{"epoch": 1, "freeze": ["embedding", "recurrent"]}]).advance(module, 1)
+    parts = {re.sub(r"members\.\d\.", "", name).split(".")[:3][-1] for name in module.hparams["frozen"]}
+    assert parts == {"embedding", "recurrent"}
+    with pytest.raises(InputError, match="no such module; did you mean 'recurrent'"):
+        StructureSchedule([{"epoch": 2, "freeze": "recurent"}]).check(module)
 
 
 @pytest.mark.parametrize(("schedule", "message"), REFUSED)

@@ -31,7 +31,6 @@ class RowMemory:
 
     def __init__(self, content: bytes, specs: Sequence[FieldSpec]):
         self.content, self.specs = content, specs
-        self.limit = MAX_MEMORY_FRACTION * available_memory()
         self._coefficients: dict[tuple[tuple[int, ...], ...], np.ndarray] = {}
 
     def errors(self, sequences: Ragged) -> dict[int, str]:
@@ -39,10 +38,11 @@ class RowMemory:
         errors = {}
         for row in np.flatnonzero(sequences.lengths > LONG_ROW).tolist():
             fields, lengths = pad(sequences, np.array([row]))
-            if (needed := self.needed(fields, int(lengths[0]))) > self.limit:
+            limit, needed = MAX_MEMORY_FRACTION * available_memory(), self.needed(fields, int(lengths[0]))
+            if needed > limit:
                 errors[row] = (
                     f"has {lengths[0]:,} tokens; this model needs about {needed / 1e9:,.1f} GB for them, above the "
-                    f"limit of {self.limit / 1e9:,.1f} GB ({MAX_MEMORY_FRACTION:.0%} of the memory); shorten the row, "
+                    f"limit of {limit / 1e9:,.1f} GB ({MAX_MEMORY_FRACTION:.0%} of the memory); shorten the row, "
                     "or train a model that reads chunks, such as model=lstm model.bidirectional=false"
                 )
         return errors

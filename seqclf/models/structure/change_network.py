@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble, build_classifier
 from seqclf.models.heads.network import HeadsClassifier
+from seqclf.models.heads.recurrent_head import RecurrentHead
 from seqclf.models.structure.axes import Axes, continued_weight
 from seqclf.models.structure.network_axes import continue_classifier, continue_heads, start_as_identity
 
@@ -104,9 +106,10 @@ def members(network: Any) -> Iterator[tuple[str, Any]]:
 def set_trainable(network: Any, modules: Sequence[str], trainable: bool, key: str) -> None:
     """Freeze or unfreeze the weights of modules. In an ensemble, the modules of all members are frozen or unfrozen.
 
-    `modules`: dotted names of modules, such as `embedding` or `encoder.forward_layers.0`. `trainable`: False to freeze,
-    True to unfreeze. A frozen weight gets no gradient, so an optimizer does not change the weight. Raises an InputError
-    that begins with `key` if a module does not exist, or if its weights are already frozen or unfrozen as requested.
+    `modules`: dotted names of modules, such as `embedding` or `encoder.forward_layers.0`. A network of heads has those
+    of its recurrent head, too. `trainable`: False to freeze, True to unfreeze. A frozen weight gets no gradient, so an
+    optimizer does not change the weight. Raises an InputError that begins with `key` if a module does not exist, or if
+    its weights are already frozen or unfrozen as requested.
     """
     for name in modules:
         found = False
@@ -121,13 +124,16 @@ def set_trainable(network: Any, modules: Sequence[str], trainable: bool, key: st
 
 
 def _module(network: nn.Module, name: str, key: str) -> nn.Module:
-    try:
-        return network.get_submodule(name) if name else network
-    except AttributeError:
-        names = [known for known, module in network.named_modules() if known and any(True for _ in module.parameters())]
-        top = ", ".join(known for known in names if "." not in known)
-        hint = did_you_mean(name, names)
-        raise InputError(f"{key}={name}", "no such module", hint or f"write one of {top}, or a part of one") from None
+    heads = network.heads if isinstance(network, HeadsClassifier) else ()
+    parts = [network, *(head for head in heads if isinstance(head, RecurrentHead))]
+    for part in parts:
+        with suppress(AttributeError):
+            return part.get_submodule(name) if name else part
+    modules = [each for part in parts for each in part.named_modules()]
+    names = [known for known, module in modules if known and any(True for _ in module.parameters())]
+    top = ", ".join(known for known in names if "." not in known)
+    hint = did_you_mean(name, names)
+    raise InputError(f"{key}={name}", "no such module", hint or f"write one of {top}, or a part of one")
 
 
 def frozen_weights(network: nn.Module) -> list[str]:

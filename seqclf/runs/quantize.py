@@ -1,0 +1,151 @@
+"""int8 form of a bundle: its LSTM layers are quantized, and the rows of the run judge them and set the threshold."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+from seqclf.bundle import parity
+from seqclf.bundle.manifest import MODEL
+from seqclf.bundle.rows.sequence_reader import BatchLimits, WholeSequences, read_sequences
+from seqclf.bundle.session import open_session, thread_count
+from seqclf.bundle.step_model import STEP, open_step
+from seqclf.config.options import parse_options
+from seqclf.data.options import DataOptions
+from seqclf.data.prepare import prepare
+from seqclf.documents.terminal import console
+from seqclf.errors import InputError
+from seqclf.evaluation.decisions.holdout import hold_out
+from seqclf.evaluation.judge import judge
+from seqclf.evaluation.options import DecisionOptions
+from seqclf.evaluation.results import SplitMetrics, SplitOutputs
+from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.scores import NETWORK, Scores
+from seqclf.models.parity_grid import logit_error
+from seqclf.report.run_report import read_run
+from seqclf.system import progress
+from seqclf.system.json_result import JsonObject
+
+KEY, JUDGE = "precision=int8", "validation"
+FLOAT = "export precision=float32"
+ALLOWANCE = 3.0  # an int8 model may differ from PyTorch on another machine by this many times the difference here
+LOST = ("accuracy", "recall", "recall of the positive label")  # metrics that `max_loss` limits
+
+
+class Int8:
+    """Quantization of a bundle that is being exported, with the data and the scores of its run.
+
+    The 8-bit weights use 7 bits, because the products of larger ones overflow on processors without VNNI: the model
+    would have other logits there than here.
+
+    Args:
+        run: folder of the run, whose scores are those of the exported checkpoint.
+        max_loss: largest loss of a metric in `LOST` on validation.
+
+    Raises:
+        InputError: the run has been refitted, or its data is gone or has changed.
+    """
+
+    def __init__(self, run: Path, max_loss: float):
+        self.max_loss, self.lost = max_loss, dict[str, float]()
+        self.contenders, self.facts, settings = read_run(run)
+        if self.facts.refit is not None:
+            remedy = f"train with refit=false, or {FLOAT}"
+            raise InputError(KEY, "the run was refitted, and no row is left to set the threshold", remedy)
+        self.decision = parse_options(DecisionOptions, settings["decision"], "decision")
+        self.dataset = hold_out(prepare(DataOptions.build(**settings["data"])), self.decision)
+        self.network = next(scores for scores in self.contenders if scores.role == NETWORK)
+        for split, outputs in self.network.splits.items():
+            labels = self.dataset.all_splits[split].labels
+            if len(labels) != len(outputs.labels) or (labels != outputs.labels).any():
+                raise InputError(KEY, f"the rows of {split} are not those of the run", "train again")
+
+    def __call__(self, bundle: Path, content: JsonObject) -> RunResult:
+        """Quantize the models in the folder `bundle`. Return the result of the run with the quantized model.
+
+        `content`: content of the manifest, whose decision, metrics and `precision` are replaced. Raises InputError if
+        there is nothing to quantize, or if a metric loses more than `max_loss`.
+        """
+        before = judge(self.contenders, self.facts, self.decision).result
+        for name in (MODEL, STEP):
+            if (bundle / name).is_file():
+                _quantize(bundle / name)
+        session, step = open_session(bundle / MODEL, "cpu"), None
+        if "step" in content:
+            step = open_step(bundle, content, self.dataset.description()["fields"], device="cpu", threshold=None)
+        found = parity.check(session, bundle / "parity.npz", step)
+        found = replace(found, tolerance=ALLOWANCE * found.max_error, passed=True)
+        (bundle / "parity.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n")
+        quantized, error = self._score(session, [name for name in content["inputs"] if name != "lengths"])
+        others = [scores for scores in self.contenders if scores.role != NETWORK]
+        after = judge([*others, quantized], self.facts, self.decision).result
+        self.lost = lost = _lost(before.splits[JUDGE], after.splits[JUDGE])
+        text = ", ".join(f"{100 * value:+.2f} points of {name}" for name, value in lost.items())
+        console.print(f"int8: loses {text} on {JUDGE}; logits differ by up to {error:.2g}", soft_wrap=True)
+        worst = max(lost, key=lambda name: lost[name])
+        if lost[worst] > self.max_loss:
+            problem = f"loses {100 * lost[worst]:.2f} points of {worst}, more than max_loss={self.max_loss:g}"
+            raise InputError(KEY, problem, f"raise max_loss, or {FLOAT}")
+        content["precision"] = {
+            "weights": "int8",
+            "lost": lost,
+            "max_error": error,
+            "tolerance": found.tolerance,
+        }
+        content["parity"] = {"max_error": found.max_error, "tolerance": found.tolerance}
+        content["decision"] = after.decision.to_dict()
+        content["metrics"] = {split: metrics.to_dict() for split, metrics in after.splits.items()}
+        return after
+
+    def _score(self, session: Any, inputs: list[str]) -> tuple[Scores, float]:
+        """Return the scores of the model that a session runs, and its largest logit error on all rows but training."""
+        outputs, errors, classes = dict[str, SplitOutputs](), [0.0], len(self.network.classes)
+        reader, limits = WholeSequences(session, inputs), BatchLimits.of(session, thread_count(None), by_chunks=False)
+        for split, known in self.network.splits.items():
+            if split == "train":  # its rows judge nothing
+                continue
+            rows = self.dataset.all_splits[split].sequences
+            with progress.stage(f"scoring {split} by the quantized model", total=len(rows), unit="rows"):
+                logits = read_sequences(reader, rows, classes, limits).logits
+            errors.append(logit_error(logits, known.logits) if len(logits) else 0.0)
+            if not np.isfinite(errors[-1]):
+                raise InputError(KEY, f"gives logits that are not finite for rows of {split}", FLOAT)
+            outputs[split] = known._replace(logits=logits)
+        return replace(self.network, splits=outputs), max(errors)
+
+
+def _quantize(path: Path) -> None:
+    """Replace the LSTM layers of an ONNX file by quantized ones. Raises InputError if it has none."""
+    model: Any = onnx.load(path)
+    if not any(node.op_type == "LSTM" for node in model.graph.node):
+        raise InputError(KEY, "the model has no LSTM layer to quantize", FLOAT)
+    del model.graph.value_info[:]  # shapes of the float32 layers, which quantize_dynamic would contradict
+    logging.disable(logging.WARNING)  # advice on steps that only graphs of images need
+    try:
+        quantize_dynamic(
+            model,
+            path,
+            op_types_to_quantize=["LSTM"],
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            reduce_range=True,
+        )
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _lost(before: SplitMetrics, after: SplitMetrics) -> dict[str, float]:
+    """Return by how much each metric in `LOST` is lower after the quantization."""
+    values = [
+        (metrics.accuracy, metrics.recall, None if metrics.positive is None else metrics.positive.recall)
+        for metrics in (before, after)
+    ]
+    pairs = zip(LOST, *values, strict=True)
+    return {name: round(old - new, 6) for name, old, new in pairs if old is not None and new is not None}
