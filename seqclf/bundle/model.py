@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, predictions_table, row_ids
 from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
+from seqclf.bundle.rows.row_memory import RowMemory
 from seqclf.bundle.rows.sequence_reader import (
     CHUNK,
     BatchLimits,
@@ -22,7 +24,7 @@ from seqclf.bundle.rows.sequence_reader import (
     read_sequences,
 )
 from seqclf.bundle.rows.windows import TABLE, RunWindows, Window, run_windows, source_windows, table_source
-from seqclf.bundle.session import check_model, open_session, thread_count
+from seqclf.bundle.session import check_model, open_session, runs_on_gpu, thread_count
 from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
 from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
 from seqclf.data.encoding.declaration import stored_schema
@@ -81,6 +83,8 @@ class BundleModel:
         with error_context(f"bundle={folder}: memory", "export the bundle anew"):
             self.memory.restore(self.manifest.get("memory", {}))
         self.reader = self._open_reader(budget)
+        may_outgrow = STEP not in self._files and not runs_on_gpu(self.reader.session)
+        self.row_memory = RowMemory(self._files[MODEL], self.specs) if may_outgrow else None
         # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
         self._files = {name: content for name, content in self._files.items() if name == STEP}
         self.provider: str = self.reader.session.provider
@@ -107,7 +111,9 @@ class BundleModel:
         session = open_session(self.folder / MODEL, self.device, content=self._files[MODEL])
         with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
             check_model(session, self.specs, len(self.classes))
-        return WholeSequences(session, [spec["name"] for spec in self.specs])
+        step = partial(open_step, self.folder, self.manifest, self.specs, device=self.device)  # no cycle with `self`
+        open_chunks = partial(step, content=self._files[STEP]) if STEP in self._files else None
+        return WholeSequences(session, [spec["name"] for spec in self.specs], open_chunks)
 
     def _drop_guarantees(self, budget: float | None) -> str | None:
         """Remove the guarantees of the decision if `budget` changes the threshold at which the model stops early.
@@ -237,7 +243,9 @@ class BundleModel:
             yield from self.sequence_predictions(self.predict_columns(columns), value_errors)
 
     def _predict_encoded(self, sequences: Ragged) -> Predictions | None:
-        """Predict encoded sequences, none of which is rejected. Return None if a logit is not finite."""
+        """Predict encoded sequences. Return None if one needs too much memory, or if a logit is not finite."""
+        if self.row_memory is not None and self.row_memory.errors(sequences):
+            return None
         logits, tokens_read = self.read(sequences)
         if not np.isfinite(logits).all():
             return None
@@ -311,6 +319,8 @@ class BundleModel:
         for rows in self._parts(columns, usable):
             sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
             check_encoded_lengths(rows, original_lengths, self.schema, problems)
+            for row, reason in (self.row_memory.errors(sequences) if self.row_memory is not None else {}).items():
+                problems.mark(rows[[row]], self.schema.token_fields[0].column, reason)
             found = self.strange.measure(sequences)
             tokens += sequences.offsets[-1], found.unknown_tokens, found.far_tokens
             for name, values in strange.items():

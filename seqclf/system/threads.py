@@ -1,9 +1,10 @@
-"""CPUs that this process may use, and how the threads of PyTorch wait for each other."""
+"""CPUs and memory that this process may use, and how the threads of PyTorch wait for each other."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -34,9 +35,21 @@ def available_cpus(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
     return max(1, int(min([count, *_quotas(cgroups, own)])))
 
 
+def available_memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
+    """Return the memory that this process may use in bytes: the machine's, or the limit of its containers."""
+    import psutil  # late, because a prediction of short rows does not need it
+
+    limits = [psutil.virtual_memory().total]
+    for group in _groups(cgroups, own, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):  # control groups of version 2 and 1
+            with suppress(OSError, ValueError):  # the group is not mounted here, or has no limit
+                limits.append(int((group / name).read_text()))
+    return min(limits)
+
+
 def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
     """Yield the CPU quotas of the control groups of this process and of the groups around them, in CPUs."""
-    for group in _groups(cgroups, own):
+    for group in _groups(cgroups, own, "cpu"):
         try:
             if (group / "cpu.max").is_file():
                 quota, period = (group / "cpu.max").read_text().split()
@@ -48,17 +61,17 @@ def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
             continue
 
 
-def _groups(cgroups: Path, own: Path) -> Iterator[Path]:
+def _groups(cgroups: Path, own: Path, controller: str) -> Iterator[Path]:
     try:
         lines = own.read_text().splitlines()
     except OSError:  # not Linux
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         # Version 2 has an empty list of controllers and is mounted at the top. Inside a container, the path may be that
         # of the host, and the limits then stand at the mount point.
-        for mount in [cgroups / controllers, cgroups / "cpu"] if controllers else [cgroups]:
+        for mount in [cgroups / controllers, cgroups / controller] if controllers else [cgroups]:
             group = mount / path.lstrip("/")
             yield from (level for level in (group, *group.parents) if level.is_relative_to(mount))

@@ -5,10 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from seqclf.system import threads
-from seqclf.system.threads import available_cpus
+from seqclf.system.threads import available_cpus, available_memory
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,20 @@ def test_affinity_limits_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
     assert cpus(tmp_path, "0::/\n", {"cpu.max": "400000 100000\n"}) == 2
     assert available_cpus(tmp_path, tmp_path / "missing") == 2
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "expected"),
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "3000\n", "memory.max": "5000\n"}, 3000),
+        ("5:memory:/x\n4:cpu:/y\n", {"memory/x/memory.limit_in_bytes": "2000", "cpu/y/memory.max": "7"}, 2000),
+        ("5:memory:/x\n", {"memory/x/memory.limit_in_bytes": str(2**63 - 4096)}, psutil.virtual_memory().total),
+        ("", {}, psutil.virtual_memory().total),
+    ],
+)
+def test_containers_limit_the_memory(tmp_path: Path, own: str, files: dict[str, str], expected: int) -> None:
+    cpus(tmp_path, own, files)
+    assert available_memory(tmp_path / "groups", tmp_path / "own") == expected
 
 
 COMMAND = """

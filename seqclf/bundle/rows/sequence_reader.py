@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import onnxruntime
 
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
@@ -25,6 +28,8 @@ MAX_TOKENS = 2048  # maximum number of tokens in a batch on a CPU, including pad
 BATCH_OVERHEAD = 5.0  # cost of one more batch, in rows per time step: more padding is cut off into a batch of its own
 MAX_TOKENS_ON_GPU = 32768
 MAX_WORKERS = 32  # maximum number of batches at the same time, because each batch needs memory
+LONG_ROW = 4 * MAX_TOKENS  # tokens on a CPU; longer rows are read by chunks, or whole if memory allows (`RowMemory`)
+LONG_ROW_CHUNK = 2048  # number of tokens in a chunk of a long row
 CHUNK = 16  # number of tokens in a chunk; halted sequences leave the batch after a chunk
 
 
@@ -66,18 +71,31 @@ class BatchReader(Protocol):
 class WholeSequences:
     """Reads all tokens of a batch in one run of `model.onnx`.
 
-    `inputs`: names of the fields, which are inputs of the model.
+    A row of more than `long_row` tokens, which is a batch of its own, is read by chunks if the model can, so that its
+    memory does not grow with its length. `inputs`: names of the fields, which are inputs of the model. `open_step`:
+    opens the model that reads chunks, None if there is none.
     """
 
     file = MODEL
 
-    def __init__(self, session: Any, inputs: Sequence[str]):
+    def __init__(self, session: Any, inputs: Sequence[str], open_step: Callable[[], StepModel] | None = None):
         self.session = session
         self.inputs = inputs
+        self.open_step = None if open_step is None else cache(open_step)
+        self.long_row = MAX_TOKENS_ON_GPU if runs_on_gpu(session) else LONG_ROW
+        self._one_long_row = Lock()  # because each may take all memory that `RowMemory` allows
 
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
-        arrays = {name: fields[name] for name in self.inputs}
-        return Read(self.session.run(["logits"], {**arrays, "lengths": lengths})[0], lengths)
+        arrays = {**{name: fields[name] for name in self.inputs}, "lengths": lengths}
+        if lengths.max() <= self.long_row:
+            return Read(self.session.run(["logits"], arrays)[0], lengths)
+        if self.open_step is not None:
+            return read_chunks(self.open_step(), fields, lengths, LONG_ROW_CHUNK)
+        options = onnxruntime.RunOptions()
+        if not runs_on_gpu(self.session):  # ONNX Runtime would keep the memory of each long row
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        with self._one_long_row:
+            return Read(self.session.run(["logits"], arrays, options)[0], lengths)
 
 
 class UntilHalted:
