@@ -30,6 +30,7 @@ OPTIONS = {
     "describe": "seqclf.command_options.DescribeConfig",
     "bench": "seqclf.bench.options.BenchConfig",
     "search": "seqclf.search.space.SearchConfig",
+    "retrain": "seqclf.runs.retrain.RetrainConfig",
     "walkthrough": "seqclf.command_options.WalkthroughConfig",
 }
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
