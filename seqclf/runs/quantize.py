@@ -81,7 +81,7 @@ class Int8:
         if "step" in content:
             step = open_step(bundle, content, self.dataset.description()["fields"], device="cpu", threshold=None)
         found = parity.check(session, bundle / "parity.npz", step)
-        found = replace(found, tolerance=ALLOWANCE * found.max_error, passed=True)
+        found = replace(found, tolerance=max(parity.TOLERANCE, ALLOWANCE * found.max_error), passed=True)
         (bundle / "parity.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n")
         quantized, error = self._score(session, [name for name in content["inputs"] if name != "lengths"])
         others = [scores for scores in self.contenders if scores.role != NETWORK]
