@@ -49,7 +49,7 @@ def make_workloads(config: BenchConfig, model: Config) -> Iterator[Workload]:
     size = (config.batch_size, config.updates, config.seed)
     if config.data is not None:
         data = data_for(config.data, model)
-        dataset = prepare(data, partial(check_tree_fields, model, dataset=config.data.name))
+        dataset = prepare(data, partial(check_tree_fields, model))
         yield dataset_workload(dataset, *size)
         return
     if reads_trees(model):
