@@ -33,13 +33,6 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Heading:
-    """A heading inside a section."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Alerts:
     """A box with one line for each problem. `style`: Rich style of the lines in the terminal."""
 
@@ -169,7 +162,7 @@ class Template:
     script: str | None = None
 
 
-Block: TypeAlias = Text | Heading | Alerts | Table | Code | Picture | HeatMaps | Folded | Template
+Block: TypeAlias = Text | Alerts | Table | Code | Picture | HeatMaps | Folded | Template
 
 
 @dataclass(frozen=True)
