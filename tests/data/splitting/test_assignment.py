@@ -220,7 +220,7 @@ def test_folds_validate_on_different_groups():
             "random",
             None,
             None,
-            r"by=random: none of 3 rows for .*; there are only 3 rows; give more data, another share,",
+            r"by=random: none of 3 rows for .*; there are only 3 rows; give more data, another",
         ),
     ],
 )
