@@ -40,7 +40,7 @@ class LabelTable:
         row_keys: Sequence[RowKey] = (),
         static: Sequence[Field] = (),
     ):
-        self.source = source
+        self.source, self.label = source, label
         with SourceReader(source) as reader:
             required = [*(("data.group_by or data.id", column) for column in id_columns), ("data.label", label)]
             types = reader.column_types
@@ -62,25 +62,18 @@ class LabelTable:
         table = table.take(pa.array(order))
         self.labels = table.column("label").combine_chunks()
         self.keys = {name: table.column(name).combine_chunks() for name in keys}
-        self._require_one_label()
         self._require_one_value()
 
-    def _require_one_label(self) -> None:
-        """Raise InputError if two rows with the same id have different labels."""
-        repeated = np.flatnonzero(self.ids[1:] == self.ids[:-1])
-        for row in repeated.tolist():
-            if self.labels[row] != self.labels[row + 1]:
-                shown = " and ".join(f"'{self.labels[place].as_py()}'" for place in (row, row + 1))
-                raise InputError(self.source, f"'{self.ids[row].decode()}' has two labels, {shown}", "keep one")
-
     def _require_one_value(self) -> None:
-        """Raise InputError if two rows with the same id have different values of a static field."""
+        """Raise InputError if two rows with the same id have different labels, or values of a static field."""
         repeated = np.flatnonzero(self.ids[1:] == self.ids[:-1]).tolist()
-        for field, row in product(self.static, repeated):
-            first, second = (self.keys[field.name][place].as_py() for place in (row, row + 1))
+        of_fields = {field.column: self.keys[field.name] for field in self.static}
+        for (column, values), row in product({self.label: self.labels, **of_fields}.items(), repeated):
+            first, second = (values[place].as_py() for place in (row, row + 1))
             if first != second:
-                shown = f"{first[0]} and {second[0]}"
-                raise InputError(self.source, f"'{self.ids[row].decode()}' has two values of {field.column}, {shown}")
+                shown = " and ".join(f"{value[0] if isinstance(value, list) else value}" for value in (first, second))
+                problem = f"'{self.ids[row].decode()}' has two values of {column}, {shown}"
+                raise InputError(self.source, problem, "keep one")
 
     def without_joined(self, schema: Schema, available: AbstractSet[str]) -> Schema:
         """Return the schema of the rows before `labelled`: without the label and the static fields of this table.

@@ -26,7 +26,7 @@ def test_look_up_agrees_with_a_dictionary(tmp_path):
 def test_two_labels_of_one_id_are_refused(tmp_path):
     write(tmp_path / "a.csv", {"id": ["x", "b"], "y": [2, 1]})
     write(tmp_path / "b.csv", {"id": ["b", "x"], "y": [2, 2]})
-    with pytest.raises(InputError, match="'b' has two labels, '1' and '2'; keep one"):
+    with pytest.raises(InputError, match="'b' has two values of y, 1 and 2; keep one"):
         LabelTable(Source(str(tmp_path / "*.csv"), "data.labels"), ("id",), "y")
 
 
