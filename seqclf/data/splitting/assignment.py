@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from seqclf.data.hashing import mix
 from seqclf.errors import InputError
 
 TURNS = 16  # number of parts into which groups with equal class counts are divided
 SIZE_WEIGHT = 4.0  # weight of a split's row count in the assignment error; a class has the weight 1
-GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 def assign_groups(
@@ -63,17 +63,6 @@ def _blocks(level: np.ndarray, signature: np.ndarray, tie_break: np.ndarray) -> 
 def _changes(values: np.ndarray) -> np.ndarray:
     """Return the positions of the values that differ from the value before them. Position 0 is always included."""
     return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
-
-
-def mix(values: np.ndarray) -> np.ndarray:
-    """Hash (N,) uint64 values with splitmix64.
-
-    Reference: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
-    """
-    values = values + GOLDEN_GAMMA
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 class _Groups:
