@@ -118,15 +118,13 @@ class HeatMap:
     """A table of coloured cells.
 
     `rows`: one pair (row heading, cells) for each row. A padding cell is `None`. `headings`: column headings. `corner`:
-    meaning of the column headings, such as "token". `more`: text about the cells that are left out, such as "the first
-    200 of 900 tokens", or "" if all cells are shown.
+    meaning of the column headings, such as "token".
     """
 
     caption: str
     rows: Sequence[tuple[str, Sequence[HeatCell | None]]]
     headings: Sequence[str] = ()
     corner: str = ""
-    more: str = ""
 
 
 @dataclass(frozen=True)
