@@ -136,13 +136,13 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """Pre-norm transformer block: self-attention, then a feed-forward network, each with a residual connection."""
 
-    def __init__(self, size: int, heads: int, expansion: int, dropout: nn.Dropout):
+    def __init__(self, size: int, heads: int, expansion: int, dropout: float):
         super().__init__()
         self.attention_norm = nn.LayerNorm(size)
         self.attention = SelfAttention(size, heads)
         self.feed_forward_norm = nn.LayerNorm(size)
         self.feed_forward = FeedForward(size, expansion)
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, angles: Tensor, mask: Tensor | None) -> Tensor:
         tokens = tokens + self.dropout(self.attention(self.attention_norm(tokens), angles, mask))
@@ -183,8 +183,7 @@ class Transformer(SequenceEncoder):
         self.size = hidden_size
         self.head_size = hidden_size // heads
         self.input = nn.Linear(input_size, hidden_size)
-        branch_dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(hidden_size, heads, expansion, branch_dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(hidden_size, heads, expansion, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden_size)
 
     def forward(

@@ -142,7 +142,6 @@ RESIDUAL = (
     "seqclf.extend.CellEncoder",
 )
 OF_HEADS = "seqclf.models.heads.network.HeadsClassifier"
-# Keys of the recurrent head.
 KEYS_OF_HEADS = ("layers", "hidden_size", *OF_CLASSIFIER)
 WIDTHS = ("hidden_size", "embedding_size")
 
