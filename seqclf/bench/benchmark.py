@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-from seqclf.bench.memory import training_peak_mb
 from seqclf.bench.mode_trainer import Contender
 from seqclf.bench.options import BenchConfig
-from seqclf.bench.timing import REFERENCE, ModeFigures, time_modes
+from seqclf.bench.timing import ModeFigures, time_modes
 from seqclf.bench.workload import Workload, dataset_workload, generate_workload
 from seqclf.config.targets import Config
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 from seqclf.models.encoder import reads_trees
 from seqclf.runs.tree_fields import check_tree_fields
-from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 from seqclf.training.checks.check_targets import data_for
 
@@ -49,7 +47,7 @@ def make_workloads(config: BenchConfig, model: Config) -> Iterator[Workload]:
     size = (config.batch_size, config.updates, config.seed)
     if config.data is not None:
         data = data_for(config.data, model)
-        dataset = prepare(data, partial(check_tree_fields, model, dataset=config.data.name))
+        dataset = prepare(data, partial(check_tree_fields, model))
         yield dataset_workload(dataset, *size)
         return
     if reads_trees(model):
@@ -59,15 +57,14 @@ def make_workloads(config: BenchConfig, model: Config) -> Iterator[Workload]:
 
 
 def measure_workload(contenders: Mapping[str, Contender], workload: Workload, rounds: int) -> WorkloadResult:
-    """Measure time, memory and loss of all contenders. Raises InputError if none can run.
+    """Measure time and loss of all contenders. Raises InputError if none can run.
 
     `contenders`: dict mode → contender.
     """
     figures, errors = time_modes(contenders, workload, rounds)
     if not figures:
-        raise InputError("modes", "none can run", f"{REFERENCE}: {errors[REFERENCE]}")
-    modes = progress.track(figures.items(), "measuring memory", total=len(figures), unit="runs")
-    figures = {name: replace(times, memory_mb=training_peak_mb(contenders[name], workload)) for name, times in modes}
+        mode, message = next(iter(errors.items()))
+        raise InputError("modes", "none can run", f"{mode}: {message}")
     return WorkloadResult(workload.name, workload.size, figures, errors)
 
 

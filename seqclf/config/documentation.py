@@ -94,14 +94,6 @@ class Command:
         """Return the keys that the chosen experiment sets. `chosen`: dict config group → choice."""
         return self.choice_keys(GLOBAL_GROUP, chosen[GLOBAL_GROUP]) if GLOBAL_GROUP in chosen else {}
 
-    def experiment_texts(self, chosen: Mapping[str, str]) -> dict[str, str]:
-        """Return the keys that the chosen experiment sets, with their values as the file spells them."""
-        if GLOBAL_GROUP not in chosen:
-            return {}
-        content = self.file(GLOBAL_GROUP, chosen[GLOBAL_GROUP]).read_text(encoding="utf-8")
-        spelled = flat_keys(yaml.load(content, _Spelling) or {})
-        return {key: _text(value) for key, value in spelled.items() if not key.startswith("defaults")}
-
     def variables(self, chosen: Mapping[str, str]) -> list[str]:
         """Return the variables of the chosen experiment: its top-level keys, which the user must set.
 
@@ -191,23 +183,6 @@ def flat_keys(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
         is_block = isinstance(value, dict) and value and name not in CHOSEN_NAMES
         keys |= flat_keys(value, f"{above}{name}.") if is_block else {f"{above}{name}": value}
     return keys
-
-
-class _Spelling(yaml.BaseLoader):
-    """Reads scalars as text, as the file spells them, with quotes around quoted ones."""
-
-    def construct_scalar(self, node: Any) -> Any:
-        text = super().construct_scalar(node)
-        return repr(text) if node.style else text
-
-
-def _text(value: Any) -> str:
-    """Return a value as YAML text on one line. The scalars in it are spelled already."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_text, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_text(part)}' for key, part in value.items())}}}"
-    return str(value)
 
 
 def _merged(*parts: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,10 +38,6 @@ class HydraArguments(TypedArguments):
                 raise self.unknown_option(text)
         for text in self.overrides:
             self._check_override(text)
-        for key, spelled in self.command.experiment_texts(self.chosen).items():
-            text = f"{key}={spelled}"
-            if self.value_of(key) is None and self._with_quoted_names(text) != text:
-                raise InputError(text, "YAML reads a number here", "quote the name in the file")
         self._check_data_files()
 
     def for_hydra(self) -> list[str]:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
-import shutil
 import sys
-import tempfile
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import NoReturn
@@ -19,7 +15,6 @@ from seqclf.system.memory_errors import is_out_of_memory
 from seqclf.system.version import DISTRIBUTION, RUNTIME
 
 MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "hydra": "hydra-core"}  # dict module → package, if different
-NEARLY_FULL = 2**20  # bytes; a disk with less free space is called full
 MEMORY_REMEDY = (
     "give it more memory, or lower what the command holds at once: batching.max_tokens in training, data.memory_limit "
     "in reading, threads in prediction"
@@ -72,20 +67,9 @@ def _requirements(distribution: str) -> list[str]:
 
 
 def _disk_error(error: OSError, run_folder: Path | None) -> InputError:
-    """Return an InputError for a disk error.
-
-    The error names the file or, if the file is not known, the folders on full disks.
-    """
-    where = str(error.filename2 or error.filename or "") or ", ".join(_full_folders(run_folder))
+    """Return an InputError for a disk error, which names the file if it is known."""
+    where = str(error.filename2 or error.filename or "")
     remedy = "free space or name another folder" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name another"
     if where and run_folder and Path(where).absolute() in (run_folder.absolute(), *run_folder.absolute().parents):
         remedy = f"{remedy} with hydra.run.dir=FOLDER"
     return InputError(where or "a file", error.strerror or first_line(error), remedy)
-
-
-def _full_folders(run_folder: Path | None) -> list[str]:
-    folders = {run_folder or Path.cwd(), Path.cwd()}
-    with suppress(OSError):
-        folders.add(Path(tempfile.gettempdir()))
-    folders.add(Path(os.environ.get("SEQCLF_CACHE", "~/.cache")).expanduser())
-    return sorted(str(folder) for folder in folders if folder.is_dir() and shutil.disk_usage(folder).free < NEARLY_FULL)

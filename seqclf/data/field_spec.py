@@ -12,7 +12,6 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
-TOKEN_KINDS = ("category", "bag", "number")
 SIZE_KEYS = {"category": "size", "bag": "size", "number": "width"}  # dict token kind → key of the size in the spec
 PARENTS, NODE_LABELS = "parents", "node_labels"  # names of the arrays that describe a tree
 UNKNOWN_IDS = {"category": 0, "bag": 1}  # dict token kind → id that stands for unknown values

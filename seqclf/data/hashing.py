@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
+GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
 
 def hash_rows(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Hash the tokens of each row, and return the (N,) uint64 hashes.
@@ -27,6 +29,17 @@ def hash_rows(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     bounds = (offsets * (tokens.nbytes // len(tokens))).tolist()
     hashes = (xxh3_64_intdigest(data[start:stop]) for start, stop in itertools.pairwise(bounds))
     return np.fromiter(hashes, np.uint64, len(bounds) - 1)
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """Hash (N,) uint64 values with splitmix64.
+
+    Reference: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+    """
+    values = values + GOLDEN_GAMMA
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
 
 
 def hash_bytes(texts: Iterable[bytes]) -> np.ndarray:

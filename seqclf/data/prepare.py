@@ -174,9 +174,6 @@ def build_dataset(
     save_encoders(encoders, folder / "encoders")
     writer = StoreWriter(schema, classes, encoders, quarantine, folder)
     digests, report = writer.run(staged, splits, groups)
-    for name, rows in staged.items():
-        if rows.source.listing is not None and rows.source.listing.hidden:
-            report[name].hidden_files = len(rows.source.listing.hidden)
     quarantine.write(folder / "quarantine.jsonl")
     # The digest covers the inputs and labels of a model. The digest does not cover paths, ids and counts. If other
     # files hold equal data, the digest is equal too.

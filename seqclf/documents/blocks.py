@@ -33,13 +33,6 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Heading:
-    """A heading inside a section."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Alerts:
     """A box with one line for each problem. `style`: Rich style of the lines in the terminal."""
 
@@ -125,15 +118,13 @@ class HeatMap:
     """A table of coloured cells.
 
     `rows`: one pair (row heading, cells) for each row. A padding cell is `None`. `headings`: column headings. `corner`:
-    meaning of the column headings, such as "token". `more`: text about the cells that are left out, such as "the first
-    200 of 900 tokens", or "" if all cells are shown.
+    meaning of the column headings, such as "token".
     """
 
     caption: str
     rows: Sequence[tuple[str, Sequence[HeatCell | None]]]
     headings: Sequence[str] = ()
     corner: str = ""
-    more: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,7 +160,7 @@ class Template:
     script: str | None = None
 
 
-Block: TypeAlias = Text | Heading | Alerts | Table | Code | Picture | HeatMaps | Folded | Template
+Block: TypeAlias = Text | Alerts | Table | Code | Picture | HeatMaps | Folded | Template
 
 
 @dataclass(frozen=True)

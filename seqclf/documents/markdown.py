@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from seqclf.documents.blocks import Alerts, Block, Code, Document, Folded, Heading, Table, Text
+from seqclf.documents.blocks import Alerts, Block, Code, Document, Folded, Table, Text
 from seqclf.documents.formatting import shortened
 
 MARKUP = re.compile(r"([\\`*\[\]<>&|~$]|(?<!\w)_|_(?!\w)|(?<=:)//)")  # not underscores inside words
@@ -38,8 +38,6 @@ def _parts(block: Block) -> Iterator[str]:
     match block:
         case Text():
             yield plain(block.text)
-        case Heading():
-            yield f"### {plain(block.text)}"
         case Alerts():
             yield "\n".join(f"- {plain(line)}" for line in block.lines)
         case Code():

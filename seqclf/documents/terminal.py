@@ -17,7 +17,6 @@ from seqclf.documents.blocks import (
     Code,
     Document,
     Folded,
-    Heading,
     HeatCell,
     HeatMap,
     HeatMaps,
@@ -85,8 +84,6 @@ def show_block(block: Block) -> None:
             show_line(block.text, block.style)
         case Code():
             show_line(block.text)
-        case Heading():
-            show_line(block.text, "underline")
         case Alerts():
             for line in block.lines:
                 show_line(line, block.style)

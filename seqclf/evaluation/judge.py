@@ -42,13 +42,13 @@ from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system import progress
-from seqclf.system.json_result import JsonObject
+from seqclf.system.json_result import JsonObject, JsonResult
 
 FACTS = "facts.json"  # file of the facts, beside the scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class Facts(JsonResult):
     """Knowledge of a run beside the scores of its models.
 
     `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: choices that validation rows
@@ -72,43 +72,14 @@ class Facts:
 
     def to_dict(self) -> JsonObject:
         """Return the facts as plain values. The settings of the training are left out: config.yaml holds them."""
-        training = self.training
-        return {
-            "monitor": self.monitor,
-            "chosen": list(self.chosen),
-            "no_baseline": self.no_baseline,
-            "training": None if training is None else {**vars(training), "settings": None, "bundle": None},
-            "data": {split: counts.to_dict() for split, counts in self.data.items()},
-            "leaks": None if self.leaks is None else self.leaks.to_dict(),
-            "trained_steps": self.trained_steps,
-            "halting": None if self.halting is None else self.halting.to_dict(),
-            "refit": None if self.refit is None else self.refit.to_dict(),
-            "padding_error": self.padding_error,
-            "history": list(self.history),
-            "warnings": list(self.warnings),
-        }
+        training = None if self.training is None else {**vars(self.training), "settings": None, "bundle": None}
+        return {**super().to_dict(), "training": training}
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any], settings: Mapping[str, Any]) -> Facts:
+    def from_run(cls, state: Mapping[str, Any], settings: Mapping[str, Any]) -> Facts:
         """Return the facts that `to_dict` wrote. `settings`: config of the run. Raises InputError for other content."""
-        try:
-            training, leaks, halting, refit = (state[name] for name in ("training", "leaks", "halting", "refit"))
-            return cls(
-                monitor=state["monitor"],
-                chosen=tuple(state["chosen"]),
-                no_baseline=state["no_baseline"],
-                training=None if training is None else FinishedTraining(**{**training, "settings": settings}),
-                data={split: SplitCounts.from_dict(counts) for split, counts in state["data"].items()},
-                leaks=None if leaks is None else LeakReport.from_dict(leaks),
-                trained_steps=state["trained_steps"],
-                halting=None if halting is None else TokensCurve.from_manifest(halting),
-                refit=None if refit is None else Refit.from_dict(refit),
-                padding_error=state["padding_error"],
-                history=tuple(dict(row) for row in state["history"]),
-                warnings=tuple(map(str, state["warnings"])),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(None, f"is not as this version writes it ({type(error).__name__}: {error})") from error
+        training = state.get("training")
+        return cls.from_dict({**state, "training": training and {**training, "settings": settings}})
 
 
 class Judged(NamedTuple):

@@ -21,7 +21,7 @@ from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
 from seqclf.evaluation.tokens_curve import TokensCurve
-from seqclf.system.json_result import JsonObject, JsonResult
+from seqclf.system.json_result import JsonObject, to_json
 
 REASONS = {  # dict kind of alarm → reason against using the model
     NO_POSITIVE: "no row tells its recall",
@@ -149,8 +149,8 @@ class RunResult:
             **self.splits,
             "baseline": self.baseline,
             "no_baseline": self.no_baseline,
-            "ladder": [rung.to_dict() for rung in self.ladder] or None,
-            "targets": [row.to_dict() for row in self.targets] or None,
+            "ladder": self.ladder or None,
+            "targets": self.targets or None,
             "not_yet": self.not_yet if self.splits else None,
             "next": self.next_step,
             "decision": self.decision,
@@ -163,7 +163,7 @@ class RunResult:
             "leaks": self.leaks,
             "step": self.trained_steps,
         }
-        return {key: _plain(value) for key, value in content.items() if value is not None}
+        return {key: to_json(value) for key, value in content.items() if value is not None}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> RunResult:
@@ -200,12 +200,6 @@ class RunResult:
         # The file may be edited or of another version, so any key may be missing or have another type.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise InputError(None, f"is not as this version writes it ({type(error).__name__}: {error})") from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    return value.to_dict() if isinstance(value, JsonResult) else value
 
 
 def mean_scores(metrics: ClassificationMetrics) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from seqclf.errors import InputError
-from seqclf.system.json_result import JsonObject, JsonResult
+from seqclf.system.json_result import JsonResult
 
 # Thresholds of the halting score at which the curve has points. The halting score is -log of the probability that the
 # model has not halted yet. At the threshold 0, only one token is read.
@@ -57,10 +57,6 @@ class TokensCurve(JsonResult):
     threshold: float | None
     splits: Mapping[str, Sequence[CurvePoint]]
 
-    def to_dict(self) -> JsonObject:
-        splits = {split: [point.to_dict() for point in points] for split, points in self.splits.items()}
-        return {"threshold": self.threshold, "splits": splits}
-
     @classmethod
     def of_splits(cls, splits: Mapping[str, Sequence[CurvePoint]]) -> TokensCurve:
         """Return the curves without points of equal token counts, and the operating point.
@@ -96,15 +92,9 @@ class TokensCurve(JsonResult):
         """
         if budget is None:
             return math.inf if self.threshold is None else self.threshold
-        if isinstance(budget, bool) or not isinstance(budget, Real):
+        if isinstance(budget, bool) or not isinstance(budget, Real) or not 0 < float(budget) <= 1:
             raise InputError(
                 f"budget={budget!r}",
-                f"is of type {type(budget).__name__}",
-                "give a number, the share of tokens that may be read",
-            )
-        if not 0 < float(budget) <= 1:
-            raise InputError(
-                f"budget={budget}",
                 "must be above 0 and at most 1, the share of tokens that may be read",
                 "null reads as many as the bundle recommends",
             )

@@ -13,7 +13,7 @@ from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count, NonNegative
 from seqclf.data.field_spec import FieldSpec, token_specs
 from seqclf.models.chunk_step import ChunkStep
-from seqclf.models.embedding import FieldEmbedding, TokenDropout
+from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.encoder import SequenceEncoder, build_encoder, check_structure
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import DropoutShare, PoolingNames
@@ -29,9 +29,7 @@ class SequenceClassifier(SequenceNetwork):
 
     `fields`: specs of the encoded fields (see `FieldEmbedding`). `encoder`: config of the encoder, with its class in
     `_target_`. `encoder_arguments`: further arguments of the encoder. `dropout`: dropout probability for the embedded
-    tokens and for the pooled vector. `variational`: True to zero the same features in all tokens of a sequence. If the
-    constructor of the encoder accepts `dropout` or `variational`, the values of the classifier are also the defaults of
-    the encoder.
+    tokens and for the pooled vector, and the default of an encoder whose constructor accepts `dropout`.
 
     >>> import torch
     >>> model = SequenceClassifier(
@@ -61,7 +59,6 @@ class SequenceClassifier(SequenceNetwork):
         embedding_size: Count = 64,
         pooling: PoolingNames = "max",
         dropout: DropoutShare = 0.25,
-        variational: bool = False,
         token_dropout: DropoutShare = 0.1,
         number_noise: NonNegative = 0.3,
         **encoder_arguments: Any,
@@ -75,11 +72,7 @@ class SequenceClassifier(SequenceNetwork):
             encoder,
             self.embedding.size,
             encoder_arguments,
-            {
-                "dropout": dropout,
-                "variational": variational,
-                "field_specs": of_tokens,
-            },
+            {"dropout": dropout, "field_specs": of_tokens},
         )
         self.check_encoder(self.encoder)
         self.structure = tuple(self.encoder.structure)  # names of the fields that the encoder gets as encoded
@@ -87,7 +80,7 @@ class SequenceClassifier(SequenceNetwork):
         self.pooling = Pooling(pooling, self.encoder.size, self.encoder.backward_size)
         # The pooled vector is normalized, because the pooling `max` results in larger values for longer sequences.
         self.norm = nn.LayerNorm(self.pooling.size)
-        self.embedding_dropout = TokenDropout(dropout, variational)
+        self.embedding_dropout = nn.Dropout(dropout)
         self.dropout = nn.Dropout(dropout)
         self.static = StaticFields(fields, self.pooling.size)
         self.output = nn.Linear(self.static.size, num_classes)

@@ -177,34 +177,3 @@ class FieldEmbedding(nn.Module):
     def forward(self, fields: Mapping[str, Tensor]) -> Tensor:
         embedded = [layer(fields[name]) for name, layer in zip(self.names, self.layers, strict=True)]
         return torch.cat(embedded, dim=-1) if len(embedded) > 1 else embedded[0]
-
-
-# Dropout of token features.
-
-
-class TokenDropout(nn.Module):
-    """Dropout of the features of tokens (B, T, D).
-
-    In training, each feature is zeroed with the probability `share`, and the other features are scaled up.
-    `variational`: True to zero the same features in all tokens of a sequence (Gal and Ghahramani 2016), False to choose
-    the features separately for each token.
-
-    >>> import torch
-    >>> dropped = TokenDropout(0.5, variational=True)(torch.ones(1, 3, 8))[0]
-    >>> bool((dropped == dropped[0]).all()), sorted(set(dropped[0].tolist()) | {0.0, 2.0})
-    (True, [0.0, 2.0])
-    """
-
-    def __init__(self, share: float, variational: bool):
-        super().__init__()
-        self.share = share
-        self.variational = variational
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        if not self.training or self.share == 0:
-            return tokens
-        if not self.variational:
-            return nn.functional.dropout(tokens, self.share)
-        # Draw one random number for each sequence and feature, and use this number for all tokens.
-        keep = tokens.new_empty(len(tokens), 1, tokens.shape[-1]).bernoulli_(1 - self.share)
-        return tokens * keep.div_(1 - self.share)

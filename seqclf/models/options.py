@@ -41,7 +41,6 @@ CellName = Literal["lstm", "gru", "rnn"]
 Composition = Literal["child_sum", "binary"]
 DropoutShare = Annotated[float, Field(ge=0, le=0.999)]
 FieldName = Annotated[str, BeforeValidator(check_field_name)]
-FeedForwardName = Literal["gelu", "swiglu"]
 Layout = Literal["auto", "padded", "packed"]
 PoolingNames = Annotated[str, AfterValidator(check_pooling)]
 

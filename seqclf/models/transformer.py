@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count
 from seqclf.errors import InputError
-from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.options import DropoutShare, FeedForwardName
+from seqclf.models.options import DropoutShare
 from seqclf.models.pooling import token_mask
 
 ROTARY_BASE = 10_000.0  # the rotations have wavelengths from 2 pi to almost 2 pi * ROTARY_BASE tokens (Su et al. 2021)
@@ -123,38 +122,27 @@ class OnnxSelfAttention(SelfAttention):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with the activation GELU or SwiGLU between them: (…, `size`) → (…, `size`).
+    """Two linear layers with GELU and `expansion` * `size` units between them: (…, `size`) → (…, `size`)."""
 
-    With GELU, there are `expansion` * `size` units between the linear layers. SwiGLU (Shazeer 2020) multiplies the
-    outputs of two inner layers. Each inner layer of SwiGLU has two thirds of the units of GELU, so that GELU and SwiGLU
-    have about the same number of weights.
-    """
-
-    def __init__(self, size: int, kind: str, expansion: int):
+    def __init__(self, size: int, expansion: int):
         super().__init__()
-        self.gated = kind == "swiglu"
-        units = -(-2 * expansion * size // 3) if self.gated else expansion * size
-        self.inner = nn.Linear(size, 2 * units if self.gated else units)
-        self.outer = nn.Linear(units, size)
+        self.inner = nn.Linear(size, expansion * size)
+        self.outer = nn.Linear(expansion * size, size)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        inner = self.inner(tokens)
-        if not self.gated:
-            return self.outer(nn.functional.gelu(inner))
-        gates, values = inner.chunk(2, dim=-1)
-        return self.outer(nn.functional.silu(gates) * values)
+        return self.outer(nn.functional.gelu(self.inner(tokens)))
 
 
 class Block(nn.Module):
     """Pre-norm transformer block: self-attention, then a feed-forward network, each with a residual connection."""
 
-    def __init__(self, size: int, heads: int, feed_forward: str, expansion: int, dropout: TokenDropout):
+    def __init__(self, size: int, heads: int, expansion: int, dropout: float):
         super().__init__()
         self.attention_norm = nn.LayerNorm(size)
         self.attention = SelfAttention(size, heads)
         self.feed_forward_norm = nn.LayerNorm(size)
-        self.feed_forward = FeedForward(size, feed_forward, expansion)
-        self.dropout = dropout
+        self.feed_forward = FeedForward(size, expansion)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, angles: Tensor, mask: Tensor | None) -> Tensor:
         tokens = tokens + self.dropout(self.attention(self.attention_norm(tokens), angles, mask))
@@ -187,20 +175,15 @@ class Transformer(SequenceEncoder):
         hidden_size: Count = 96,
         layers: Count = 2,
         heads: Count = 4,
-        feed_forward: FeedForwardName = "gelu",
         expansion: Count = 4,
         dropout: DropoutShare = 0.25,
-        variational: bool = False,
     ):
         super().__init__()
         check_heads(hidden_size, heads)
         self.size = hidden_size
         self.head_size = hidden_size // heads
         self.input = nn.Linear(input_size, hidden_size)
-        branch_dropout = TokenDropout(dropout, variational)
-        self.blocks = nn.ModuleList(
-            Block(hidden_size, heads, feed_forward, expansion, branch_dropout) for _ in range(layers)
-        )
+        self.blocks = nn.ModuleList(Block(hidden_size, heads, expansion, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden_size)
 
     def forward(

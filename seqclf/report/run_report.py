@@ -138,7 +138,7 @@ def read_run(run: Path) -> RunFiles:
     try:
         settings = dict(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")))
         state = json.loads((run / FOLDER / FACTS).read_text(encoding="utf-8"))
-        facts = Facts.from_dict(state, settings)
+        facts = Facts.from_run(state, settings)
         models = [scores.name for scores in contenders]
         if models != state["models"] or facts.training is None or not isinstance(settings["decision"], dict):
             raise ValueError("its scores are of other models")

@@ -20,7 +20,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
-from seqclf.documents.terminal import console, show_note
+from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.runs.finished_steps import FinishedSteps, file_hash, fit_inputs
@@ -45,7 +45,7 @@ from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import OnPadding, TrainConfig
-from seqclf.training.resume import check_resumable, epochs_started, settings_left_out
+from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.structure_schedule import StructureSchedule
 
 ABLATION = "order_ablation"  # folder of a second training on shuffled tokens, removed at its end
@@ -298,8 +298,6 @@ def _check_resumed(training: Training) -> None:
         schedule.advance(training.task, epochs_started(resumed))  # structure changes that the checkpoint already has
     training.batches.trainer = training.trainer  # tells the batches how many devices share them
     check_resumable(plain, training.task, training.batches)
-    for setting in settings_left_out(plain, resumed):
-        show_note(f"checkpoint={resumed}: its run had {setting}, which this run leaves out; add it to keep it")
 
 
 def model_warnings(

@@ -50,9 +50,6 @@ def show_dataset(dataset: Dataset) -> None:
     console.print(table)
     if any(counts.refused for counts in dataset.report.values()):
         console.print(f"  refused rows and reasons: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)
-    for name, counts in dataset.report.items():
-        if counts.hidden_files:
-            console.print(f"  {name}: hidden files (names that begin with a dot), not read: {counts.hidden_files}")
     for name, count in dataset.leaks.dropped.items():
         if count:
             console.print(f"  {name}: dropped {count} rows that share a sequence or an id with another split")

@@ -143,7 +143,7 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         config = resolve_targets(config)
 
     def check_encoders(encoders: Encoders) -> None:
-        check_tree_fields(config.model, encoders, dataset=config.data.name)
+        check_tree_fields(config.model, encoders)
         if config.order_ablation:
             check_order_of_fields(encoders)
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
-from seqclf.config.documentation import CONF
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.errors import InputError
 from seqclf.models.encoder import reads_trees
@@ -26,36 +23,14 @@ def check_order_of_fields(encoders: Encoders) -> None:
         )
 
 
-def check_tree_fields(model: Mapping[str, Any], encoders: Encoders, dataset: str | None = None) -> None:
+def check_tree_fields(model: Mapping[str, Any], encoders: Encoders) -> None:
     """Raise InputError if a model reads trees, but the data has no field of kind tree.
 
-    `model`: config of the model. `encoders`: dict field → encoder or encoder class of the field. `dataset`: name of the
-    dataset. If conf/data has a choice `{dataset}_trees`, this choice has the same rows in the form of trees, and the
-    error suggests it.
+    `model`: config of the model. `encoders`: dict field name → encoder or encoder class of the field.
     """
-    if not reads_trees(model) or any(encoder.tags is not None for encoder in encoders.values()):
-        return
-    columns = [encoder.field.columns[0] for encoder in encoders.values() if isinstance(encoder, FieldEncoder)]
-    column, as_trees = columns[0] if len(columns) == 1 else "COLUMN", f"{dataset}_trees"
-    has_choice = (CONF / "data" / f"{as_trees}.yaml").is_file()
-    setting = f"data={as_trees}" if has_choice else f"'data.fields={{{column}: tree}}'"
-    raise InputError(
-        _as_written(model),
-        f"reads trees, and the data has none (fields: {', '.join(encoders)})",
-        f"set {setting} or choose another model, such as model=lstm",
-    )
-
-
-def _as_written(model: Mapping[str, Any]) -> str:
-    """Return the argument that selects a model on the command line, such as "model=lstm".
-
-    Return "model" if no choice of conf/model has the encoder of this model.
-
-    >>> _as_written({"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}})
-    'model=tree_lstm'
-    """
-    for path in sorted((CONF / "model").glob("*.yaml")):
-        choice = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if choice.get("encoder", {}).get("_target_") == model["encoder"]["_target_"]:
-            return f"model={path.stem}"
-    return "model"
+    if reads_trees(model) and not any(encoder.tags is not None for encoder in encoders.values()):
+        raise InputError(
+            f"model.encoder._target_={model['encoder']['_target_']}",
+            f"reads trees, and the data has none (fields: {', '.join(encoders)})",
+            "set 'data.fields={COLUMN: tree}', or choose another model, such as model=lstm",
+        )

@@ -25,10 +25,11 @@ def _search(config: SearchConfig) -> SearchResult:
     from glob import escape
 
     from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
+    from seqclf.config.override_text import shell_word
     from seqclf.documents.terminal import console
     from seqclf.report.run_comparison import show_runs
     from seqclf.search.space import SETTINGS, known_keys
-    from seqclf.search.trials import BEST, DATABASE, SearchResult, best_command, open_study, run_trials, write_best
+    from seqclf.search.trials import BEST, DATABASE, SearchResult, open_study, run_trials, write_best
     from seqclf.training.checks.check_targets import resolve_targets
 
     options, folder = config.search, run_folder()
@@ -50,7 +51,8 @@ def _search(config: SearchConfig) -> SearchResult:
     split = options.metric.partition(".")[0]
     trials, chosen = f"{escape(str(folder))}/trial-*", f"{folder}/trial-{best.number}"
     show_runs(trials, chosen, "validation" if split == "calibration" else split)
-    console.print(f"best: {folder / BEST}, or\n  {best_command(settings, overrides)}", soft_wrap=True)
+    trained = shell_word(f"--config-dir={folder}")
+    console.print(f"best: {folder / BEST}; train it by seqclf train … {trained} experiment=best", soft_wrap=True)
     return SearchResult(str(folder), len(study.trials), options.metric, best.value, settings)
 
 

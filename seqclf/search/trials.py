@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from seqclf.config.composition import CONF
-from seqclf.config.override_text import shell_word
 from seqclf.errors import InputError
 from seqclf.search.space import OF_TRIALS, TrialSettings, as_overrides, suggest
 from seqclf.system import progress
@@ -178,13 +177,3 @@ def write_best(settings: TrialSettings, title: str, path: Path) -> None:
         group[name] = value
     text = yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
     write_output(path, f"# @package _global_\n# {title}\n{text}")
-
-
-def best_command(settings: TrialSettings, overrides: Sequence[str]) -> str:
-    """Return the command line that trains a model with the settings of a trial. `overrides`: the user's overrides.
-
-    >>> print(best_command({"optimizer.betas": [0.9, 0.99]}, ["seed=1", "baseline=false"]))
-    python -m seqclf.train seed=1 'optimizer.betas=[0.9, 0.99]'
-    """
-    kept = [text for text in overrides if text.lstrip("+").partition("=")[0] not in OF_TRIALS]
-    return " ".join(map(shell_word, ["python", "-m", "seqclf.train", *kept, *as_overrides(settings)]))

@@ -70,11 +70,11 @@ def one_at_a_time(path: Path) -> Iterator[None]:
             remove_lock(handle, path)
 
 
-def lock_file(path: Path, wait: bool = False, text: str = "") -> int:
+def lock_file(path: Path, wait: bool = False) -> int:
     """Create and lock a file, and return its file descriptor. Its folder is created too.
 
-    `text`: new content of the file, or "" to leave the content. Raises BlockingIOError if another process has locked
-    the file and `wait` is false, or OSError if the file cannot be created. On a system or a file system without locks,
+    The content of a file that exists stays as it is. Raises BlockingIOError if another process has locked the file and
+    `wait` is false, or OSError if the file cannot be created or is a link. On a system or a file system without locks,
     the file is not locked.
     """
     while True:
@@ -84,9 +84,6 @@ def lock_file(path: Path, wait: bool = False, text: str = "") -> int:
             if lock(handle, wait) is False:
                 raise BlockingIOError
             if is_at(handle, path):
-                if text:
-                    os.truncate(handle, 0)
-                    os.write(handle, text.encode())
                 return handle
         except BaseException:  # for example, a signal handler raises an exception while this process waits
             os.close(handle)

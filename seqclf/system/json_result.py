@@ -39,7 +39,7 @@ class JsonResult:
         # million numbers.
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {
-            name: _to_json(value) for name, value in values.items() if value is not None or name not in self.OMIT_NONE
+            name: to_json(value) for name, value in values.items() if value is not None or name not in self.OMIT_NONE
         }
 
     @classmethod
@@ -59,13 +59,14 @@ class JsonResult:
             raise InputError(key, first["msg"]) from None
 
 
-def _to_json(value: Any) -> Any:
+def to_json(value: Any) -> Any:
+    """Return a value as plain values for JSON, with dicts in place of `JsonResult` objects."""
     if isinstance(value, JsonResult):
         return value.to_dict()
     if isinstance(value, Mapping):
         # A key may be a label, and a label may be a date. A date cannot be a key in JSON, so convert the date to a
         # string.
-        return {key if isinstance(key, (str, int, float)) else str(key): _to_json(part) for key, part in value.items()}
+        return {key if isinstance(key, (str, int, float)) else str(key): to_json(part) for key, part in value.items()}
     # Convert a list only if its first entry is a JsonResult, so that a confusion matrix (a list of lists of integers)
     # is not copied.
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], JsonResult):

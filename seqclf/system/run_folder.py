@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import UNFINISHED, sweep
-from seqclf.system.file_locks import NO_LINK, call_in_child, lock_file, remove_lock
+from seqclf.system.file_locks import call_in_child, lock_file, remove_lock
 
 LOCK = ".seqclf.lock"  # lock file; no other program uses this name
-MAX_HOLDER_BYTES = 512  # maximum bytes to read; a lock file holds the id and host of the process that locked the file
 BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # files that a run writes before its first epoch
 PREDICTIONS = "predictions.parquet"  # predictions for the evaluated rows
 STEPS = "steps.json"  # record of the finished steps of a run
@@ -106,17 +103,15 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
 def locked(folder: Path, where: str | None = None, what: str = "this folder") -> Iterator[None]:
     """Hold the lock of a folder while the `with` block runs. The folder is created.
 
-    Raises InputError if another process holds the lock, or if the lock file is not a regular file. `where`: setting
-    that error texts name, by default that of the folder of a run. `what`: what the other process holds, in error texts.
+    Raises InputError if another process holds the lock, or if the lock file cannot be created. `where`: setting that
+    error texts name, by default that of the folder of a run. `what`: what the other process holds, in error texts.
     """
     path = folder / LOCK
     where = where or f"hydra.run.dir={folder}"
     try:
-        _require_own_file(path, where)
-        handle = lock_file(path, text=f"process {os.getpid()} on {socket.gethostname()}\n")
+        handle = lock_file(path)
     except BlockingIOError:
-        problem = f"another run holds {what} ({_holder(path)})"
-        raise InputError(where, problem, "wait for its end or name another") from None
+        raise InputError(where, f"another run holds {what}", "wait for its end or name another") from None
     except OSError as error:
         raise InputError(where, f"cannot be written ({error.strerror})", "name another") from None
     _HELD.add(handle)
@@ -125,33 +120,6 @@ def locked(folder: Path, where: str | None = None, what: str = "this folder") ->
     finally:
         _HELD.discard(handle)
         remove_lock(handle, path)
-
-
-def _require_own_file(path: Path, where: str) -> None:
-    """Raise InputError if the lock file is not a regular file, or is a link to another file.
-
-    The lock file is overwritten. If it were a link, the linked file would be overwritten.
-    """
-    with suppress(FileNotFoundError):
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise InputError(
-                where,
-                f"its lock {path.name} is a link, or no regular file",
-                f"remove {path}, or name another folder",
-            )
-
-
-def _holder(path: Path) -> str:
-    try:
-        handle = os.open(path, os.O_RDONLY | NO_LINK)
-        try:
-            content = os.read(handle, MAX_HOLDER_BYTES)
-        finally:
-            os.close(handle)
-    except OSError:
-        return "it is starting or ending"
-    return content.decode(errors="replace").strip() or "it is starting"
 
 
 _HELD: set[int] = set()

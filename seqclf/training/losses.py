@@ -28,18 +28,17 @@ from seqclf.config.targets import arguments_of, build, locate_subclass
 from seqclf.errors import InputError, RefusedValueError
 
 OFFERED = ("classes", "class_counts")  # arguments that are passed to a loss if its signature contains them
-CLASS_WEIGHTS = ("balanced", "effective")
 
 
 def require_class_weights(value: Any) -> Any:
     """Reject invalid class weights.
 
-    Valid weights are None, a name in `CLASS_WEIGHTS`, and a mapping label → number of at least 0.
+    Valid weights are None, `balanced`, and a mapping label → number of at least 0.
     """
-    if value is None or (isinstance(value, str) and value in CLASS_WEIGHTS):
+    if value is None or value == "balanced":
         return value
     if not isinstance(value, Mapping):
-        raise RefusedValueError("must be null, balanced, effective or {label: weight}")
+        raise RefusedValueError("must be null, balanced or {label: weight}")
     for label, weight in value.items():
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
             raise InputError(f"loss.class_weights.{label_text(label)}={weight}", "must be a number of at least 0")
@@ -61,16 +60,15 @@ def build_loss(loss: Mapping[str, Any], classes: Sequence[str], class_counts: Se
 
 
 def weigh_classes(
-    scheme: str | Mapping[str, float] | None, classes: Sequence[str], class_counts: Sequence[int], beta: float
+    scheme: str | Mapping[str, float] | None, classes: Sequence[str], class_counts: Sequence[int]
 ) -> Tensor | None:
     """Return class weights (C,) whose mean over the training rows is 1, or None if `scheme` is None.
 
     `scheme`: name of a scheme or a mapping label → weight. With `balanced`, the weight of a class is inversely
-    proportional to its number n of training rows. With `effective`, the weight of a class is inversely proportional to
-    its effective number of rows, (1 - beta^n) / (1 - beta) (Cui et al. 2019, Class-Balanced Loss). A label that the
-    mapping omits has the weight 1. Raises InputError for any other `scheme`.
+    proportional to its number of training rows. A label that the mapping omits has the weight 1. Raises InputError for
+    any other `scheme`.
 
-    >>> weigh_classes("balanced", ["no", "yes"], [90, 10], beta=0.999)
+    >>> weigh_classes("balanced", ["no", "yes"], [90, 10])
     tensor([0.5556, 5.0000])
     """
     counts = torch.tensor(class_counts, dtype=torch.float64)
@@ -86,10 +84,8 @@ def weigh_classes(
             raise InputError("loss.class_weights", "must be at least 0, and one of them above 0")
     elif scheme == "balanced":
         weights = 1 / counts
-    elif scheme == "effective":
-        weights = (1 - beta) / (1 - beta**counts)
     else:
-        raise InputError(f"loss.class_weights={scheme}", "must be null, balanced, effective or {label: weight}")
+        raise InputError(f"loss.class_weights={scheme}", "must be null, balanced or {label: weight}")
     return (weights / ((weights * counts).sum() / counts.sum())).float()
 
 
@@ -98,22 +94,20 @@ class RowLoss(nn.Module):
     """Base class of losses that are the mean of weighted costs over a batch. A subclass defines `costs`.
 
     `classes`: labels in the order of the logits. `class_counts`: (C,) number of training rows of each label.
-    `class_weights`: scheme of the class weights. `effective_beta`: parameter `beta` of the scheme (see
-    `weigh_classes`).
+    `class_weights`: scheme of the class weights (see `weigh_classes`).
     """
 
     classes: Sequence[str]
     class_counts: Sequence[int]
     _: KW_ONLY
     class_weights: ClassWeights = None
-    effective_beta: Annotated[float, Field(ge=0, le=0.9999999)] = 0.999
     weights: Tensor | None = field(init=False)
 
     def __post_init__(self) -> None:
         # The dataclass fields are set before `nn.Module.__init__` runs, which is possible because the fields hold plain
         # values.
         super().__init__()
-        weights = weigh_classes(self.class_weights, self.classes, self.class_counts, self.effective_beta)
+        weights = weigh_classes(self.class_weights, self.classes, self.class_counts)
         # A buffer follows the module to its device and is part of the checkpoint.
         self.register_buffer("weights", weights)
 

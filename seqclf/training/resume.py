@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.resume_settings import POSITION, check_same_batches
-from seqclf.config.override_text import hydra_value, shell_word
+from seqclf.config.documentation import flat_keys
+from seqclf.config.override_text import hydra_value
 from seqclf.errors import InputError
 from seqclf.system.state_validation import COUNT, Each, error_context, require
 from seqclf.training.checkpoint import LOGGED, RECENT, REFITTED, check_weights, read_checkpoint
@@ -101,22 +101,6 @@ def epochs_started(path: Path) -> int:
     return _epochs_started(state)
 
 
-def settings_left_out(config: Mapping[str, Any], checkpoint: Path) -> list[str]:
-    """Return the settings `structure` and `patience` of the earlier run, written as overrides, that `config` lacks.
-
-    A checkpoint holds neither of them: both say how a training goes on. `checkpoint`: RUN/checkpoints/NAME.ckpt. The
-    list is empty if RUN has no config.yaml.
-    """
-    try:
-        earlier = yaml.safe_load((checkpoint.absolute().parents[1] / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return []
-    names = ("structure", "patience") if isinstance(earlier, dict) else ()
-    unset: tuple[Any, ...] = (None, [])
-    left = [name for name in names if earlier.get(name) not in unset and config[name] in unset]
-    return [shell_word(f"{name}={hydra_value(earlier[name])}") for name in left]
-
-
 def _require_resumable(state: Mapping[str, Any], path: Any) -> None:
     with error_context(f"checkpoint={path}", DAMAGED):
         require(state, RESUMED)
@@ -133,19 +117,13 @@ def _check_same_settings(where: str, before: Mapping[str, Any], now: Mapping[str
         if before[part] == now[part]:
             continue
         key = CONFIG_KEYS.get(part, part)
-        saved, current = _flat(key, before[part]), _flat(key, now[part])
-        changed = [f"{name}={hydra_value(value)}" for name, value in saved.items() if current.get(name) != value]
+        saved, current = flat_keys({key: before[part]}), flat_keys({key: now[part]})
+        differing = {name: value for name, value in saved.items() if current.get(name) != value}
+        changed = [f"{name}={hydra_value(value)}" for name, value in differing.items() if not isinstance(value, list)]
         # A guarantee of `decision` holds out validation rows.
         same = "data and the same decision" if part == "dataset" else key
         shown = f" ({' '.join(changed)})" if changed else ""
         raise InputError(where, f"was trained with another {key}{shown}", f"set the same {same} as its run")
-
-
-def _flat(key: str, value: Any) -> dict[str, Any]:
-    """Return a flat dict dotted name → value of nested settings, without lists."""
-    if isinstance(value, Mapping):
-        return {name: entry for below, part in value.items() for name, entry in _flat(f"{key}.{below}", part).items()}
-    return {} if isinstance(value, (list, tuple)) else {key: value}
 
 
 def _check_saver(name: str, state: Mapping[str, Any]) -> None:

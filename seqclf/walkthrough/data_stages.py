@@ -63,7 +63,7 @@ def _encoded(rows: ShownRows, encoded: list[dict[str, list[HeatCell]]]) -> Stage
             tokens = [printable(shortened(token, MAX_NAME_CHARACTERS)) or "␣" for token in texts[:shown]]
             lines.append((shortened(field, MAX_NAME_CHARACTERS), [*map(HeatCell, tokens)]))
             lines.append(("encoded", [*encoded[row][field][:shown]]))
-        maps.append(HeatMap(f"Row {name}", lines, more=first_of(shown, count)))
+        maps.append(HeatMap(": ".join(filter(None, [f"Row {name}", first_of(shown, count)])), lines))
     text = (
         "A network computes with numbers, so every token becomes one. The training rows gave each value an id, and "
         "numbers the mean and the deviation by which they are scaled. All values that were not among the training rows "

@@ -299,7 +299,6 @@ OF_CHOICE = {
     "model/t_lstm": {"bidirectional": False},
     "model/gru_d": {"bidirectional": False},
     "loss/balanced": {"class_weights": "balanced"},
-    "loss/effective": {"class_weights": "effective"},
     "loss/smoothed": {"label_smoothing": 0.1},
 }
 

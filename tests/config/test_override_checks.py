@@ -80,29 +80,6 @@ def test_a_key_of_a_mapping_that_is_read_as_a_number_is_refused(override):
         load_config([override])
 
 
-@pytest.mark.parametrize(
-    ("lines", "refused"),
-    [
-        (["label: 2024_01"], "data.label=2024_01"),
-        (["order_by: [a, 1e3]", "label: y"], "data.order_by=[a, 1e3]"),
-        (["label: '2024_01'", "id: 3", "group_by: [7, 'b', '1e3']", "max_length: 1_0"], None),
-    ],
-)
-def test_a_name_that_yaml_reads_as_another_number_is_to_be_quoted(tmp_path, lines, refused):
-    (tmp_path / "experiment").mkdir()
-    text = "# @package _global_\ndefaults:\n  - override /data: files\n\ndata:\n  train: none.csv\n  "
-    (tmp_path / "experiment" / "mine.yaml").write_text(text + "\n  ".join(lines) + "\n")
-    arguments = [f"--config-dir={tmp_path}", "experiment=mine"]
-    HydraArguments("train", [*arguments, "data.label=7", "data.order_by=b"], OPTIONS).check()
-    typed = HydraArguments("train", arguments, OPTIONS)
-    if refused is None:
-        typed.check()
-        return
-    with pytest.raises(InputError) as caught:
-        typed.check()
-    assert str(caught.value) == f"{refused}: YAML reads a number here; quote the name in the file"
-
-
 def test_numbers_inside_of_a_mapping_stay_numbers() -> None:
     text = "search.space={optimizer.lr: {low: 1e-3, high: 1e-1, log: true}}"
     typed = HydraArguments("search", [text], "seqclf.search.space.SearchConfig")

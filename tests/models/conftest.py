@@ -22,7 +22,6 @@ PLAIN = {
     "pooling": "last",
     "layout": "padded",
     "dropout": 0.0,
-    "variational": False,
     "token_dropout": 0.0,
     "number_noise": 0.0,
 }

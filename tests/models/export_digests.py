@@ -20,7 +20,6 @@ TREE_LSTM = {"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}}
 TRANSFORMER = {
     "encoder": {"_target_": "seqclf.models.transformer.Transformer"},
     "heads": 2,
-    "feed_forward": "gelu",
     "expansion": 2,
 }
 NOT_RECURRENT = ("cell", "bidirectional", "layout")

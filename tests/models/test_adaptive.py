@@ -205,7 +205,7 @@ def test_an_encoder_that_needs_the_whole_sequence_is_refused(options, remedy):
     arguments = {**PLAIN, **options}
     if "encoder" in options:
         arguments = {key: value for key, value in arguments.items() if key not in ("cell", "bidirectional", "layout")}
-        arguments |= {"feed_forward": "gelu", "expansion": 2}
+        arguments |= {"expansion": 2}
     with pytest.raises(InputError, match=f"reads each sequence once, from its start; set {remedy}"):
         AdaptiveClassifier(FIELDS, 4, earliness=0.1, **arguments)
 

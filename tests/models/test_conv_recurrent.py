@@ -23,7 +23,7 @@ few = settings(max_examples=15, deadline=None)
 
 def encoder(**options):
     stack = {"cell": "gru", "hidden_size": 5, "layers": 2, "bidirectional": True, "layout": "auto"}
-    return ConvRecurrent(3, **{**CONVOLUTIONS, **stack, "dropout": 0.0, "variational": False, **options}).eval()
+    return ConvRecurrent(3, **{**CONVOLUTIONS, **stack, "dropout": 0.0, **options}).eval()
 
 
 @given(st.lists(st.integers(1, 3000), min_size=1), st.integers(1, 7))

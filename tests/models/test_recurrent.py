@@ -20,7 +20,7 @@ ORACLES = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 def recurrent(cell="lstm", input_size=5, hidden_size=8, layers=1, bidirectional=False, dropout=0.0, layout="padded"):
     options = {"cell": cell, "hidden_size": hidden_size, "layers": layers, "bidirectional": bidirectional}
-    return Recurrent(input_size, **options, layout=layout, dropout=dropout, variational=False)
+    return Recurrent(input_size, **options, layout=layout, dropout=dropout)
 
 
 def twin(stack: Recurrent, layers: int, bidirectional: bool) -> nn.RNNBase:

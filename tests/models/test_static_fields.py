@@ -29,7 +29,7 @@ TREE: list[dict[str, Any]] = [
 ]
 CLASSIFIER = "seqclf.models.classifier.SequenceClassifier"
 COMMON = {
-    "embedding_size": 6, "hidden_size": 8, "dropout": 0.0, "variational": False, "token_dropout": 0.0, "members": 1,
+    "embedding_size": 6, "hidden_size": 8, "dropout": 0.0, "token_dropout": 0.0, "members": 1,
 }  # fmt: skip
 SINGLE = COMMON | {"_target_": CLASSIFIER, "pooling": "mean+max", "number_noise": 0.0, "layers": 1}
 RECURRENT = SINGLE | {
@@ -44,7 +44,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "adaptive": RECURRENT | {"_target_": "seqclf.models.adaptive.AdaptiveClassifier", "earliness": 0.1},
     "ensemble": RECURRENT | {"members": 2},
     "transformer": SINGLE
-    | {"encoder": {"_target_": "seqclf.models.transformer.Transformer"}, "heads": 2, "feed_forward": "gelu"}
+    | {"encoder": {"_target_": "seqclf.models.transformer.Transformer"}, "heads": 2}
     | {"expansion": 2},
     "tree": COMMON
     | {"_target_": "seqclf.models.trees.tree_classifier.TreeClassifier", "node_loss": 1.0, "composition": "child_sum"}

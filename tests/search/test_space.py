@@ -1,7 +1,5 @@
 """Search spaces: draws, overrides and errors; and the metric of a trial."""
 
-import shlex
-
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -9,7 +7,7 @@ from seqclf.config.composition import compose_config
 from seqclf.config.options import parse_options
 from seqclf.errors import InputError
 from seqclf.search.space import SETTINGS, SearchOptions, as_overrides, check_space, suggest
-from seqclf.search.trials import best_command, open_study, read_metric, write_best
+from seqclf.search.trials import open_study, read_metric, write_best
 
 optuna = pytest.importorskip("optuna")
 
@@ -119,24 +117,16 @@ def test_lists_mappings_and_texts_are_quoted_as_hydra_reads_them():
     assert [type(override.value()) for override in read] == [type(value) for value in AWKWARD.values()]
 
 
-def test_the_best_settings_are_an_experiment_and_a_command_that_compose_to_them(tmp_path):
+def test_the_best_settings_are_an_experiment_that_composes_to_them(tmp_path):
     best = {"model": "gru", "model.layers": 2, **AWKWARD}
     folder = tmp_path / "experiment"
     folder.mkdir()
     write_best(best, "Trial 3: validation.recall 0.9", folder / "best.yaml")
-    typed = ["baseline=false", "decision.provisional=true", "trainer.max_epochs=7", "seed=3"]
-    program, flag, module, *arguments = shlex.split(best_command(best, typed))
-    assert (program, flag, module) == ("python", "-m", "seqclf.train")
-    for config in (
-        compose_config("train", ["experiment=best", f"hydra.searchpath=[file://{tmp_path}]"]).config,
-        compose_config("train", arguments).config,
-    ):
-        assert config["baseline"] is True and config["decision"]["provisional"] is False
-        assert (config["model"]["cell"], config["model"]["layers"]) == ("gru", 2)
-        assert config["data"]["label"] == AWKWARD["data.label"] and config["data"]["positive"] == "7"
-        assert config["optimizer"]["betas"] == AWKWARD["optimizer.betas"]
-        assert config["decision"]["cost"] == AWKWARD["decision.cost"] and config["structure"] == AWKWARD["structure"]
-    assert (config["trainer"]["max_epochs"], config["seed"]) == (7, 3), "what the user set for the training stays"
+    config = compose_config("train", ["experiment=best", f"hydra.searchpath=[file://{tmp_path}]"]).config
+    assert (config["model"]["cell"], config["model"]["layers"]) == ("gru", 2)
+    assert config["data"]["label"] == AWKWARD["data.label"] and config["data"]["positive"] == "7"
+    assert config["optimizer"]["betas"] == AWKWARD["optimizer.betas"]
+    assert config["decision"]["cost"] == AWKWARD["decision.cost"] and config["structure"] == AWKWARD["structure"]
 
 
 def test_a_choice_that_is_a_list_or_a_mapping_is_read_back_from_the_study(tmp_path):

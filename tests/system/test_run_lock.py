@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -41,7 +42,7 @@ def no_rank(monkeypatch):
 def test_the_folder_of_a_live_run_is_refused_and_that_of_a_killed_one_is_free(tmp_path):
     run, process = tmp_path / "run", start_holder(tmp_path / "run")
     (run / "config.yaml").write_text("of the live run")
-    refusal = rf"hydra\.run\.dir=.*run: another run holds this folder \(process {process.pid}"
+    refusal = r"hydra\.run\.dir=.*run: another run holds this folder; wait"
     with pytest.raises(InputError, match=refusal), claim_run_folder(run, None, True):
         pass
     assert files(run) == [LOCK, "config.yaml"], "a refused run deletes nothing"
@@ -71,9 +72,8 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
     child.join()
 
 
-@pytest.mark.parametrize("kind", ["symbolic link", "link to no file", "hard link", "FIFO", "folder"])
-def test_a_lock_is_a_file_of_its_own(tmp_path, kind):
-    """A link would give a file of the user to the lock, which empties it."""
+@pytest.mark.parametrize("kind", ["symbolic link", "link to no file", "hard link", "folder"])
+def test_a_lock_changes_no_file_of_the_user(tmp_path, kind):
     run, notes = tmp_path / "run", tmp_path / "notes.txt"
     run.mkdir()
     notes.write_text("of the user")
@@ -84,14 +84,12 @@ def test_a_lock_is_a_file_of_its_own(tmp_path, kind):
             (run / LOCK).symlink_to(tmp_path / "absent")
         case "hard link":
             (run / LOCK).hardlink_to(notes)
-        case "FIFO":
-            os.mkfifo(run / LOCK)
         case "folder":
             (run / LOCK).mkdir()
-    with pytest.raises(InputError) as caught, locked(run):
+    refused = pytest.raises(InputError, match=r"^hydra\.run\.dir=.*: cannot be written ")
+    with nullcontext() if kind == "hard link" else refused, locked(run):
         pass
-    assert caught.value.where == f"hydra.run.dir={run}" and LOCK in caught.value.problem
-    assert notes.read_text() == "of the user" and os.path.lexists(run / LOCK) and not (tmp_path / "absent").exists()
+    assert notes.read_text() == "of the user" and not (tmp_path / "absent").exists()
 
 
 def test_a_run_folder_may_be_a_link_to_a_folder(tmp_path):
@@ -103,16 +101,6 @@ def test_a_run_folder_may_be_a_link_to_a_folder(tmp_path):
     with pytest.raises(InputError) as caught, locked(tmp_path / "run"):
         pass
     assert caught.value.where == f"hydra.run.dir={tmp_path / 'run'}"
-
-
-def test_a_holder_of_any_content_is_named_in_a_line(tmp_path):
-    content = b"\xff\xfe of no encoding" + b"x" * 10**6
-    (tmp_path / LOCK).write_bytes(content)
-    with (tmp_path / LOCK).open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(InputError) as caught, locked(tmp_path):
-            pass
-    assert len(caught.value.problem) < 1000 and (tmp_path / LOCK).read_bytes() == content
 
 
 def test_files_of_the_user_in_a_run_folder_stay(tmp_path):

@@ -30,7 +30,6 @@ MODEL = {
     "pooling": "max",
     "layout": "auto",
     "dropout": 0.2,
-    "variational": False,
     "token_dropout": 0.1,
     "number_noise": 0.1,
     "members": 1,
@@ -38,7 +37,6 @@ MODEL = {
 LOSS = {
     "_target_": "seqclf.training.losses.CrossEntropy",
     "class_weights": None,
-    "effective_beta": 0.999,
     "label_smoothing": 0.0,
 }
 HEADS = {

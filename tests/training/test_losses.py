@@ -21,10 +21,10 @@ CLASSES, COUNTS = ["calm", "odd", "wild"], [60, 30, 10]
 LABELS = np.repeat([0, 1, 2], COUNTS)
 
 
-def loss(class_weights=None, label_smoothing=0.0, kind=CrossEntropy, beta=0.99, **options):
+def loss(class_weights=None, label_smoothing=0.0, kind=CrossEntropy, **options):
     if kind is not Focal:
         options["label_smoothing"] = label_smoothing
-    return kind(CLASSES, COUNTS, class_weights=class_weights, effective_beta=beta, **options)
+    return kind(CLASSES, COUNTS, class_weights=class_weights, **options)
 
 
 def batch(rows=100):
@@ -84,15 +84,6 @@ def test_label_smoothing_is_that_of_torch():
 def test_an_unknown_label_is_refused_by_name():
     with pytest.raises(InputError, match=r"loss\.class_weights: no label 'tame'; the labels are calm, odd, wild"):
         loss({"tame": 2.0})
-
-
-def test_effective_weights_are_inverse_to_the_effective_numbers():
-    """Cui et al. 2019: E_n = 1 + beta + … + beta^(n - 1)."""
-    expected = np.array([1 / sum(0.99**power for power in range(count)) for count in COUNTS])
-    weights = loss("effective").weights.numpy()
-    np.testing.assert_allclose(weights / weights[0], expected / expected[0], rtol=1e-5)
-    even = loss("effective", beta=0.0).weights.numpy()
-    np.testing.assert_allclose(even, 1.0)
 
 
 @pytest.mark.parametrize("weights", [None, "balanced"])

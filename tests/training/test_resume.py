@@ -12,7 +12,7 @@ import torch
 from seqclf.errors import InputError
 from seqclf.training.callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
-from seqclf.training.resume import check_resumable, settings_left_out
+from seqclf.training.resume import check_resumable
 
 from .conftest import HEADS, QUIET, SaveAt
 
@@ -248,12 +248,3 @@ def test_a_checkpoint_with_another_holdout_names_the_data_and_the_decision(task,
     check_resumable(config, with_validation(60), trainer.datamodule)
     with pytest.raises(InputError, match=r"another data \(data\.rows\.validation=60\); set the same data and "):
         check_resumable(config, with_validation(48), trainer.datamodule)
-
-
-def test_what_a_resumed_run_leaves_out_of_its_earlier_run_is_said(tmp_path):
-    checkpoint = tmp_path / "checkpoints/last.ckpt"
-    none = {"structure": [], "patience": None}
-    assert settings_left_out(none, checkpoint) == [], "no config.yaml"
-    (tmp_path / "config.yaml").write_text("structure: [{epoch: 3, layers: 2}]\npatience: 5\nseed: 1\n")
-    assert settings_left_out(none, checkpoint) == ["'structure=[{epoch: 3, layers: 2}]'", "patience=5"]
-    assert settings_left_out({"structure": [{"epoch": 9, "layers": 2}], "patience": 7}, checkpoint) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import product
@@ -16,7 +16,7 @@ from seqclf.data.reading.canonical_columns import label_sql
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import FILE, ID, LABEL, UNLABELLED, RowKey, key_sql
+from seqclf.data.schema.casts import ID, LABEL, UNLABELLED, RowKey, key_sql
 from seqclf.data.schema.rows import SourceRows, as_text, joined_key
 from seqclf.data.schema.schema import Field, Schema, require_columns
 from seqclf.errors import InputError
@@ -40,7 +40,7 @@ class LabelTable:
         row_keys: Sequence[RowKey] = (),
         static: Sequence[Field] = (),
     ):
-        self.source = source
+        self.source, self.label = source, label
         with SourceReader(source) as reader:
             required = [*(("data.group_by or data.id", column) for column in id_columns), ("data.label", label)]
             types = reader.column_types
@@ -62,40 +62,18 @@ class LabelTable:
         table = table.take(pa.array(order))
         self.labels = table.column("label").combine_chunks()
         self.keys = {name: table.column(name).combine_chunks() for name in keys}
-        self._require_one_label(columns)
         self._require_one_value()
 
-    def _require_one_label(self, columns: Mapping[str, str]) -> None:
-        """Raise InputError if two rows with the same id have different labels.
-
-        `columns`: SQL of the id and the label, with which the error finds the files of the two rows.
-        """
-        repeated = np.flatnonzero(self.ids[1:] == self.ids[:-1])
-        for row in repeated.tolist():
-            if self.labels[row] != self.labels[row + 1]:
-                id, labels = self.ids[row].decode(), [self.labels[row].as_py(), self.labels[row + 1].as_py()]
-                files = self._files_of_labels(id, columns)
-                places = [f" in {files[label]}" if files else "" for label in labels]
-                shown = " and ".join(f"'{label}'{place}" for label, place in zip(labels, places, strict=True))
-                raise InputError(self.source, f"'{id}' has two labels, {shown}", "keep one")
-
     def _require_one_value(self) -> None:
-        """Raise InputError if two rows with the same id have different values of a static field."""
+        """Raise InputError if two rows with the same id have different labels, or values of a static field."""
         repeated = np.flatnonzero(self.ids[1:] == self.ids[:-1]).tolist()
-        for field, row in product(self.static, repeated):
-            first, second = (self.keys[field.name][place].as_py() for place in (row, row + 1))
+        of_fields = {field.column: self.keys[field.name] for field in self.static}
+        for (column, values), row in product({self.label: self.labels, **of_fields}.items(), repeated):
+            first, second = (values[place].as_py() for place in (row, row + 1))
             if first != second:
-                shown = f"{first[0]} and {second[0]}"
-                raise InputError(self.source, f"'{self.ids[row].decode()}' has two values of {field.column}, {shown}")
-
-    def _files_of_labels(self, id: str, columns: Mapping[str, str]) -> dict[str | None, str]:
-        """Read all files again, and return dict label of an id → file. The dict is empty if there is only one file."""
-        with SourceReader(self.source) as reader:
-            if not reader.several_files:
-                return {}
-            table = reader.select(columns, with_files=True)
-        with_id = table.filter(pc.fill_null(pc.equal(_id_texts(table), id), False))
-        return dict(zip(with_id.column("label").to_pylist(), with_id.column(FILE).to_pylist(), strict=True))
+                shown = " and ".join(f"{value[0] if isinstance(value, list) else value}" for value in (first, second))
+                problem = f"'{self.ids[row].decode()}' has two values of {column}, {shown}"
+                raise InputError(self.source, problem, "keep one")
 
     def without_joined(self, schema: Schema, available: AbstractSet[str]) -> Schema:
         """Return the schema of the rows before `labelled`: without the label and the static fields of this table.

@@ -148,15 +148,12 @@ class SourceReader:
         """
         return len(self.paths) > 1 and self.source.query is None
 
-    def select(self, columns: Mapping[str, str], most_rows: int | None = None, *, with_files: bool = False) -> pa.Table:
+    def select(self, columns: Mapping[str, str], most_rows: int | None = None) -> pa.Table:
         """Return columns of every row, or of a random sample of `most_rows` rows with a fixed seed.
 
-        `columns`: dict name → SQL. `with_files`: True to add the column FILE, which holds the path of each row's file
-        (see `several_files`).
+        `columns`: dict name → SQL.
         """
-        relation = self._relation.named_sql if with_files else self._relation.sql
-        files = {FILE: quote_identifier(FILE)} if with_files else {}
-        query = f"SELECT {select_list({**columns, **files})} FROM {relation}"
+        query = f"SELECT {select_list(columns)} FROM {self._relation.sql}"
         if most_rows is not None:
             query = f"SELECT * FROM ({query}) USING SAMPLE reservoir({most_rows} ROWS) REPEATABLE (0)"
         with explain_errors(self.source):

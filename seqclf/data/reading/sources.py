@@ -23,30 +23,29 @@ class Listing(NamedTuple):
     """Files in a folder and in its sub-folders. The folder has one file or one sub-folder for each label.
 
     `per_class`: True if there is a sub-folder for each label, False if there is a file for each label. `used`: files
-    that are read. `refused`: files that are rejected, with the reasons. `hidden`: hidden files, which are not read.
+    that are read. `refused`: files that are rejected, with the reasons.
     """
 
     per_class: bool
     used: list[Path]
     refused: list[tuple[Path, str]]
-    hidden: list[Path]
 
 
 def list_files(folder: Path) -> Listing:
     """List the files in a folder that has one file or one sub-folder for each label.
 
     Files in deeper sub-folders are listed too, and links to folders are followed. The label is the name of the
-    sub-folder, as in torchvision's ImageFolder, or the name of the file. A file is hidden if its own name or the name
-    of a folder above it begins with a dot. Raises InputError if the sub-folder of a label has no files.
+    sub-folder, as in torchvision's ImageFolder, or the name of the file. A file is not read if its own name or the
+    name of a folder above it begins with a dot. Raises InputError if the sub-folder of a label has no files.
     """
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    listing = Listing(bool(classes), [], [], [])
+    listing = Listing(bool(classes), [], [])
     classes_with_files = set()
     for below, is_file in _walk(folder):
         path, parts = folder / below, below.split("/")
         if any(part.startswith(".") for part in parts):
-            listing.hidden.append(path)
-        elif not is_file:
+            continue
+        if not is_file:
             listing.refused.append((path, "is no regular file; remove it"))
         elif classes and len(parts) == 1:
             listing.refused.append((path, "is in none of the folders of the classes; move it into one"))

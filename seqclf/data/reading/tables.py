@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.ragged import is_list
 from seqclf.data.schema.schema import check_names
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 
 Table: TypeAlias = pa.Table | pa.RecordBatchReader
 # Arrow type → pandas type that can hold missing values.
@@ -91,7 +91,7 @@ def _from_stream(data: Any, where: str, names: list[str]) -> pa.Table:
     try:
         return data.select(names).to_arrow() if is_polars(data) else pa.table(data).select(names)
     except Exception as error:  # libraries raise different exceptions for a column of Python objects
-        raise InputError(where, f"cannot be read as Arrow ({_first_line(error)})", "convert or drop it") from None
+        raise InputError(where, f"cannot be read as Arrow ({first_line(error)})", "convert or drop it") from None
 
 
 def _from_pandas(frame: Any, where: str, names: list[str], index_levels: Collection[str]) -> pa.Table:
@@ -144,7 +144,7 @@ def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> p
             return pa.array([_as_list(cell) for cell in cells], from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            where, f"column '{name}' (dtype {kind}) has no Arrow type ({_first_line(error)})", "convert it, or drop it"
+            where, f"column '{name}' (dtype {kind}) has no Arrow type ({first_line(error)})", "convert it, or drop it"
         ) from None
 
 
@@ -187,7 +187,7 @@ def _plain_column(column: Any, name: str, where: str) -> Any:
         return column if kind == column.type else column.cast(kind)
     except pa.ArrowException as error:
         raise InputError(
-            where, f"column '{name}' of type {column.type} cannot be read ({_first_line(error)})", "convert or drop it"
+            where, f"column '{name}' of type {column.type} cannot be read ({first_line(error)})", "convert or drop it"
         ) from None
 
 
@@ -240,12 +240,3 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if types.is_struct(kind):
         return pa.struct([(field.name, plain_type(field.type)) for field in kind])
     return kind
-
-
-def _first_line(error: BaseException) -> str:
-    """Return the first line of an error message.
-
-    Some Arrow errors have several messages in the attribute `args`, of which the first is used.
-    """
-    text = str(error.args[0]) if error.args else str(error)
-    return (text.splitlines() or [type(error).__name__])[0].rstrip(" .")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from seqclf.data.hashing import mix
 from seqclf.errors import InputError
 
 TURNS = 16  # number of parts into which groups with equal class counts are divided
 SIZE_WEIGHT = 4.0  # weight of a split's row count in the assignment error; a class has the weight 1
-GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 def assign_groups(
@@ -63,17 +63,6 @@ def _blocks(level: np.ndarray, signature: np.ndarray, tie_break: np.ndarray) -> 
 def _changes(values: np.ndarray) -> np.ndarray:
     """Return the positions of the values that differ from the value before them. Position 0 is always included."""
     return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
-
-
-def mix(values: np.ndarray) -> np.ndarray:
-    """Hash (N,) uint64 values with splitmix64.
-
-    Reference: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
-    """
-    values = values + GOLDEN_GAMMA
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 class _Groups:
@@ -306,31 +295,15 @@ def check_filled(
     `splits`: (N,) split of each row, as returned by `assign`.
     """
     units = len(splits) if keys is None else len(np.unique(keys))
-    if keys is None:
-        available = f"there are {units} rows"
-    elif by == "distinct":
-        available = f"there are {units} different sequences"
-    else:
-        key = "data.split.column" if by == "time" else "data.group"
-        available = f"{key}={column} has {units} different value{'s' * (units != 1)}"
+    unit = "rows" if keys is None else "different sequences" if by == "distinct" else f"different values of {column}"
+    available = f"there are only {units} {unit}"
     if folds is not None and units < folds:
-        remedy = f"set data.split.folds={units}" if units > 1 else "split by data.split.by=random"
-        raise InputError(f"data.split.folds={folds}", available, f"{remedy}, or give more data")
+        raise InputError(f"data.split.folds={folds}", available, "set fewer folds, or give more data")
     required = [name for name, share in shares.items() if name == "train" or share > 0]
     empty = [name for name in required if not (splits == list(shares).index(name)).any()]
-    if not empty:
-        return
-    # If only train is empty, the error suggests a file for the last split, because train then keeps the rows of that
-    # split.
-    lacking = next(name for name in [*empty, required[-1]] if name != "train")
-    if keys is not None and units < len(required):
-        remedy = available
-    elif keys is not None and by != "time":
-        remedy = "train needs the other groups to have every class"
-    else:
-        remedy = "give more rows, or another share"
-    file = "" if folds is not None and lacking == "test" else f", or give a file for it: data.{lacking}=FILE"
-    raise InputError(f"data.split.by={by}", f"none of {len(splits)} rows for {lacking}", f"{remedy}{file}")
+    if empty:
+        problem = f"none of {len(splits)} rows for {empty[0]}; {available}"
+        raise InputError(f"data.split.by={by}", problem, "give more data, another share, or a file of each split")
 
 
 def _stratified(labels: np.ndarray, shares: list[float], keys: np.ndarray | None, seed: list[int]) -> np.ndarray:

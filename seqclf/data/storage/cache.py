@@ -25,7 +25,7 @@ from seqclf.data.schema.rows import rebatch
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.fingerprint import generator_code
 from seqclf.data.storage.store import FORMAT, DamagedError
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, scratch_folder
 from seqclf.system.file_locks import one_at_a_time
 
@@ -167,7 +167,7 @@ def _write(table: Table, path: Path, where: str) -> None:
                 rows += record_batch.num_rows
                 writer.write_batch(record_batch, row_group_size=ROW_GROUP)
     except pa.ArrowException as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(where, f"cannot be written as Parquet ({reason})", "convert or drop the column") from None
+        problem = f"cannot be written as Parquet ({first_line(error)})"
+        raise InputError(where, problem, "convert or drop the column") from None
     if not rows:
         raise InputError(where, "has no rows", "give a table with a row per sequence")

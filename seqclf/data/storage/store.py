@@ -311,12 +311,11 @@ class SplitCounts(JsonResult):
     `used`: number of rows in the split. `truncated`: number of truncated rows. `tokens`: number of tokens.
     `unknown_tokens`: number of tokens that have a value outside the vocabulary. `refused`: number of rejected rows.
     `events`: number of events in the source; None unless the source is an event table. `refused_events`: number of
-    events in rejected sequences or on malformed lines; None unless the source is an event table. `hidden_files`: number
-    of hidden files in the source folder, which are not read; None if there are none.
+    events in rejected sequences or on malformed lines; None unless the source is an event table.
     """
 
     # If the value of a key in OMIT_NONE is None, the key is left out of the JSON. A count of 0 is not left out.
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"events", "refused_events", "hidden_files"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"events", "refused_events"})
 
     used: int = 0
     truncated: int = 0
@@ -325,4 +324,3 @@ class SplitCounts(JsonResult):
     refused: int = 0
     events: int | None = None
     refused_events: int | None = None
-    hidden_files: int | None = None

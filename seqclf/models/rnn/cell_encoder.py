@@ -13,7 +13,6 @@ from seqclf.config.argument_types import TargetOf, check_values, checks_values
 from seqclf.config.options import Count, ZeroOrMore
 from seqclf.config.targets import arguments_of, build, check_arguments, locate_part
 from seqclf.data.field_spec import FieldSpec
-from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import DropoutShare
 from seqclf.models.pooling import token_mask
@@ -55,11 +54,10 @@ class CellEncoder(SequenceEncoder):
         residual_layers: ZeroOrMore = 0,
         bidirectional: bool = True,
         dropout: DropoutShare = 0.25,
-        variational: bool = False,
     ):
         super().__init__()
         check_residual_layers(residual_layers, layers)
-        self.dropout = TokenDropout(dropout, variational)
+        self.dropout = nn.Dropout(dropout)
         self.size = input_size
         forward_cells, backward_cells = [], []
         for _ in range(layers):

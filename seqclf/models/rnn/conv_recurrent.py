@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count, ZeroOrMore
 from seqclf.errors import InputError
-from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import CellName, DropoutShare, Layout
 from seqclf.models.pooling import token_mask
@@ -93,7 +92,6 @@ class ConvRecurrent(SequenceEncoder):
         bidirectional: bool = True,
         layout: Layout = "auto",
         dropout: DropoutShare = 0.25,
-        variational: bool = False,
     ):
         super().__init__()
         if kernel % 2 == 0 or kernel < max(strides):
@@ -104,7 +102,7 @@ class ConvRecurrent(SequenceEncoder):
         self.convolutions = nn.ModuleList(
             StridedConvolution(size, channels, kernel, stride) for size, stride in zip(sizes, strides, strict=True)
         )
-        self.dropout = TokenDropout(dropout, variational)
+        self.dropout = nn.Dropout(dropout)
         self.recurrent = Recurrent(
             channels,
             cell=cell,
@@ -113,7 +111,6 @@ class ConvRecurrent(SequenceEncoder):
             bidirectional=bidirectional,
             layout=layout,
             dropout=dropout,
-            variational=variational,
             residual_layers=residual_layers,
         )
         self.size = channels + self.recurrent.size

@@ -19,7 +19,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count, ZeroOrMore
 from seqclf.errors import InputError
-from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.onnx.layers import STATE_NAMES, OnnxLayer
 from seqclf.models.options import CellName, DropoutShare, Layout
@@ -53,7 +52,7 @@ class Recurrent(SequenceEncoder):
 
     `cell`: "lstm", "gru" or "rnn". `hidden_size`: number of units of each layer and direction. `layers`: number of
     layers. `bidirectional`: True for a second direction in each layer, which reads from the last token to the first
-    one. `dropout`: probability of zeroing a feature of a token between two layers. `variational`: see `TokenDropout`.
+    one. `dropout`: probability of zeroing a feature of a token between two layers.
 
     `layout`: "padded", "packed" or "auto". All layouts compute the same function. The layout "padded" also computes the
     padding tokens, and is by far the fastest layout if the sequences of a batch have similar lengths. The layout
@@ -82,7 +81,6 @@ class Recurrent(SequenceEncoder):
         bidirectional: bool = True,
         layout: Layout = "auto",
         dropout: DropoutShare = 0.25,
-        variational: bool = False,
     ):
         super().__init__()
         check_residual_layers(residual_layers, layers)
@@ -90,7 +88,7 @@ class Recurrent(SequenceEncoder):
         self.layout = layout
         self.size = hidden_size * (2 if bidirectional else 1)
         self.backward_size = hidden_size if bidirectional else 0
-        self.dropout = TokenDropout(dropout, variational)
+        self.dropout = nn.Dropout(dropout)
         # Keep this order, first all forward layers and then all backward layers, because with a fixed seed the order
         # determines the initial weights.
         sizes = [input_size] + [self.size] * (layers - 1)

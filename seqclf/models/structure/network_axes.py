@@ -17,7 +17,7 @@ from seqclf.models.rnn.conv_recurrent import ConvRecurrent
 from seqclf.models.rnn.recurrent import Recurrent
 from seqclf.models.structure.axes import Axes, Axis, blocks, is_even, kept, widened
 from seqclf.models.transformer import Transformer
-from seqclf.models.trees.tree_lstm import BinaryCell, TreeLSTM
+from seqclf.models.trees.tree_lstm import TreeLSTM
 
 # The functions in this file annotate modules as Any, because PyTorch annotates every submodule as Module or Tensor.
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -155,24 +155,14 @@ def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
     return Continued(axes, outputs, len(old.forward_layers) <= len(new.forward_layers))
 
 
-def _tree_lstm(old: Any, new: Any, inputs: Tensor) -> Continued:
-    hidden = widened(old.size, new.size)
-    rows = Axis(blocks(hidden, old.size, 4))
-    axes: dict[str, Axes] = {"input.weight": (rows, Axis(inputs, summed=True)), "input.bias": (rows,)}
-    if isinstance(old.cell, BinaryCell):
-        children = Axis(blocks(hidden, old.size, 2), summed=True)
-        axes["cell.hidden.weight"] = (Axis(blocks(hidden, old.size, 5)), children)
-    else:
-        states = Axis(hidden, summed=True)
-        axes["cell.hidden.weight"] = (Axis(blocks(hidden, old.size, 3)), states)
-        axes["cell.forget.weight"] = (Axis(hidden), states)
-    return Continued(axes, hidden)
-
-
 # dict encoder → rule for an encoder whose width can change
-WIDENED: dict[type, Callable[[Any, Any, Tensor], Continued]] = {Recurrent: _recurrent, TreeLSTM: _tree_lstm}
+WIDENED: dict[type, Callable[[Any, Any, Tensor], Continued]] = {Recurrent: _recurrent}
 # dict encoder → name of the weight that reads the embedded tokens, whose number of channels can change
-FIRST: dict[type, str] = {ConvRecurrent: "convolutions.0.convolution.weight", Transformer: "input.weight"}
+FIRST: dict[type, str] = {
+    ConvRecurrent: "convolutions.0.convolution.weight",
+    Transformer: "input.weight",
+    TreeLSTM: "input.weight",
+}
 
 
 def _pooling(old: SequenceClassifier, outputs: Tensor) -> Continued:

@@ -133,7 +133,7 @@ OF_ENCODER = {
     "seqclf.models.rnn.conv_recurrent.ConvRecurrent": ("layers", "embedding_size"),
     "seqclf.extend.CellEncoder": ("layers",),
     "seqclf.models.transformer.Transformer": ("layers", "embedding_size"),
-    "seqclf.models.trees.tree_lstm.TreeLSTM": ("hidden_size", "embedding_size"),
+    "seqclf.models.trees.tree_lstm.TreeLSTM": ("embedding_size",),
 }
 # Encoders whose added layers are residual.
 RESIDUAL = (
@@ -142,7 +142,6 @@ RESIDUAL = (
     "seqclf.extend.CellEncoder",
 )
 OF_HEADS = "seqclf.models.heads.network.HeadsClassifier"
-# Keys of the recurrent head.
 KEYS_OF_HEADS = ("layers", "hidden_size", *OF_CLASSIFIER)
 WIDTHS = ("hidden_size", "embedding_size")
 

@@ -154,7 +154,7 @@ def check_foreign_network(
     Raises:
         InputError: the network does not return logits (B, C), the loss is not a single number, the logits depend on
             padding, a checkpoint would miss weights, or the network cannot be exported. The error names the class of
-            the network or the loss, and the module that reads padding.
+            the network or the loss.
     """
     hyper: Mapping[str, Any] = task.hparams
     if foreign := _foreign_targets(hyper["loss"], "loss"):

@@ -19,7 +19,7 @@ from support.object_store import SECRET, local_store
 from seqclf.data.reading.object_store import MIRROR, fetch, is_object_url, store_object
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, fetched, source_state
-from seqclf.data.schema.casts import FILE
+from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
 
 
@@ -110,8 +110,8 @@ def test_errors_and_refusals_name_the_url(store, tmp_path):
     store.put("in/2.csv", csv("b"))
     store.put("in/1.csv", csv("a"))
     with SourceReader(fetched(Source("s3://bucket/in/*.csv", "data.train"), tmp_path)) as reader:
-        names = reader.select({"label": "label"}, with_files=True).column(FILE).to_pylist()
-    assert names == ["s3://bucket/in/1.csv", "s3://bucket/in/2.csv"]
+        files = [name for rows in reader.read(Schema((), "label")) for name in rows.files.to_pylist()]
+    assert files == ["s3://bucket/in/1.csv", "s3://bucket/in/2.csv"]
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/none.csv", "s3://missing-bucket/t.csv", "s3://bucket/none/*.csv"])

@@ -32,7 +32,10 @@ def fails(options, tmp_path, message, path, **overrides):
             {"tokens": TOKENS, "label": [*LABELS[:10], *[None] * 10]},
             r"t.\w+: row 11: label is empty; .*\(10 of 20 rows of .* more than data.max_bad_share=0.1; fix them or",
         ),
-        ({"tokens": TOKENS[:1], "label": ["a"]}, r"t.\w+: data.split.by=random: none of 1 rows for validation; give"),
+        (
+            {"tokens": TOKENS[:1], "label": ["a"]},
+            r"t.\w+: data.split.by=random: none of 1 rows for validation; ",
+        ),
     ],
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -26,7 +26,6 @@ TREE = [
 COMMON = {
     "_target_": "seqclf.models.classifier.SequenceClassifier",
     "dropout": 0.1,
-    "variational": False,
     "token_dropout": 0.1,
     "number_noise": 0.1,
     "members": 1,
@@ -92,7 +91,7 @@ def random_config(drawn: random.Random, kind: str) -> dict[str, Any]:
     if kind == "transformer":
         heads = drawn.randint(1, 2)
         of_blocks = {"heads": heads, "hidden_size": heads * drawn.choice([2, 4]), "layers": drawn.randint(1, 2)}
-        return {**config, **of_blocks, "feed_forward": drawn.choice(["gelu", "swiglu"]), "expansion": 2}
+        return {**config, **of_blocks, "expansion": 2}
     config |= {"cell": drawn.choice(["lstm", "gru", "rnn"]), "hidden_size": drawn.randint(2, 7)}
     config |= {"layers": drawn.randint(1, 3), "bidirectional": drawn.random() < 0.5}
     config["layout"] = drawn.choice(["auto", "packed"])
@@ -111,7 +110,7 @@ def preserving_change(drawn: random.Random, config: dict[str, Any]) -> dict[str,
     ]
     if "layers" in config:
         changes.append({"layers": config["layers"] + drawn.randint(1, 2)})
-    if config["encoder"]["_target_"] in (ENCODERS["recurrent"], ENCODERS["tree"]) and config["hidden_size"] < 20:
+    if config["encoder"]["_target_"] == ENCODERS["recurrent"] and config["hidden_size"] < 20:
         changes.append({"hidden_size": drawn.choice([2, 3]) * config["hidden_size"]})
     chosen = drawn.sample(changes, drawn.randint(1, len(changes)))
     return {name: value for change in chosen for name, value in change.items()}

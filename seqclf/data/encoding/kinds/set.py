@@ -15,6 +15,7 @@ from seqclf.data.encoding.encoder import EncodedField
 from seqclf.data.encoding.kinds.category import NO_WHOLE, texts_sql, value_from_python
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import COMBINATIONS, BagSpec
+from seqclf.data.hashing import GOLDEN_GAMMA, mix
 from seqclf.data.ragged import is_list, lengths_or_zero, list_lengths, list_offsets, list_values
 from seqclf.data.schema.casts import (
     NO_INTEGER,
@@ -260,12 +261,13 @@ class SetEncoder(VocabularyEncoder):
     def token_keys(self, column: pa.Array) -> np.ndarray:
         """Return (S,) keys of tokens. Tokens with the same values have equal keys, whatever the order of the values."""
         counts = lengths_or_zero(pc.list_flatten(column)).astype(np.int64)
-        keys = _scattered(self.vocabulary.keys_of(self.codes(column)))
+        # Sums of different keys are almost never equal after mixing.
+        keys = mix(self.vocabulary.keys_of(self.codes(column)) - GOLDEN_GAMMA)
         # The key of a token is made from the difference of two running sums. The difference of the running sums is
         # exact even after an overflow, because unsigned integers wrap around.
         ends = np.cumsum(counts)
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(keys, dtype=np.uint64)])
-        return _scattered(sums[ends] - sums[ends - counts] + counts.astype(np.uint64))
+        return mix(sums[ends] - sums[ends - counts] + counts.astype(np.uint64) - GOLDEN_GAMMA)
 
     def codes(self, column: pa.Array) -> np.ndarray:
         return list_values(pc.list_flatten(column))
@@ -318,10 +320,3 @@ def _value_type(cells: pa.ChunkedArray, separator: str | None, events: bool) -> 
 def _is_code(value: Any) -> bool:
     """Return True for a non-negative integer and for a text of decimal digits."""
     return value.isdecimal() if isinstance(value, str) else type(value) is int and value >= 0
-
-
-def _scattered(keys: np.ndarray) -> np.ndarray:
-    """Mix (S,) uint64 keys by SplitMix64. After mixing, sums of different keys are almost never equal."""
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return keys ^ (keys >> np.uint64(31))
