@@ -6,7 +6,7 @@ Nothing here reads files or runs a model, so scores that were made elsewhere are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,9 +77,10 @@ class Facts(JsonResult):
 
     @classmethod
     def from_run(cls, state: Mapping[str, Any], settings: Mapping[str, Any]) -> Facts:
-        """Return the facts that `to_dict` wrote. `settings`: config of the run. Raises InputError for other content."""
-        training = state.get("training")
-        return cls.from_dict({**state, "training": training and {**training, "settings": settings}})
+        """Return the facts that `to_dict` wrote. `settings`: config of the run. Raises KeyError or InputError."""
+        values = {fact.name: state[fact.name] for fact in fields(cls)}
+        training = values["training"]
+        return cls.from_dict({**values, "training": training and {**training, "settings": settings}})
 
 
 class Judged(NamedTuple):

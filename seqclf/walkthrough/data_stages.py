@@ -63,7 +63,7 @@ def _encoded(rows: ShownRows, encoded: list[dict[str, list[HeatCell]]]) -> Stage
             tokens = [printable(shortened(token, MAX_NAME_CHARACTERS)) or "␣" for token in texts[:shown]]
             lines.append((shortened(field, MAX_NAME_CHARACTERS), [*map(HeatCell, tokens)]))
             lines.append(("encoded", [*encoded[row][field][:shown]]))
-        maps.append(HeatMap(": ".join(filter(None, [f"Row {name}", first_of(shown, count)])), lines))
+        maps.append(HeatMap(first_of(f"Row {name}", shown, count), lines))
     text = (
         "A network computes with numbers, so every token becomes one. The training rows gave each value an id, and "
         "numbers the mean and the deviation by which they are scaled. All values that were not among the training rows "
@@ -91,7 +91,7 @@ def _padded(
     active = active_rows(lengths)[:shown].tolist()
     lines.append(("active batch size", [HeatCell(str(count), count / len(lengths), "active") for count in active]))
     headings = [str(position + 1) for position in range(shown)]
-    heat_map = HeatMap(f"Encoded values of {first}", lines, headings, "row", first_of(shown, longest))
+    heat_map = HeatMap(first_of(f"Encoded values of {first}", shown, longest), lines, headings, "row")
     cells, tokens = longest * len(lengths), int(lengths.sum())
     counts = Text(f"Of {cells:,} cells {tokens:,} are tokens, and {1 - tokens / cells:.1%} are padding.")
     inputs = [(name, str(array.dtype), shape_text(array)) for name, array in {**fields, "lengths": lengths}.items()]

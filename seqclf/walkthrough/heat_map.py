@@ -21,7 +21,6 @@ def number_map(
     headings: Sequence[str],
     corner: str,
     largest: float,
-    more: str = "",
 ) -> HeatMap:
     """Return a heat map of the numbers `values` (N, M), with N `lines` and M `headings` (see `HeatMap`).
 
@@ -29,7 +28,7 @@ def number_map(
     """
     headings = [shortened(heading, MAX_HEADING_CHARACTERS) or "␣" for heading in headings]
     cells = [[number_cell(value, largest) for value in line] for line in values.tolist()]
-    return HeatMap(caption, list(zip(lines, cells, strict=True)), headings, corner, more)
+    return HeatMap(caption, list(zip(lines, cells, strict=True)), headings, corner)
 
 
 def row_maps(values: np.ndarray, lines: Sequence[str], names: Sequence[str], word: str) -> list[Block | None]:
@@ -65,13 +64,13 @@ def tokens_that_fit(rows: int, lines: int) -> int:
     return max(1, MAX_CELLS // (rows * lines))
 
 
-def first_of(shown: int, count: int) -> str:
-    """Return a text on the tokens that are shown, or "" if all are.
+def first_of(caption: str, shown: int, count: int) -> str:
+    """Return `caption` with the number of tokens that are shown, if these are not all.
 
-    >>> first_of(125, 1200), first_of(125, 3)
-    ('the first 125 of 1,200 tokens', '')
+    >>> first_of("Row a", 125, 1200), first_of("Row a", 125, 3)
+    ('Row a: the first 125 of 1,200 tokens', 'Row a')
     """
-    return f"the first {shown} of {count:,} tokens" if shown < count else ""
+    return f"{caption}: the first {shown} of {count:,} tokens" if shown < count else caption
 
 
 def varying_channels(vectors: np.ndarray) -> np.ndarray:

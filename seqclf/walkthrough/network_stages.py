@@ -120,7 +120,7 @@ def _stage(
     for row, count in enumerate(counts.tolist()):
         headings = texts[row][:shown] if texts else [str(position + 1) for position in range(min(count, shown))]
         numbers = values[row, : len(headings)][:, channels].T
-        caption, more = f"Row {rows.names[row]}", first_of(shown, count)
-        maps.append(number_map(caption, lines, numbers, headings, corner, largest, more))
+        caption = first_of(f"Row {rows.names[row]}", shown, count)
+        maps.append(number_map(caption, lines, numbers, headings, corner, largest))
     blocks = [selection(len(names), "channels"), HeatMaps(maps)]
     return Stage(title, text, blocks, values, ("rows", "tokens", "channels"))

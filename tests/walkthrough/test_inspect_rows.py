@@ -151,4 +151,4 @@ def test_a_stage_of_many_long_rows_has_a_limited_number_of_cells(inspected):
     for stage in case.stages:
         heats = [block for block in stage.blocks if hasattr(block, "maps")]
         assert sum(len(cells) for block in heats for one in block.maps for _, cells in one.rows) < 4100
-    assert case.stage("encoder").blocks[-1].maps[-1].more == "the first 10 of 900 tokens"
+    assert case.stage("encoder").blocks[-1].maps[-1].caption.endswith(": the first 10 of 900 tokens")
