@@ -126,8 +126,7 @@ STAGES: dict[str, Callable[[str, float], dict[str, Any]]] = {
 
 def run_stage(name: str, folder: str, millions: float) -> dict[str, Any]:
     """Run one stage in this process. Add its `seconds` and the `peak_mb` of the process to its result."""
-    sys.path[:0] = [str(Path(__file__).parent)]
-    from peak_memory import peak_mb
+    from seqclf.system.environment import peak_mb
 
     started = time.perf_counter()
     result = STAGES[name](folder, millions)

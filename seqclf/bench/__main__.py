@@ -1,4 +1,4 @@
-"""Command `python -m seqclf.bench`: measures the time of one model as dynamic and as static graphs."""
+"""Command `python -m seqclf.bench`: measures time and memory of one model as dynamic and as static graphs."""
 
 from __future__ import annotations
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
+from seqclf.bench.memory import training_peak_mb
 from seqclf.bench.mode_trainer import Contender
 from seqclf.bench.options import BenchConfig
-from seqclf.bench.timing import ModeFigures, time_modes
+from seqclf.bench.timing import REFERENCE, ModeFigures, time_modes
 from seqclf.bench.workload import Workload, dataset_workload, generate_workload
 from seqclf.config.targets import Config
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 from seqclf.models.encoder import reads_trees
 from seqclf.runs.tree_fields import check_tree_fields
+from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 from seqclf.training.checks.check_targets import data_for
 
@@ -57,14 +59,15 @@ def make_workloads(config: BenchConfig, model: Config) -> Iterator[Workload]:
 
 
 def measure_workload(contenders: Mapping[str, Contender], workload: Workload, rounds: int) -> WorkloadResult:
-    """Measure time and loss of all contenders. Raises InputError if none can run.
+    """Measure time, memory and loss of all contenders. Raises InputError if none can run.
 
     `contenders`: dict mode → contender.
     """
     figures, errors = time_modes(contenders, workload, rounds)
     if not figures:
-        mode, message = next(iter(errors.items()))
-        raise InputError("modes", "none can run", f"{mode}: {message}")
+        raise InputError("modes", "none can run", f"{REFERENCE}: {errors[REFERENCE]}")
+    modes = progress.track(figures.items(), "measuring memory", total=len(figures), unit="runs")
+    figures = {name: replace(times, memory_mb=training_peak_mb(contenders[name], workload)) for name, times in modes}
     return WorkloadResult(workload.name, workload.size, figures, errors)
 
 

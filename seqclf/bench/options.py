@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from seqclf.bench.modes import LENGTH_DISTRIBUTIONS, MODES
 from seqclf.command_options import Device
 from seqclf.config.options import CommandOptions, Count, Seed, one_of
 from seqclf.data.options import DataOptions
+from seqclf.errors import InputError
 from seqclf.models.options import ModelArguments
 from seqclf.training.options import OptimizerArguments, RuntimeOptions
+
+
+def require_both_graphs(modes: list[str]) -> list[str]:
+    """Return `modes` unchanged.
+
+    Raises InputError if `dynamic` or `static` is missing, because the benchmark compares these two modes.
+    """
+    if not {"dynamic", "static"} <= set(modes):
+        raise InputError("modes", "must hold dynamic and static, which are compared")
+    return modes
 
 
 class BenchConfig(CommandOptions):
@@ -25,7 +36,7 @@ class BenchConfig(CommandOptions):
     model: ModelArguments
     optimizer: OptimizerArguments
     lengths: Annotated[list[Annotated[str, one_of(*LENGTH_DISTRIBUTIONS)]], Field(min_length=1)]
-    modes: Annotated[list[Annotated[str, one_of(*MODES)]], Field(min_length=1)]
+    modes: Annotated[list[Annotated[str, one_of(*MODES)]], AfterValidator(require_both_graphs)]
     sequences: Count
     batch_size: Count
     updates: Count

@@ -15,6 +15,7 @@ ROWS: dict[str, Callable[[ModeFigures], str]] = {
     f"times as fast as {REFERENCE}": lambda figures: f"{1 / figures.time_ratio:.3g}" if figures.time_ratio else "",
     "padding": lambda figures: f"{1 - figures.padding_efficiency:.0%}",
     "first s": lambda figures: f"{figures.first_step_s:.2f}",
+    "memory MB": lambda figures: "" if figures.memory_mb is None else f"{figures.memory_mb:,.0f}",
     "loss": lambda figures: f"{figures.loss:.4f}",
 }
 

@@ -26,9 +26,10 @@ class ModeFigures(JsonResult):
     seconds of the first step minus the median seconds of the next steps. `padding_efficiency`: fraction of the computed
     tokens that are not padding. `loss`: loss after one round of training. `time_ratio`: median over the rounds of the
     seconds of a round divided by the seconds of the reference mode, or `None` if the reference mode did not run.
+    `memory_mb`: see `training_peak_mb`; `None` if it was not measured.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"time_ratio"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"time_ratio", "memory_mb"})
 
     tokens_per_s: float
     step_ms: float
@@ -36,6 +37,7 @@ class ModeFigures(JsonResult):
     padding_efficiency: float
     loss: float
     time_ratio: float | None = None
+    memory_mb: float | None = None
 
 
 def time_modes(

@@ -18,6 +18,7 @@ def figures(tokens_per_s, time_ratio):
         padding_efficiency=0.9,
         loss=0.5,
         time_ratio=time_ratio,
+        memory_mb=512.0,
     )
 
 
@@ -34,7 +35,7 @@ def test_the_terminal_shows_modes_and_errors(result, monkeypatch):
     lines = captured.get().splitlines()
     cells = [line.split() for line in lines]
     assert ["tokens/s", "20,000", "5,000"] in cells and ["padding", "10%", "10%"] in cells
-    assert ["times", "as", "fast", "as", "static", "4", "1"] in cells
+    assert ["times", "as", "fast", "as", "static", "4", "1"] in cells and ["memory", "MB", "512", "512"] in cells
     assert "log_normal: 6 steps of 8 sequences, mean length 40.0, longest 200" in lines
     assert "compiled did not run: RuntimeError: <no> compiler" in lines
 

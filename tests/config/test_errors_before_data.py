@@ -116,6 +116,7 @@ CASES = [
     ("search", ["trainer.fast_dev_run=true"], "trainer.fast_dev_run", "set trainer.max_epochs=1 instead"),
     ("describe", ["output=survey.html"], "output=survey.html", "end it in .json"),
     ("walkthrough", ["sequence=abc", "input=x.csv"], "input=x.csv and sequence=abc", "remove one of them"),
+    ("bench", ["modes=[dynamic]"], "modes", "must hold dynamic and static, which are compared"),
     ("bench", [OWN, CONV], CONV, "set model=lstm or another model of this package"),
 ]
 

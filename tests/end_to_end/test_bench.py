@@ -21,7 +21,8 @@ def test_result_line_holds_all_figures_of_every_mode(benched):
     for workload in result["workloads"].values():
         assert list(workload["modes"]) == ["dynamic", "packed", "static"]
         for figures in workload["modes"].values():
-            assert {"tokens_per_s", "step_ms", "first_step_s", "loss"} <= set(figures)
+            assert {"tokens_per_s", "step_ms", "memory_mb", "first_step_s", "loss"} <= set(figures)
+            assert figures["memory_mb"] > 50
     modes = result["workloads"]["uniform"]["modes"]
     assert modes["static"]["padding_efficiency"] < 0.8 < modes["dynamic"]["padding_efficiency"]
 

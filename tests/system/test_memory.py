@@ -6,10 +6,7 @@ import sys
 import pytest
 
 SCRIPT = """
-import sys
-sys.path.append('scripts/benchmarks')
-from peak_memory import peak_mb
-from seqclf.system.environment import resident_mb
+from seqclf.system.environment import peak_mb, resident_mb
 before = resident_mb()
 block = bytearray(200 * 10**6)
 with_block = resident_mb()
