@@ -54,9 +54,7 @@ SUITES = {
     "readers": Suite(make_case, examine),
     "bundles": Suite(predictions.make_bundle_case, predictions.examine_bundle, bundle_bases.KINDS),
     "inputs": Suite(predictions.make_input_case, predictions.examine_input, FILE_BUNDLES),
-    "journals": Suite(
-        predictions.make_journal_case, predictions.examine_journal, (*bundle_bases.KINDS, *FILE_BUNDLES)
-    ),
+    "journals": Suite(predictions.make_journal_case, predictions.examine_journal, (*bundle_bases.KINDS, *FILE_BUNDLES)),
 }
 
 

@@ -109,9 +109,7 @@ def _open_on_cuda(model: str | bytes, folder: Path, threads: int) -> tuple[Model
     return session, ""
 
 
-def _open(
-    model: str | bytes, folder: Path, providers: Mapping[str, dict[str, str]], threads: int
-) -> ModelSession:
+def _open(model: str | bytes, folder: Path, providers: Mapping[str, dict[str, str]], threads: int) -> ModelSession:
     """Open a session. `folder`: folder of the model. `providers`: dict provider → its options, the preferred first."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # exceptions tell the errors, which would also be printed

@@ -150,5 +150,3 @@ def export_in_child(folder: Path, names: list[str]) -> None:
     process.join()
     if process.exitcode:
         raise SystemExit(f"the bundles could not be exported to {os.fspath(folder)}")
-
-
