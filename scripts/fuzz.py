@@ -4,8 +4,8 @@
 
 `--of readers` prepares mutated files, as a training does (tests/fuzzing/cases.py). The others predict
 (tests/fuzzing/predictions.py): `bundles` with mutated bundles whose hashes are valid, `inputs` of mutated files, and
-`journals` of killed commands whose journals were mutated. Worker processes run the cases, so that a crash or a hang is a
-finding too. Each finding is printed with the number of its file, which `--only` makes again and `--keep` leaves in a
+`journals` of killed commands whose journals were mutated. Worker processes run the cases, so that a crash or a hang is
+a finding too. Each finding is printed with the number of its file, which `--only` makes again and `--keep` leaves in a
 folder. Then come tables of outcomes, and one JSON object as the last line. The exit code is 1 if there was a finding.
 """
 
@@ -131,7 +131,10 @@ def run(
     name: str = "readers",
     bundles: Path | None = None,
 ) -> list[Outcome]:
-    """Return outcomes in the order of the numbers. Findings are printed as they come. `name`, `bundles`: see `serve`."""
+    """Return outcomes in the order of the numbers. Findings are printed as they come.
+
+    `name`, `bundles`: see `serve`.
+    """
     workers = [Worker(seed, keep, name, bundles) for _ in range(worker_count)]
     idle_workers: SimpleQueue[Worker] = SimpleQueue()
     for worker in workers:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import onnx
@@ -90,12 +91,11 @@ def resume(exported, tmp_path, monkeypatch):
 
     def predicted():
         _predict(config)
-        with open(output, "rb") as file:
-            return file.read()
+        return Path(output).read_bytes()
 
     def run(change):
         expected, write = predicted(), Journal._write
-        os.unlink(output)
+        Path(output).unlink()
 
         def killed(written, *arguments):
             write(written, *arguments)
@@ -118,7 +118,7 @@ def test_a_journal_with_other_than_files_is_predicted_again(resume, tmp_path, na
 
     def change(held):
         (held / name).unlink(missing_ok=True)
-        make = {"folder": os.mkdir, "FIFO": os.mkfifo, "link": lambda path: os.symlink(tmp_path / "private", path)}
+        make = {"folder": os.mkdir, "FIFO": os.mkfifo, "link": lambda path: path.symlink_to(tmp_path / "private")}
         make[kind](held / name)
 
     found, expected = resume(change)

@@ -1,7 +1,7 @@
 """Fuzzing cases of predictions: mutated bundles, mutated inputs and mutated journals.
 
-A case runs in a folder of its own: `bundle`, `work` (the input, and the working folder of the process), `out`, `tmp` and
-`cache`. Only the output may appear in it. Python's and seqclf's memory may grow by `MAX_BYTES` in a case.
+A case runs in a folder of its own: `bundle`, `work` (the input, and the working folder of the process), `out`, `tmp`
+and `cache`. Only the output may appear in it. Python's and seqclf's memory may grow by `MAX_BYTES` in a case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fuzzing import cases
 from fuzzing.bases import bases
 from fuzzing.bundle_bases import FILE_PREFIX, KINDS, NEW
 from fuzzing.bundle_mutations import SECRET, WRONG, mutate
-from fuzzing.cases import Outcome, guarded, message_faults, options_of, terminal_output
+from fuzzing.cases import Outcome, guarded, message_faults, terminal_output
 from fuzzing.columns import Random, pick
 from fuzzing.files import write
 from fuzzing.mutations import BYTES
@@ -164,7 +164,7 @@ def _case(number: int, kind: str, folder: Path, exported: Path, output: str) -> 
 @contextmanager
 def _settings(case: PredictionCase) -> Iterator[None]:
     """Set the folders and the limits of a case, and restore those of the process."""
-    limits, here, cache_folder = resource.getrlimit(resource.RLIMIT_AS), os.getcwd(), os.environ.get("SEQCLF_CACHE")
+    limits, here, cache_folder = resource.getrlimit(resource.RLIMIT_AS), Path.cwd(), os.environ.get("SEQCLF_CACHE")
     patched = [(model, "WINDOW_ROWS", WINDOW_ROWS), (tempfile, "tempdir", str(case.folder / "tmp"))]
     patched += [(soundness_checks, name, 0.0) for name in ("SECONDS", "MAX_SECONDS")]
     before = [(module, name, getattr(module, name)) for module, name, _ in patched]
@@ -242,7 +242,7 @@ def _listing(folder: Path) -> dict[str, tuple[int, int]]:
     """Return size and time of each file of a case, but for those in the folder of the output."""
     paths = [path for path in folder.rglob("*") if path.relative_to(folder).parts[0] != "out"]
     status = {path.relative_to(folder).as_posix(): path.lstat() for path in paths}
-    return {name: (0, 0) if os.path.isdir(folder / name) else (s.st_size, s.st_mtime_ns) for name, s in status.items()}
+    return {name: (0, 0) if (folder / name).is_dir() else (s.st_size, s.st_mtime_ns) for name, s in status.items()}
 
 
 def _changes(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> Iterator[str]:
@@ -256,16 +256,20 @@ def _changes(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int
 def _use_bundle(case: PredictionCase, outcome: Outcome) -> None:
     opened: list[Classifier] = []
     guarded(outcome, lambda: opened.append(Classifier(case.bundle, device="cpu", threads=1)), "open: ", _faults)
-    for classifier in opened:
-        if "external_data" in case.mutations and _reads_secret(classifier):
-            outcome.findings.append("a model with weights outside of the bundle was opened")
-        guarded(outcome, lambda: _rows(classifier, case, outcome.findings), "rows: ", _faults)
-        if "step" in classifier.manifest:
-            guarded(outcome, lambda: _stream(classifier, case, outcome.findings), "stream: ", _faults)
-        repr(classifier)
+    if opened:
+        _use_classifier(opened[0], case, outcome)
     with suppress(InputError):
         guarded(outcome, lambda: _file(case, outcome.findings, len(case.rows)), "file: ", _faults)
     guarded(outcome, lambda: _doctor(case, outcome.findings), "doctor: ", _faults)
+
+
+def _use_classifier(classifier: Classifier, case: PredictionCase, outcome: Outcome) -> None:
+    if "external_data" in case.mutations and _reads_secret(classifier):
+        outcome.findings.append("a model with weights outside of the bundle was opened")
+    guarded(outcome, lambda: _rows(classifier, case, outcome.findings), "rows: ", _faults)
+    if "step" in classifier.manifest:
+        guarded(outcome, lambda: _stream(classifier, case, outcome.findings), "stream: ", _faults)
+    repr(classifier)
 
 
 def _faults(message: str) -> Iterator[str]:
