@@ -105,7 +105,7 @@ class Journal:
                 if not stat.S_ISREG(path.lstat().st_mode):  # a link would lead to another file, and a FIFO would wait
                     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         known: Any = None
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             known = json.loads((folder / RUN).read_bytes())
         if known == self.identity:
             return

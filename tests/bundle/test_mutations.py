@@ -127,6 +127,11 @@ def test_a_journal_with_other_than_files_is_predicted_again(resume, tmp_path, na
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["scores.parquet"]
 
 
+def test_a_journal_of_deeply_nested_json_is_predicted_again(resume):
+    found, expected = resume(lambda held: (held / "run.json").write_text("[" * 100_000))
+    assert found == expected
+
+
 @pytest.mark.parametrize("kind", ["link", "file"])
 def test_a_journal_that_is_no_folder_is_replaced(resume, tmp_path, kind):
     def change(held):
