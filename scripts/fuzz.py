@@ -1,10 +1,12 @@
-"""Fuzz the readers: mutated files must end in success or in one clear error line, and no row may be lost.
+"""Fuzz the readers and predictions: mutated files end in success or in one clear error line, and no row is lost.
 
-    python scripts/fuzz.py [--files 2000] [--seed 0] [--only NUMBER …] [--keep DIR]
+    python scripts/fuzz.py [--of readers] [--files 2000] [--seed 0] [--only NUMBER …] [--keep DIR]
 
-tests/fuzzing/cases.py makes and checks the files, in worker processes, so that a crash or a hang is a finding too. Each
-finding is printed with the number of its file, which `--only` makes again and `--keep` leaves in a folder. Then come
-tables of outcomes, and one JSON object as the last line. The exit code is 1 if there was a finding.
+`--of readers` prepares mutated files, as a training does (tests/fuzzing/cases.py). The others predict
+(tests/fuzzing/predictions.py): `bundles` with mutated bundles whose hashes are valid, `inputs` of mutated files, and
+`journals` of killed commands whose journals were mutated. Worker processes run the cases, so that a crash or a hang is
+a finding too. Each finding is printed with the number of its file, which `--only` makes again and `--keep` leaves in a
+folder. Then come tables of outcomes, and one JSON object as the last line. The exit code is 1 if there was a finding.
 """
 
 from __future__ import annotations
@@ -22,28 +24,52 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from fuzzing import bundle_bases, predictions  # noqa: E402
+from fuzzing.bases import bases  # noqa: E402
 from fuzzing.cases import Outcome, examine, make_case  # noqa: E402
 
 TIMEOUT_S = 20  # per message; a file sends two
 STATUSES = ("success", "error", "finding")
 
 
-def serve(connection: Any, seed: int, keep: str | None) -> None:
-    """Examine the files whose numbers arrive, until None does.
+class Suite(NamedTuple):
+    """A kind of cases. `make`: function of the seed, the number and the folder of a case, which makes the case.
+
+    `examine`: function of the case and its folder, which returns an outcome. `bundles`: names of the bundles that the
+    cases start from; `make` then gets their folder as a fourth argument.
+    """
+
+    make: Any
+    examine: Any
+    bundles: tuple[str, ...] = ()
+
+
+FILE_BUNDLES = tuple(f"{bundle_bases.FILE_PREFIX}{kind}" for kind in bases())
+SUITES = {
+    "readers": Suite(make_case, examine),
+    "bundles": Suite(predictions.make_bundle_case, predictions.examine_bundle, bundle_bases.KINDS),
+    "inputs": Suite(predictions.make_input_case, predictions.examine_input, FILE_BUNDLES),
+    "journals": Suite(predictions.make_journal_case, predictions.examine_journal, (*bundle_bases.KINDS, *FILE_BUNDLES)),
+}
+
+
+def serve(connection: Any, seed: int, keep: str | None, name: str = "readers", bundles: Path | None = None) -> None:
+    """Examine the files whose numbers arrive, until None does. `name`: name of the suite in `SUITES`.
 
     Sends a preliminary outcome before each file, so that the parent knows what a crash was caused by.
     """
     os.environ["OMP_NUM_THREADS"] = "1"
+    suite, more = SUITES[name], () if bundles is None else (bundles,)
     while (number := connection.recv()) is not None:
         folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
-        case = make_case(seed, number, folder)
-        connection.send(Outcome(number, case.base.kind, case.mutations, "died"))
-        outcome = examine(case, folder)
+        case = suite.make(seed, number, folder, *more)
+        connection.send(Outcome(number, case.kind, case.mutations, "died"))
+        outcome = suite.examine(case, folder)
         if outcome.findings and keep is not None:
             keep_case(folder, Path(keep) / f"{number:05d}", outcome, case.options)
         shutil.rmtree(folder)
@@ -52,7 +78,7 @@ def serve(connection: Any, seed: int, keep: str | None) -> None:
 
 def keep_case(folder: Path, target: Path, outcome: Outcome, options: Any) -> None:
     """Copy the files of a finding, with its outcome and the options of the reader."""
-    shutil.copytree(folder, target, dirs_exist_ok=True)
+    shutil.copytree(folder, target, dirs_exist_ok=True, symlinks=True)
     shutil.rmtree(target / "cache", ignore_errors=True)
     (target / "outcome.json").write_text(json.dumps({**asdict(outcome), "options": options}, default=str))
 
@@ -60,8 +86,8 @@ def keep_case(folder: Path, target: Path, outcome: Outcome, options: Any) -> Non
 class Worker:
     """A process that examines one file after the other, and is replaced when it dies or hangs."""
 
-    def __init__(self, seed: int, keep: str | None):
-        self.arguments = (seed, keep)
+    def __init__(self, *arguments: Any):
+        self.arguments = arguments  # of `serve`
         self._start()
 
     def _start(self) -> None:
@@ -97,9 +123,19 @@ class Worker:
         self.process.join()
 
 
-def run(numbers: Iterable[int], seed: int, keep: str | None, worker_count: int) -> list[Outcome]:
-    """Return outcomes in the order of the numbers. Findings are printed as they come."""
-    workers = [Worker(seed, keep) for _ in range(worker_count)]
+def run(
+    numbers: Iterable[int],
+    seed: int,
+    keep: str | None,
+    worker_count: int,
+    name: str = "readers",
+    bundles: Path | None = None,
+) -> list[Outcome]:
+    """Return outcomes in the order of the numbers. Findings are printed as they come.
+
+    `name`, `bundles`: see `serve`.
+    """
+    workers = [Worker(seed, keep, name, bundles) for _ in range(worker_count)]
     idle_workers: SimpleQueue[Worker] = SimpleQueue()
     for worker in workers:
         idle_workers.put(worker)
@@ -152,6 +188,8 @@ def markdown_table(title: str, counts: dict[str, Counter[str]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--of", choices=SUITES, default="readers")
+    parser.add_argument("--bundles", type=Path, help="a folder to keep the exported bundles in")
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, nargs="+", help="numbers of single files")
@@ -159,7 +197,13 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--errors", action="store_true", help="print every error line")
     options = parser.parse_args()
-    outcomes = run(options.only or range(options.files), options.seed, options.keep, options.workers)
+    numbers = options.only or range(options.files)
+    with tempfile.TemporaryDirectory() as temporary:
+        bundles, names = options.bundles or Path(temporary), SUITES[options.of].bundles
+        if names:
+            bundle_bases.export_in_child(bundles, list(names))
+        arguments = (options.of, bundles.absolute()) if names else ()
+        outcomes = run(numbers, options.seed, options.keep, options.workers, *arguments)
     if options.errors:
         for outcome in outcomes:
             if outcome.message:

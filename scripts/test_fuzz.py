@@ -58,3 +58,56 @@ def test_only_named_files_are_examined(fuzz, monkeypatch, capsys):
     assert (
         capsys.readouterr().out.splitlines()[-1] == '{"files": 2, "seed": 0, "success": 2, "errors": 0, "findings": 0}'
     )
+
+
+SUITES = {"bundles": "text", "inputs": "file jsonl", "journals": "file jsonl"}
+CASES = 14
+
+
+@pytest.fixture(scope="module")
+def bundles(fuzz, tmp_path_factory):
+    from fuzzing import bundle_bases
+
+    folder = tmp_path_factory.mktemp("bundles")
+    bundle_bases.export(folder, set(SUITES.values()))
+    return folder
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_mutated_predictions_end_in_one_row_per_row_or_one_clear_error_line(fuzz, bundles, tmp_path, name):
+    """Cases of one bundle of each suite, in this process: their numbers are those of the bundle."""
+    suite, statuses = fuzz.SUITES[name], []
+    first, stride = suite.bundles.index(SUITES[name]), len(suite.bundles)
+    for case in range(CASES):
+        folder = tmp_path / str(case)
+        outcome = suite.examine(suite.make(3, first + case * stride, folder, bundles), folder)
+        assert outcome.findings == [], fuzz.describe(outcome)
+        statuses.append(outcome.status)
+    assert "success" in statuses
+    assert ("error" in statuses) == (name != "journals")
+
+
+def test_a_prediction_that_breaks_its_rules_is_a_finding(fuzz, bundles, tmp_path, monkeypatch):
+    """A row is lost, a file is written beside the output, and an exception is raised."""
+    from fuzzing import predictions
+
+    def broken(config):
+        (tmp_path / "work" / "other").write_text("x")
+        result = predict(config)
+        (tmp_path / "out" / "scores.jsonl").write_text('{"id": 1, "prediction": null, "error": null}\n')
+        return result
+
+    predict = predictions._predict
+    monkeypatch.setattr(predictions, "_predict", broken)
+    monkeypatch.setattr(predictions, "OUTPUTS", ("scores.jsonl",))
+    suite = fuzz.SUITES["inputs"]
+    number = suite.bundles.index("file jsonl")
+    seed = next(seed for seed in range(99) if suite.make(seed, number, tmp_path / f"x{seed}", bundles).mutations
+                == ["repeated_rows"])  # fmt: skip
+    outcome = suite.examine(suite.make(seed, number, tmp_path, bundles), tmp_path)
+    text = "\n".join(outcome.findings)
+    assert "written outside of the output: work/other" in text
+    assert "1 output rows of" in text and "error None, prediction None" in text
+    monkeypatch.setattr(predictions, "_predict", lambda _: {}["key"])
+    outcome = suite.examine(suite.make(seed, number, tmp_path / "again", bundles), tmp_path / "again")
+    assert "KeyError" in outcome.findings[0]

@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import shutil
+import stat
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -74,6 +75,9 @@ def open_journal(output: str, identity: Mapping[str, str], sample: RowSample) ->
     After an error in the block, a journal with windows is left. Raises InputError if another process holds it.
     """
     folder = journal_folder(output)
+    with explain_disk_errors(folder):
+        if folder.is_symlink() or folder.is_file():  # the files of another folder would be changed
+            folder.unlink()
     with locked(folder, f"output={output}", "this output"):
         journal = Journal(folder, identity, sample)
         try:
@@ -96,8 +100,12 @@ class Journal:
     def __init__(self, folder: Path, identity: Mapping[str, str], sample: RowSample):
         self.folder, self.identity, self.sample = folder, dict(identity), sample
         self.rows = self.count = 0  # `count`: number of windows that are in the folder
+        with explain_disk_errors(folder):
+            for path in folder.iterdir():
+                if not stat.S_ISREG(path.lstat().st_mode):  # a link would lead to another file, and a FIFO would wait
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         known: Any = None
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             known = json.loads((folder / RUN).read_bytes())
         if known == self.identity:
             return

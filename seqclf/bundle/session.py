@@ -76,11 +76,11 @@ def open_session(path: Path, device: str = "auto", threads: int = 1, content: by
     model = str(path) if content is None else content
     problem = None
     if device != "cpu":
-        session, problem = _open_on_cuda(model, threads)
+        session, problem = _open_on_cuda(model, path.parent, threads)
         if session is not None:
             return session
     try:
-        session = _open(model, {CPU: {}}, threads)
+        session = _open(model, path.parent, {CPU: {}}, threads)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise InputError(path, f"cannot be loaded ({first_line(error)})", "export the bundle anew") from None
     if device == "cuda":  # after the CPU, which raises the error of a damaged model
@@ -89,7 +89,7 @@ def open_session(path: Path, device: str = "auto", threads: int = 1, content: by
     return session
 
 
-def _open_on_cuda(model: str | bytes, threads: int) -> tuple[ModelSession | None, str]:
+def _open_on_cuda(model: str | bytes, folder: Path, threads: int) -> tuple[ModelSession | None, str]:
     """Return a session on CUDA, or None and the reason why CUDA is not used."""
     if not has_card():
         return None, "no NVIDIA device file, such as /dev/nvidia0, is here, or CUDA_VISIBLE_DEVICES hides it"
@@ -100,7 +100,7 @@ def _open_on_cuda(model: str | bytes, threads: int) -> tuple[ModelSession | None
     with redirect_stdout(io.StringIO()):
         onnxruntime.preload_dlls()
     try:
-        session = _open(model, {CUDA: WITHOUT_TF32, CPU: {}}, threads)
+        session = _open(model, folder, {CUDA: WITHOUT_TF32, CPU: {}}, threads)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         return None, f"{CUDA} does not start ({first_line(error)})"
     # If ONNX Runtime cannot load a provider, it only logs the reason and uses the next provider.
@@ -109,10 +109,12 @@ def _open_on_cuda(model: str | bytes, threads: int) -> tuple[ModelSession | None
     return session, ""
 
 
-def _open(model: str | bytes, providers: Mapping[str, dict[str, str]], threads: int) -> ModelSession:
-    """Open a session. `providers`: dict provider → options of the provider, in the order of preference."""
+def _open(model: str | bytes, folder: Path, providers: Mapping[str, dict[str, str]], threads: int) -> ModelSession:
+    """Open a session. `folder`: folder of the model. `providers`: dict provider → its options, the preferred first."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # exceptions tell the errors, which would also be printed
+    # A model may name files that hold its weights. Without a folder, they would be read from the working folder.
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     options.intra_op_num_threads = threads
     # Threads that spin while they wait would take CPU time from other threads: reading, encoding and PyTorch.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

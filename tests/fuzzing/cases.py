@@ -40,6 +40,7 @@ from seqclf.errors import InputError
 FILES = Path(__file__).parents[2] / "conf/data/files.yaml"
 MAX_MESSAGE_CHARACTERS = 600
 PREDICTED_EVERY = 10
+PLACE = re.compile(r"data\.\w|\.(csv|tsv|txt|jsonl|parquet|arrow|ts|gz)\b|folder")
 
 
 @dataclass
@@ -63,6 +64,10 @@ class Case:
     mutations: list[str]
     options: dict[str, Any]
     files: list[Path]
+
+    @property
+    def kind(self) -> str:
+        return self.base.kind
 
     def build(self, folder: Path, **overrides: Any) -> DataOptions:
         return DataOptions.build(**{**self.options, "cache_dir": str(folder / "cache"), **overrides})
@@ -113,21 +118,24 @@ def examine(case: Case, folder: Path) -> Outcome:
     """Prepare the file of a case. Also read every tenth file as for predictions."""
     outcome = Outcome(case.number, case.base.kind, case.mutations)
     with _quiet(outcome.findings):
-        _guarded(outcome, lambda: _prepared(case, folder, outcome))
+        guarded(outcome, lambda: _prepared(case, folder, outcome))
         if case.number % PREDICTED_EVERY == 0:
-            _guarded(outcome, lambda: _read(case, outcome.findings), "reading: ")
+            guarded(outcome, lambda: _read(case, outcome.findings), "reading: ")
     return outcome
 
 
-def _guarded(outcome: Outcome, run: Any, prefix: str = "") -> None:
-    """Call `run`. Anything but success or an InputError of one clear line is a finding."""
+def guarded(outcome: Outcome, run: Any, prefix: str = "", faults_of: Any = None) -> None:
+    """Call `run`. Anything but success or an InputError of one clear line is a finding.
+
+    `faults_of`: function that yields the faults of a message, by default `message_faults`.
+    """
     try:
         run()
         outcome.status = outcome.status or "success"
     except InputError as error:
         outcome.status = outcome.status or "error"
         outcome.message = outcome.message or str(error)
-        outcome.findings += [prefix + fault for fault in message_faults(str(error))]
+        outcome.findings += [prefix + fault for fault in (faults_of or message_faults)(str(error))]
     except BaseException as error:
         outcome.status = outcome.status or "traceback"
         last = traceback.extract_tb(error.__traceback__)[-1]
@@ -137,8 +145,8 @@ def _guarded(outcome: Outcome, run: Any, prefix: str = "") -> None:
         outcome.findings.append(f"{prefix}traceback at {Path(where.filename).name}:{where.lineno}: {text}")
 
 
-def message_faults(message: str) -> Iterator[str]:
-    """Yield the faults of the message of an InputError."""
+def message_faults(message: str, place: re.Pattern[str] = PLACE) -> Iterator[str]:
+    """Yield the faults of the message of an InputError. `place`: pattern of the names of files and keys."""
     shown = message[:MAX_MESSAGE_CHARACTERS]
     if not message.strip():
         yield "empty message"
@@ -148,13 +156,22 @@ def message_faults(message: str) -> Iterator[str]:
         yield f"control characters in the message: {shown!r}"
     if len(message) > MAX_MESSAGE_CHARACTERS:
         yield f"message of {len(message)} characters: {shown[:200]!r}"
-    if not re.search(r"data\.\w|\.(csv|tsv|txt|jsonl|parquet|arrow|ts|gz)\b|folder", message):
+    if not place.search(message):
         yield f"message names no file and no key: {shown!r}"
 
 
 @contextmanager
 def _quiet(findings: list[str]) -> Iterator[None]:
     """Record a finding if anything is written to the terminal."""
+    written: list[str] = []
+    with terminal_output(written):
+        yield
+    findings += [f"written to the terminal: {text[:400]!r}" for text in written]
+
+
+@contextmanager
+def terminal_output(written: list[str]) -> Iterator[None]:
+    """Add all that is written to the terminal, warnings included, to the list `written` as one text."""
     # Redirecting file descriptors also catches the output of native libraries.
     with tempfile.TemporaryFile() as captured, warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -173,8 +190,8 @@ def _quiet(findings: list[str]) -> Iterator[None]:
                 os.dup2(copy, stream)
                 os.close(copy)
         captured.seek(0)
-        if written := captured.read():
-            findings.append(f"written to the terminal: {written[:400].decode('utf-8', 'replace')!r}")
+        if content := captured.read():
+            written.append(content.decode("utf-8", "replace"))
 
 
 def _prepared(case: Case, folder: Path, outcome: Outcome) -> None:

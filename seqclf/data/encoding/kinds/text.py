@@ -205,8 +205,11 @@ class TextEncoder(RunningTextEncoder):
             self.tokenizer.encode_batch_fast(["\N{SNOWMAN} never seen"])
         except Exception as error:  # the tokenizers library raises a plain Exception for malformed JSON
             raise InputError("tokenizer", f"cannot be read ({first_line(error)})") from None
+        vocabulary = self.tokenizer.get_vocab()
+        if UNKNOWN not in vocabulary or max(vocabulary.values()) >= len(vocabulary):
+            raise InputError("tokenizer", f"must have ids below its number of tokens, one of them of {UNKNOWN}")
         self.vector_size = state["vector_size"]
-        self._set_word_ids(self.tokenizer.get_vocab())
+        self._set_word_ids(vocabulary)
 
 
 class _KnownIds(dict[str, int]):
