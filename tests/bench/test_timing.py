@@ -27,16 +27,15 @@ MODEL = {
     "bidirectional": True,
     "pooling": "max",
     "dropout": 0.0,
-    "variational": False,
     "token_dropout": 0.0,
     "number_noise": 0.0,
 }
 CONTENDER = Contender(MODEL, 1e-2, "cpu", "32-true", 0)
-SHARED = (*NOISE_OPTIONS, "_target_", "members", "embedding_size", "hidden_size", "pooling", "variational")
+SHARED = (*NOISE_OPTIONS, "_target_", "members", "embedding_size", "hidden_size", "pooling")
 TRANSFORMER = {
     **{name: MODEL[name] for name in SHARED},
     "encoder": {"_target_": "seqclf.models.transformer.Transformer"},
-    **{"layers": 1, "heads": 2, "feed_forward": "gelu", "expansion": 2},
+    **{"layers": 1, "heads": 2, "expansion": 2},
 }
 
 
