@@ -247,8 +247,9 @@ def test_a_run_that_may_read_the_padding_says_so_in_its_results(start, reads_pad
     assert json.loads((run / "metrics.json").read_text())["padding_error"] == error
     assert json.loads((run / "bundle/manifest.json").read_text())["padding_error"] == error
     assert f"{error:.2g}" in (run / "bundle/MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "encoder (OverPadding)" in completed.stderr
-    assert "OverPadding" in (run / "report.html").read_text(encoding="utf-8")
+    warning = "with its padding and batch mates"
+    assert warning in completed.stderr
+    assert warning in (run / "report.html").read_text(encoding="utf-8")
     predicted = start("predict", f"bundle={run}/bundle", "input=outside_test.jsonl", f"output={run}/scores.parquet")()
     assert predicted.result["rows"] == 90 and f"{error:.2g}" in predicted.stderr
 

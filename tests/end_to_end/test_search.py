@@ -45,7 +45,8 @@ def test_best_settings_can_be_trained_from_the_saved_config(shell, files, search
     config = yaml.safe_load((shell.folder / "best/config.yaml").read_text())
     assert not config["decision"]["provisional"]
     assert config["optimizer"]["lr"] == completed.result["best"]["optimizer.lr"]
-    assert f"model.pooling={config['model']['pooling']}" in completed.stderr.splitlines()[-1], "the command to train it"
+    assert config["model"]["pooling"] == completed.result["best"]["model.pooling"]
+    assert completed.stderr.splitlines()[-1].endswith("experiment=best"), "how to train it"
 
 
 def test_search_continues_only_with_the_same_settings(shell, files, searched):
