@@ -1,4 +1,4 @@
-"""`python -m seqclf.doctor`: check that a bundle is sound on this machine, without PyTorch."""
+"""`python -m seqclf.doctor`: check a bundle on this machine, without PyTorch."""
 
 from __future__ import annotations
 
