@@ -33,10 +33,10 @@ def card(monkeypatch):
     opened = session._open
 
     def lacks(error):
-        def fail(model, providers, threads):
+        def fail(model, folder, providers, threads):
             if CUDA in providers and error:
                 raise RuntimeError(error)
-            return opened(model, providers, threads)
+            return opened(model, folder, providers, threads)
 
         monkeypatch.setattr(session, "_open", fail)
 
