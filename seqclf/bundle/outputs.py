@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqclf.bundle import row_writers
-from seqclf.bundle.journal import journal_folder
+from seqclf.bundle.journal import RUN, journal_folder
 from seqclf.data.reading.object_store import delete_object, has_objects, is_object_url, store_object
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import explain_disk_errors, scratch_folder
@@ -32,13 +32,19 @@ def check_output(output: str) -> None:
         row_writers.check_kind(output)
         if not is_remote:
             row_writers.check_output_path(Path(output))
-    elif journal_folder(output).is_dir():
-        return  # the folder was empty when a command began that was killed, so the parts in it are its own
     elif is_remote:
-        if has_objects(output, KEY):
+        # The folder was empty when a command began that was killed, so the parts in it are its own.
+        if not journal_folder(output).is_dir() and has_objects(output, KEY):
             raise InputError(f"{KEY}={output}", "holds objects, which would mix with the parts", "name another")
-    elif (folder := Path(output)).exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif (folder := Path(output)).exists() and (not folder.is_dir() or any(map(_is_other, folder.iterdir()))):
         raise InputError(f"{KEY}={output}", "is not an empty folder", "name a new one")
+
+
+def _is_other(path: Path) -> bool:
+    """Return True unless a file in the output's folder is a part of the killed command whose journal is there."""
+    begun = journal_folder(str(path.parent)) / RUN
+    is_part = path.match("part-*.parquet") and begun.is_file()
+    return not is_part or path.stat().st_mtime < begun.stat().st_mtime
 
 
 @contextmanager

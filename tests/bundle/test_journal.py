@@ -204,6 +204,23 @@ def test_an_output_has_one_writer(predict, files):
     predict("out.parquet")
 
 
+def test_only_own_parts_are_replaced(predict, files):
+    kill(predict, "parts/", 3)
+    old = files / "parts" / "part-00001.parquet"
+    old.parent.mkdir()
+    old.write_bytes(b"of somebody")
+    os.utime(old, (0, 0))
+    with pytest.raises(InputError, match="is not an empty folder"):
+        predict("parts/")
+    assert content(files / "parts") == [("part-00001.parquet", b"of somebody")]
+    old.unlink()
+    (files / "parts" / "part-00009.parquet").write_bytes(b"of the killed command")  # which had finished all parts
+    predict("parts/")
+    assert [path.name for path in sorted((files / "parts").iterdir())] == [
+        f"part-0000{number}.parquet" for number in range(4)
+    ]
+
+
 def test_an_error_before_the_first_window_leaves_nothing(predict, files):
     arrow_csv.write_csv(pa.table({"other": ["a"]}), files / "new.csv")
     with pytest.raises(InputError):
