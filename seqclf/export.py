@@ -45,6 +45,8 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     if config.checkpoint is None:
         from seqclf.bundle.triton import write_triton
 
+        if config.precision != "float32":
+            raise InputError(f"precision={config.precision}", "needs a checkpoint", "export it, then write triton")
         if config.triton is None:
             raise InputError(
                 None, "checkpoint is missing", "give RUN/checkpoints/best.ckpt, or triton=REPOSITORY/MODEL"

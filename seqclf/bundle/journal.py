@@ -14,7 +14,7 @@ import json
 import shutil
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from seqclf.data.reading.sources import Source, cache_folder, source_state
 from seqclf.documents.terminal import show_note
 from seqclf.system import progress
 from seqclf.system.atomic_files import explain_disk_errors, write_bytes
-from seqclf.system.run_folder import locked
+from seqclf.system.run_folder import LOCK, locked
 from seqclf.system.version import __version__
 
 RUN, WINDOW = "run.json", ".window"
@@ -57,7 +57,7 @@ def run_identity(classifier: BundleModel, source: Source, by_field: bool | None,
     and so is `engine`, which names the device of Ray's actors.
     """
     state = source_state(source)
-    files = [(file.path, file.size, file.modified_ns) for file in state.files]
+    files = [(file.path, file.size, file.modified_ns, file.inode_changed_ns) for file in state.files]
     versions = __version__, onnxruntime.__version__
     decision = classifier.decision.to_dict(), classifier.budget
     parts = {
@@ -75,19 +75,34 @@ def open_journal(output: str, identity: Mapping[str, str], sample: RowSample) ->
     After an error in the block, a journal with windows is left. Raises InputError if another process holds it.
     """
     folder = journal_folder(output)
+    made = [folder, *(path for path in folder.parents if not path.exists())]
     with explain_disk_errors(folder):
         if folder.is_symlink() or folder.is_file():  # the files of another folder would be changed
             folder.unlink()
-    with locked(folder, f"output={output}", "this output"):
-        journal = Journal(folder, identity, sample)
-        try:
-            yield journal
-        except BaseException:
-            if any(folder.glob(f"*{WINDOW}")):
+    try:
+        with locked(folder, f"output={output}", "this output"):
+            journal = Journal(folder, identity, sample)
+            try:
+                yield journal
+            except BaseException:
+                if any(folder.glob(f"*{WINDOW}")):
+                    show_note(f"the same command goes on after its finished windows, which are in {folder}")
+                    raise
+                _clear(folder, lambda _: True)
                 raise
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
+            _clear(folder, lambda _: True)
+    finally:
+        with suppress(OSError):  # a folder is not empty, or another process has begun
+            for path in made:
+                path.rmdir()
+
+
+def _clear(folder: Path, is_removed: Callable[[Path], bool]) -> None:
+    """Remove files and folders from a journal, but not its lock, which this process holds."""
+    with explain_disk_errors(folder):
+        for path in folder.iterdir():
+            if path.name != LOCK and is_removed(path):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 class Journal:
@@ -100,10 +115,8 @@ class Journal:
     def __init__(self, folder: Path, identity: Mapping[str, str], sample: RowSample):
         self.folder, self.identity, self.sample = folder, dict(identity), sample
         self.rows = self.count = 0  # `count`: number of windows that are in the folder
-        with explain_disk_errors(folder):
-            for path in folder.iterdir():
-                if not stat.S_ISREG(path.lstat().st_mode):  # a link would lead to another file, and a FIFO would wait
-                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        # A link would lead to another file, and a FIFO would wait.
+        _clear(folder, lambda path: not stat.S_ISREG(path.lstat().st_mode))
         known: Any = None
         with suppress(OSError, ValueError, RecursionError):
             known = json.loads((folder / RUN).read_bytes())

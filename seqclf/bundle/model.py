@@ -84,7 +84,7 @@ class BundleModel:
             self.memory.restore(self.manifest.get("memory", {}))
         self.reader = self._open_reader(budget)
         may_outgrow = STEP not in self._files and not runs_on_gpu(self.reader.session)
-        self.row_memory = RowMemory(self._files[MODEL], self.specs) if may_outgrow else None
+        self.row_memory = RowMemory(self._files[MODEL], folder, self.specs) if may_outgrow else None
         # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
         self._files = {name: content for name, content in self._files.items() if name == STEP}
         self.provider: str = self.reader.session.provider

@@ -40,8 +40,8 @@ NETWORK = "the network"  # name of the network in error messages
 FINITE = "train with debug=nan, which names the module that they come from"
 ROUNDING = 1e-5  # rounding error of a halting score
 # Changes the models in a folder after they were compared with PyTorch, and the content of their manifest. Returns the
-# result of the run with the changed model.
-Convert = Callable[[Path, JsonObject], RunResult]
+# result of the run with the changed model, and its difference from PyTorch.
+Convert = Callable[[Path, JsonObject], tuple[RunResult, Parity]]
 MAX_DRAWS = 20  # maximum number of draws of inputs, until no halting score is near the threshold
 
 
@@ -107,7 +107,7 @@ def _write(
         measured = _check_parity(task, target, content)
         content["parity"] = {"max_error": measured.max_error, "tolerance": measured.tolerance}
         if convert is not None:
-            result = convert(target, content)
+            result, measured = convert(target, content)
         (target / "MODEL_CARD.md").write_text(model_card(content, result), encoding="utf-8")
         # The manifest is written last, because it holds the hash of every other file.
         manifest.write_manifest(target, content)

@@ -10,16 +10,21 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
+from seqclf.batching.collate import pad
 from seqclf.bundle import parity
 from seqclf.bundle.manifest import MODEL
-from seqclf.bundle.rows.sequence_reader import BatchLimits, WholeSequences, read_sequences
+from seqclf.bundle.parity import Parity
+from seqclf.bundle.rows.sequence_reader import BatchLimits, WholeSequences, batches_by_length, read_sequences
 from seqclf.bundle.session import open_session, thread_count
 from seqclf.bundle.step_model import STEP, open_step
 from seqclf.config.options import parse_options
 from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
+from seqclf.data.ragged import take
+from seqclf.data.storage.store import sampled_rows
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.holdout import hold_out
@@ -35,6 +40,8 @@ from seqclf.system.json_result import JsonObject
 
 KEY, JUDGE = "precision=int8", "validation"
 FLOAT = "export precision=float32"
+CLIP = "quantized_input"  # beginning of the names of nodes and values
+MAX_TOKENS, BATCH_TOKENS = 500_000, 8192  # tokens of a split that are read for the range of inputs, and of a batch
 ALLOWANCE = 3.0  # an int8 model may differ from PyTorch on another machine by this many times the difference here
 LOST = ("accuracy", "recall", "recall of the positive label")  # metrics that `max_loss` limits
 
@@ -50,7 +57,7 @@ class Int8:
         max_loss: largest loss of a metric in `LOST` on validation.
 
     Raises:
-        InputError: the run has been refitted, or its data is gone or has changed.
+        InputError: the run has been refitted, or its data is gone.
     """
 
     def __init__(self, run: Path, max_loss: float):
@@ -62,28 +69,31 @@ class Int8:
         self.decision = parse_options(DecisionOptions, settings["decision"], "decision")
         self.dataset = hold_out(prepare(DataOptions.build(**settings["data"])), self.decision)
         self.network = next(scores for scores in self.contenders if scores.role == NETWORK)
-        for split, outputs in self.network.splits.items():
-            labels = self.dataset.all_splits[split].labels
-            if len(labels) != len(outputs.labels) or (labels != outputs.labels).any():
-                raise InputError(KEY, f"the rows of {split} are not those of the run", "train again")
 
-    def __call__(self, bundle: Path, content: JsonObject) -> RunResult:
-        """Quantize the models in the folder `bundle`. Return the result of the run with the quantized model.
+    def __call__(self, bundle: Path, content: JsonObject) -> tuple[RunResult, Parity]:
+        """Quantize the models in the folder `bundle`.
 
-        `content`: content of the manifest, whose decision, metrics and `precision` are replaced. Raises InputError if
-        there is nothing to quantize, or if a metric loses more than `max_loss`.
+        Return the result of the run with the quantized model, and its difference from PyTorch. `content`: content of
+        the manifest, whose decision, metrics and `precision` are replaced. Raises InputError if there is nothing to
+        quantize, if the data of the run has changed, or if a metric loses more than `max_loss`.
         """
+        if content["data"]["digest"] != self.dataset.description()["digest"]:
+            raise InputError(KEY, "the data is not that of the run any more", "train again")
+        if "halting" in content:
+            raise InputError(KEY, "the model stops early at a threshold that rounding would move", FLOAT)
         before = judge(self.contenders, self.facts, self.decision).result
+        names = [name for name in content["inputs"] if name != "lengths"]
+        limit = self._largest_input(bundle / MODEL, names)
         for name in (MODEL, STEP):
             if (bundle / name).is_file():
-                _quantize(bundle / name)
+                _quantize(bundle / name, limit)
         session, step = open_session(bundle / MODEL, "cpu"), None
         if "step" in content:
             step = open_step(bundle, content, self.dataset.description()["fields"], device="cpu", threshold=None)
         found = parity.check(session, bundle / "parity.npz", step)
         found = replace(found, tolerance=max(parity.TOLERANCE, ALLOWANCE * found.max_error), passed=True)
         (bundle / "parity.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n")
-        quantized, error = self._score(session, [name for name in content["inputs"] if name != "lengths"])
+        quantized, error = self._score(session, names)
         others = [scores for scores in self.contenders if scores.role != NETWORK]
         after = judge([*others, quantized], self.facts, self.decision).result
         self.lost = lost = _lost(before.splits[JUDGE], after.splits[JUDGE])
@@ -102,7 +112,22 @@ class Int8:
         content["parity"] = {"max_error": found.max_error, "tolerance": found.tolerance}
         content["decision"] = after.decision.to_dict()
         content["metrics"] = {split: metrics.to_dict() for split, metrics in after.splits.items()}
-        return after
+        return after, found
+
+    def _largest_input(self, path: Path, names: list[str]) -> float:
+        """Return the largest absolute input of an LSTM layer for rows that judge the model."""
+        model: Any = onnx.load(path)
+        inputs = dict.fromkeys(node.input[0] for node in model.graph.node if node.op_type == "LSTM")
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inputs)
+        session, found = open_session(path, "cpu", content=model.SerializeToString()), [0.0]
+        for split in self.network.splits.keys() - {"train"}:
+            rows = self.dataset.all_splits[split].sequences
+            some = take(rows, sampled_rows(rows, MAX_TOKENS, 0))
+            for batch in batches_by_length(some.lengths, BATCH_TOKENS):
+                fields, lengths = pad(some, batch)
+                arrays = {**{name: fields[name] for name in names}, "lengths": lengths}
+                found += [float(np.abs(values).max()) for values in session.run([*inputs], arrays)]
+        return max(found)
 
     def _score(self, session: Any, inputs: list[str]) -> tuple[Scores, float]:
         """Return the scores of the model that a session runs, and its largest logit error on all rows but training."""
@@ -121,11 +146,23 @@ class Int8:
         return replace(self.network, splits=outputs), max(errors)
 
 
-def _quantize(path: Path) -> None:
-    """Replace the LSTM layers of an ONNX file by quantized ones. Raises InputError if it has none."""
+def _quantize(path: Path, limit: float) -> None:
+    """Replace the LSTM layers of an ONNX file by quantized ones. Raises InputError if it has none.
+
+    `limit`: inputs of the layers are clipped to it. They are scaled by the largest one of a batch, so a single far
+    number would otherwise round those of all other rows to zero.
+    """
     model: Any = onnx.load(path)
     if not any(node.op_type == "LSTM" for node in model.graph.node):
         raise InputError(KEY, "the model has no LSTM layer to quantize", FLOAT)
+    bounds = [numpy_helper.from_array(np.array(sign * limit, np.float32), f"{CLIP}/{sign}") for sign in (-1, 1)]
+    model.graph.initializer.extend(bounds)
+    for index, node in reversed([*enumerate(model.graph.node)]):
+        if node.op_type == "LSTM":
+            clipped = f"{CLIP}/{index}"
+            values = [node.input[0], *(bound.name for bound in bounds)]
+            model.graph.node.insert(index, onnx.helper.make_node("Clip", values, [clipped]))
+            node.input[0] = clipped
     del model.graph.value_info[:]  # shapes of the float32 layers, which quantize_dynamic would contradict
     logging.disable(logging.WARNING)  # advice on steps that only graphs of images need
     try:

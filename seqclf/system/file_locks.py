@@ -79,7 +79,10 @@ def lock_file(path: Path, wait: bool = False) -> int:
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_CREAT | os.O_RDWR | NO_LINK, 0o666)
+        try:
+            handle = os.open(path, os.O_CREAT | os.O_RDWR | NO_LINK, 0o666)
+        except FileNotFoundError:  # another process has just removed the folder
+            continue
         try:
             if lock(handle, wait) is False:
                 raise BlockingIOError

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,10 +24,12 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import events
+from seqclf.data.reading.object_store import delete_object, object_states
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 from seqclf.predict import predict_file, write_results
 from seqclf.runs.export import write_bundle
+from seqclf.system.run_folder import LOCK
 
 ROWS, WINDOW_ROWS = 205, 20
 OUTPUTS = ["out.parquet", "out.csv", "out.jsonl", "out.arrow", "parts/"]
@@ -204,21 +208,56 @@ def test_an_output_has_one_writer(predict, files):
     predict("out.parquet")
 
 
-def test_only_own_parts_are_replaced(predict, files):
+def test_only_own_parts_are_replaced(predict, files, monkeypatch):
     kill(predict, "parts/", 3)
-    old = files / "parts" / "part-00001.parquet"
-    old.parent.mkdir()
-    old.write_bytes(b"of somebody")
-    os.utime(old, (0, 0))
+    other = files / "parts" / "part-00001.parquet"
+    other.parent.mkdir()
+    other.write_bytes(b"of somebody")
     with pytest.raises(InputError, match="is not an empty folder"):
         predict("parts/")
     assert content(files / "parts") == [("part-00001.parquet", b"of somebody")]
-    old.unlink()
-    (files / "parts" / "part-00009.parquet").write_bytes(b"of the killed command")  # which had finished all parts
+    other.unlink()
+    with monkeypatch.context() as patch:  # killed when the output is complete, and its journal is still there
+        patch.setattr(journal, "_clear", lambda *_: None)
+        predict("parts/")
+    complete, begun = content(files / "parts"), journal_folder(f"{files}/parts/")
+    assert begun.is_dir() and len(complete) == 4
     predict("parts/")
-    assert [path.name for path in sorted((files / "parts").iterdir())] == [
-        f"part-0000{number}.parquet" for number in range(4)
-    ]
+    assert content(files / "parts") == complete and not begun.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "_clear", lambda *_: None)
+        predict("parts-2/")
+    (files / "parts-2" / "part-00009.parquet").write_bytes(b"of somebody")
+    with pytest.raises(InputError, match="is not an empty folder"):
+        predict("parts-2/")
+    assert len(content(files / "parts-2")) == 5
+
+
+def test_processes_that_take_turns_do_not_disturb_each_other(files):
+    """Each removes the folder of the journal when it is done, while others open it."""
+    output, sample = f"{files}/out.parquet", RowSample(SimpleNamespace(fields={}))
+
+    def turn(_):
+        for _ in range(200):
+            with suppress(InputError), open_journal(output, {"input": "same"}, sample) as held:
+                assert held.folder.is_dir() and (held.folder / LOCK).is_file()
+                (held.folder / "mine").write_text("")
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(turn, range(4)))
+    assert not journal_folder(output).exists()
+
+
+def test_a_root_as_output_is_refused(files):
+    with pytest.raises(InputError, match="is not an empty folder"):
+        check_output("/")
+
+
+def test_an_error_leaves_no_new_folders(predict, files):
+    with pytest.raises(InputError):
+        predict("new/folder/out.parquet", file="none.parquet")
+    assert not (files / "new").exists()
 
 
 def test_an_error_before_the_first_window_leaves_nothing(predict, files):
@@ -265,7 +304,10 @@ def test_parts_in_a_store_are_written_anew(predict, bundle, files, monkeypatch):
         assert not folder.exists() and folder.is_relative_to(files / "cache")
         with pytest.raises(InputError):
             check_output(url)
-        folder.mkdir()  # as the killed command leaves it, with one part too many
-        store.put("day/scores/part-00005.parquet", b"old")
-        store.put(f"day/scores/part-{len(expected):05d}.parquet", b"old")
+        folder.mkdir(parents=True)  # of a command that was killed before it stored a part; another machine stored these
+        with pytest.raises(InputError):
+            check_output(url)
+        store.put("day/scores/part-00007.parquet", b"old")
+        outputs._record(url, object_states(url, "output"))  # as a killed command leaves it
+        delete_object(f"{url}part-00000.parquet", "output")  # which another command began to remove
         assert run() == expected

@@ -1,11 +1,11 @@
 """export precision=int8: quantized LSTM layers, judged by the rows of the run, with a threshold of their own."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import onnx
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from onnx import numpy_helper
 
@@ -102,8 +102,8 @@ def test_a_bundle_in_int8_is_sound_within_the_difference_of_its_export(quantized
 
 
 def test_a_loss_beyond_the_limit_leaves_no_bundle(run, folder, monkeypatch):
-    def spoil(path):
-        quantize_lstm(path)
+    def spoil(path, limit):
+        quantize_lstm(path, limit)
         model = onnx.load(path)
         for tensor in model.graph.initializer:
             if tensor.data_type == onnx.TensorProto.INT8:
@@ -123,6 +123,7 @@ def test_a_loss_beyond_the_limit_leaves_no_bundle(run, folder, monkeypatch):
     [
         (["model=transformer"], "has no LSTM layer"),
         (["model=lstm", "refit=true"], "the run was refitted"),
+        (["model=adaptive"], "the model stops early"),
     ],
 )
 def test_runs_that_cannot_be_quantized_are_one_line(folder, overrides, problem):
@@ -131,13 +132,39 @@ def test_runs_that_cannot_be_quantized_are_one_line(folder, overrides, problem):
         export(run, folder / "refused")
 
 
-def test_other_rows_than_those_of_the_run_are_refused(run, folder, monkeypatch):
-    def others(options):
-        dataset = prepare(options)
-        test = dataset.splits["test"]
-        return replace(dataset, splits={**dataset.splits, "test": test._replace(labels=1 - test.labels)})
+def test_other_data_than_that_of_the_run_is_refused(run, folder, monkeypatch):
+    """The labels are equal, and the tokens are others."""
+
+    def other(options):
+        tokens = [row[::-1] for row in rows(300, 0)["code"].to_pylist()]
+        pq.write_table(rows(300, 0).set_column(1, "code", pa.array(tokens)), folder / "other.parquet")
+        return prepare(options.model_copy(update={"train": str(folder / "other.parquet")}))
 
     prepare = quantize.prepare
-    monkeypatch.setattr(quantize, "prepare", others)
-    with pytest.raises(InputError, match="the rows of test are not those of the run"):
+    monkeypatch.setattr(quantize, "prepare", other)
+    with pytest.raises(InputError, match="the data is not that of the run any more"):
         export(run, folder / "refused")
+
+
+def test_a_far_number_does_not_change_other_rows(folder):
+    def table(count, seed):
+        drawn = rows(count, seed)
+        numbers = np.random.default_rng(seed)
+        return drawn.append_column(
+            "x", pa.array([numbers.normal(size=len(row)).tolist() for row in drawn["code"].to_pylist()])
+        )
+
+    settings = [*SETTINGS, f"data.cache_dir={folder / 'cache'}", "model=lstm"]
+    trained = seqclf.fit(
+        table(300, 0), label="label", test=table(100, 1), overrides=settings, folder=folder / "numbers"
+    )
+    export(trained.folder, folder / "numbers8")
+    new = table(40, 2).drop_columns("label").to_pylist()
+    far = [{**row, "x": [1e6, *row["x"][1:]]} for row in new[:4]]
+    classifier = Classifier(folder / "numbers8")
+    alone, beside = classifier.predict(new), classifier.predict([*new, *far])
+    changes = [
+        abs(one["probabilities"]["yes"] - other["probabilities"]["yes"])
+        for one, other in zip(alone, beside[: len(alone)], strict=True)
+    ]
+    assert max(changes) < 0.05

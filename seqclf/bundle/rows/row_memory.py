@@ -26,11 +26,11 @@ class RowMemory:
     """Predicts the memory that the model `content` needs for one row on a CPU.
 
     The memory for n tokens is a + b n + c n² bytes, fit to three rows of zeros when the first row of more than
-    `LONG_ROW` tokens comes. `specs`: encoded form of each field.
+    `LONG_ROW` tokens comes. `folder`: folder of the model. `specs`: encoded form of each field.
     """
 
-    def __init__(self, content: bytes, specs: Sequence[FieldSpec]):
-        self.content, self.specs = content, specs
+    def __init__(self, content: bytes, folder: Path, specs: Sequence[FieldSpec]):
+        self.content, self.folder, self.specs = content, folder, specs
         self._coefficients: dict[tuple[tuple[int, ...], ...], np.ndarray] = {}
 
     def errors(self, sequences: Ragged) -> dict[int, str]:
@@ -68,6 +68,7 @@ class RowMemory:
             if spec["kind"] == "parents":  # a balanced binary tree, whose root is the last node
                 inputs[spec["name"]][0] = [*(count - 1 - (np.arange(count - 1, 0, -1) - 1) // 2), -1]
         options = onnxruntime.SessionOptions()
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self.folder))
         options.intra_op_num_threads, options.log_severity_level, options.enable_profiling = 1, 3, True
         with TemporaryDirectory() as folder:
             options.profile_file_prefix = f"{folder}/row"

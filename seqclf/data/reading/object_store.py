@@ -128,14 +128,15 @@ def _download(url: str, place: Location, root: Path) -> Path:
     return file
 
 
-def has_objects(url: str, key: str) -> bool:
-    """Return True if there is an object with this URL, or a folder with objects.
+def object_states(url: str, key: str) -> dict[str, list[int]]:
+    """Return the size and the time in seconds of the object with this URL, or of each object in a folder.
 
-    Raises InputError if the store cannot be read.
+    The keys are URLs. Raises InputError if the store cannot be read.
     """
     place = _location(url, key)
     with _explained(place):
-        return bool(_list_objects(_open_store(url, place), place))
+        found = _list_objects(_open_store(url, place), place)
+        return {f"{place.scheme}://{info.path}": [info.size, info.mtime_ns // 10**9] for info in found}
 
 
 def delete_object(url: str, key: str) -> None:
