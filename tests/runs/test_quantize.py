@@ -167,4 +167,4 @@ def test_a_far_number_does_not_change_other_rows(folder):
         abs(one["probabilities"]["yes"] - other["probabilities"]["yes"])
         for one, other in zip(alone, beside[: len(alone)], strict=True)
     ]
-    assert max(changes) < 0.05
+    assert max(changes) < 0.1  # without the limit of inputs 0.5
