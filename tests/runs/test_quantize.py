@@ -127,7 +127,7 @@ def test_a_loss_beyond_the_limit_leaves_no_bundle(run, folder, monkeypatch):
     ],
 )
 def test_runs_that_cannot_be_quantized_are_one_line(folder, overrides, problem):
-    run = train(folder, overrides[-1], *overrides)
+    run = train(folder, overrides[-1], *overrides, "trainer.max_epochs=1", "export=false")
     with pytest.raises(InputError, match=problem):
         export(run, folder / "refused")
 
