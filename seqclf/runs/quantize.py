@@ -69,6 +69,7 @@ class Int8:
         self.decision = parse_options(DecisionOptions, settings["decision"], "decision")
         self.dataset = hold_out(prepare(DataOptions.build(**settings["data"])), self.decision)
         self.network = next(scores for scores in self.contenders if scores.role == NETWORK)
+        self.judging = {split: known for split, known in self.network.splits.items() if split != "train"}
 
     def __call__(self, bundle: Path, content: JsonObject) -> tuple[RunResult, Parity]:
         """Quantize the models in the folder `bundle`.
@@ -103,12 +104,7 @@ class Int8:
         if lost[worst] > self.max_loss:
             problem = f"loses {100 * lost[worst]:.2f} points of {worst}, more than max_loss={self.max_loss:g}"
             raise InputError(KEY, problem, f"raise max_loss, or {FLOAT}")
-        content["precision"] = {
-            "weights": "int8",
-            "lost": lost,
-            "max_error": error,
-            "tolerance": found.tolerance,
-        }
+        content["precision"] = {"weights": "int8", "lost": lost, "max_error": error, "tolerance": found.tolerance}
         content["parity"] = {"max_error": found.max_error, "tolerance": found.tolerance}
         content["decision"] = after.decision.to_dict()
         content["metrics"] = {split: metrics.to_dict() for split, metrics in after.splits.items()}
@@ -120,7 +116,7 @@ class Int8:
         inputs = dict.fromkeys(node.input[0] for node in model.graph.node if node.op_type == "LSTM")
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inputs)
         session, found = open_session(path, "cpu", content=model.SerializeToString()), [0.0]
-        for split in self.network.splits.keys() - {"train"}:
+        for split in self.judging:
             rows = self.dataset.all_splits[split].sequences
             some = take(rows, sampled_rows(rows, MAX_TOKENS, 0))
             for batch in batches_by_length(some.lengths, BATCH_TOKENS):
@@ -133,9 +129,7 @@ class Int8:
         """Return the scores of the model that a session runs, and its largest logit error on all rows but training."""
         outputs, errors, classes = dict[str, SplitOutputs](), [0.0], len(self.network.classes)
         reader, limits = WholeSequences(session, inputs), BatchLimits.of(session, thread_count(None), by_chunks=False)
-        for split, known in self.network.splits.items():
-            if split == "train":  # its rows judge nothing
-                continue
+        for split, known in self.judging.items():
             rows = self.dataset.all_splits[split].sequences
             with progress.stage(f"scoring {split} by the quantized model", total=len(rows), unit="rows"):
                 logits = read_sequences(reader, rows, classes, limits).logits

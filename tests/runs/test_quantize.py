@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from onnx import numpy_helper
+from support.noisy_rows import noisy_rows
 
 import seqclf
 from seqclf import Classifier, InputError
@@ -21,15 +22,6 @@ SETTINGS += ["optimizer.lr=1e-2", "data.split.validation=0.4", "trainer.max_epoc
 SETTINGS += ["batching.max_sequences=16", "data.id=id", "data.positive=yes"]
 
 
-def rows(count, seed):
-    """Rows of a class that their number of a's decides, with some noise."""
-    generator = np.random.default_rng(seed)
-    tokens = [generator.choice(list("aabc"), generator.integers(4, 12)).tolist() for _ in range(count)]
-    counts = [2 * row.count("a") - len(row) + generator.normal() for row in tokens]
-    ids = [f"{seed}-{number}" for number in range(count)]
-    return pa.table({"id": ids, "code": tokens, "label": np.where(np.array(counts) > 0, "yes", "no")})
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("quantize")
@@ -37,7 +29,9 @@ def folder(tmp_path_factory):
 
 def train(folder, name, *overrides):
     settings = [*SETTINGS, f"data.cache_dir={folder / 'cache'}", *overrides]
-    return seqclf.fit(rows(300, 0), label="label", test=rows(100, 1), overrides=settings, folder=folder / name).folder
+    return seqclf.fit(
+        noisy_rows(300, 0), label="label", test=noisy_rows(100, 1), overrides=settings, folder=folder / name
+    ).folder
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +72,8 @@ def test_the_threshold_is_set_by_the_quantized_scores(run, quantized):
     assert after["decision"]["threshold"] != before["decision"]["threshold"]
     assert after["decision"]["targets"][0]["rows"] == before["decision"]["targets"][0]["rows"]
     assert "train" not in after["metrics"] and "train" in before["metrics"]
-    predicted = Classifier(bundle).predict(rows(100, 1).drop_columns(["label"]))
-    labels = rows(100, 1)["label"].to_pylist()
+    predicted = Classifier(bundle).predict(noisy_rows(100, 1).drop_columns(["label"]))
+    labels = noisy_rows(100, 1)["label"].to_pylist()
     found = predicted["prediction"].to_pylist()
     right = np.mean([one == other for one, other in zip(found, labels, strict=True)])
     assert after["metrics"]["test"]["accuracy"] == pytest.approx(right)
@@ -136,8 +130,8 @@ def test_other_data_than_that_of_the_run_is_refused(run, folder, monkeypatch):
     """The labels are equal, and the tokens are others."""
 
     def other(options):
-        tokens = [row[::-1] for row in rows(300, 0)["code"].to_pylist()]
-        pq.write_table(rows(300, 0).set_column(1, "code", pa.array(tokens)), folder / "other.parquet")
+        tokens = [row[::-1] for row in noisy_rows(300, 0)["code"].to_pylist()]
+        pq.write_table(noisy_rows(300, 0).set_column(1, "code", pa.array(tokens)), folder / "other.parquet")
         return prepare(options.model_copy(update={"train": str(folder / "other.parquet")}))
 
     prepare = quantize.prepare
@@ -148,7 +142,7 @@ def test_other_data_than_that_of_the_run_is_refused(run, folder, monkeypatch):
 
 def test_a_far_number_does_not_change_other_rows(folder):
     def table(count, seed):
-        drawn = rows(count, seed)
+        drawn = noisy_rows(count, seed)
         numbers = np.random.default_rng(seed)
         return drawn.append_column(
             "x", pa.array([numbers.normal(size=len(row)).tolist() for row in drawn["code"].to_pylist()])

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from support.noisy_rows import noisy_rows
 
 import seqclf
 from seqclf import InputError
@@ -19,19 +20,10 @@ SETTINGS += ["batching.max_sequences=16", "data.id=id", "model.heads=[recurrent,
 GUARANTEE = ["decision.min_recall=0.5"]
 
 
-def rows(count, seed):
-    """Rows of a class that their number of a's decides, with some noise."""
-    generator = np.random.default_rng(seed)
-    tokens = [generator.choice(list("aabc"), generator.integers(4, 12)).tolist() for _ in range(count)]
-    counts = [2 * row.count("a") - len(row) + generator.normal() for row in tokens]
-    ids = [f"{seed}-{number}" for number in range(count)]
-    return pa.table({"id": ids, "code": tokens, "label": np.where(np.array(counts) > 0, "yes", "no")})
-
-
 def train(folder, *overrides, name="run", test=True, count=240):
     settings = [*SETTINGS, f"data.cache_dir={folder / 'cache'}", *overrides]
-    judged = {"test": rows(100, 1)} if test else {}
-    return seqclf.fit(rows(count, 0), label="label", **judged, overrides=settings, folder=folder / name)
+    judged = {"test": noisy_rows(100, 1)} if test else {}
+    return seqclf.fit(noisy_rows(count, 0), label="label", **judged, overrides=settings, folder=folder / name)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +81,7 @@ def test_the_training_rows_are_those_of_train_and_validation_but_for_held_out_ro
     of_split = {
         name: {row["id"] for row in predictions if row["split"] == name} for name in ("validation", "threshold")
     }
-    everything = set(rows(240, 0)["id"].to_pylist())
+    everything = set(noisy_rows(240, 0)["id"].to_pylist())
     assert of_split["threshold"] and of_split["validation"] < set(joined_ids)
     assert set(joined_ids) == everything - of_split["threshold"] and len(joined_ids) == len(set(joined_ids))
     assert run.metrics["refit"]["rows"] == len(joined_ids) == 240 - run.metrics["holdout"]["rows"]
@@ -128,7 +120,7 @@ def test_the_guarantee_is_about_the_scores_of_the_exported_model(runs):
     """Held-out rows trained neither model. The bundle gives their scores, and these set its threshold."""
     run = runs["guarantee", True]
     scored = [row for row in run.predictions.to_pylist() if row["split"] == "threshold"]
-    table = rows(240, 0).to_pylist()
+    table = noisy_rows(240, 0).to_pylist()
     codes = {row["id"]: row["code"] for row in table}
     found = run.classifier.predict(pa.table({"code": [codes[row["id"]] for row in scored]})).to_pylist()
     for ours, theirs in zip(found, scored, strict=True):
