@@ -87,8 +87,13 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     parity = write_bundle(task, Path(config.bundle), written, convert=convert)
     rule = written.get("decision", {}).get("rule", "argmax")
     lost = None if convert is None else convert.lost
-    found = parity.max_error, len(parity.cells)
-    return ExportResult(bundle=config.bundle, decision=rule, parity=found[0], cells=found[1], lost=lost)
+    return ExportResult(
+        bundle=config.bundle,
+        decision=rule,
+        parity=parity.max_error,
+        cells=len(parity.cells),
+        lost=lost,
+    )
 
 
 def _read_mapping(path: Path, parse: Callable[[str], Any]) -> JsonObject:
