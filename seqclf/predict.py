@@ -156,9 +156,8 @@ def predict_text(classifier: Classifier, text: str, by_field: bool | None = None
     list for each field name. `by_field`: None to predict; True or False to explain too, and print the contribution of
     each token (see `Classifier.explain`).
     """
-    from rich.console import Console
-
     from seqclf.bundle.explanations.explanation_lines import show_token_bars
+    from seqclf.documents.terminal import show_line
 
     sequences = [classifier.parse(text)]
     result = (classifier.predict(sequences) if by_field is None else classifier.explain(sequences, by_field=by_field))[
@@ -166,9 +165,8 @@ def predict_text(classifier: Classifier, text: str, by_field: bool | None = None
     ]
     if result["error"] is not None:
         raise InputError(f"sequence={text}", result["error"])
-    console = Console(stderr=True, highlight=False)
     for name, share in sorted(result["probabilities"].items(), key=lambda item: -item[1]):
-        console.print(f"{share:8.4f}  {name}")
+        show_line(f"{share:8.4f}  {name}")
     if by_field is not None:
         keys = ("prediction", "tokens", "contributions", "contributions_by_field", "contributions_of_static")
         show_token_bars(*(result[key] for key in keys))

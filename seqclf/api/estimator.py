@@ -22,6 +22,7 @@ from seqclf.data.reading.tables import cells_to_arrow, is_table, to_arrow
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.system import progress
+from seqclf.system.atomic_files import scratch_folder
 
 COLUMN = "sequence"  # name of the column if `X` is a list
 USUAL = {"logger": "logger=none", "baseline": "baseline=false"}  # dict config key → default override of that key
@@ -127,9 +128,9 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         """The fitted classifier as a `seqclf.Classifier`."""
         check_is_fitted(self)
         if self._loaded is None:
-            with tempfile.TemporaryDirectory(prefix="seqclf-bundle-") as folder:
+            with scratch_folder(Path(tempfile.gettempdir()), "bundle-") as folder:
                 for name, content in self.bundle_.items():
-                    path = Path(folder, name)
+                    path = folder / name
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(content)
                 self._loaded = Classifier(folder)
@@ -190,8 +191,8 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
             # sub-folder.
             yield Path(self.folder) / f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}", None
             return
-        with tempfile.TemporaryDirectory(prefix="seqclf-fit-") as folder:
-            yield Path(folder) / "run", Path(folder) / "cache"
+        with scratch_folder(Path(tempfile.gettempdir()), "fit-") as folder:
+            yield folder / "run", folder / "cache"
 
 
 def _labels(y: Any) -> np.ndarray:

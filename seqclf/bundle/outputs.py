@@ -16,7 +16,7 @@ from seqclf.bundle import row_writers
 from seqclf.bundle.journal import journal_folder
 from seqclf.data.reading.object_store import delete_object, is_object_url, object_states, store_object
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import explain_disk_errors, scratch_folder, write_bytes
+from seqclf.system.atomic_files import explain_disk_errors, keep_mode, scratch_folder, write_bytes
 
 PART_ROWS = 1_000_000
 KEY = "output"
@@ -132,11 +132,13 @@ class _Parts:
 @contextmanager
 def _open_parts(output: str, schema: pa.Schema) -> Iterator[_Parts]:
     target = Path(output).absolute()
-    with explain_disk_errors(target), scratch_folder(target.parent, f"{target.name}-") as folder:
+    with explain_disk_errors(target), scratch_folder(target.parent, f"{target.name}-") as scratch:
+        folder = scratch / "parts"
+        folder.mkdir()
+        keep_mode(target, folder)
         parts = _Parts(folder, schema, lambda _: None)
         yield parts
         parts.end_part()
-        folder.chmod(0o755)
         if target.is_dir() and _is_own(target):  # complete, but the command was killed before it removed its journal
             for part in target.iterdir():
                 part.unlink()

@@ -131,7 +131,7 @@ class DataOptions(Options):
         path = getattr(self, split)
         if not path:
             return None
-        spill = str(Path(self.cache_dir).expanduser() / ".spill")
+        spill = str(Path(self.cache_dir).expanduser())
         reader = self.reader()
         if split == "labels":
             reader["query"] = None

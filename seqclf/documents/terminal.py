@@ -25,7 +25,7 @@ from seqclf.documents.blocks import (
     Text,
     limited_table,
 )
-from seqclf.documents.formatting import shortened, warning_lines
+from seqclf.documents.formatting import printable, shortened, warning_lines
 
 MAX_CLASSES = 25
 MAX_ROWS = 14  # printed rows of a table
@@ -36,6 +36,13 @@ MAX_HEAT_CELL = 14  # characters of a cell in a heat map
 PADDING = "░"
 
 
+class SafeConsole(Console):
+    """A console that replaces control characters, because names of a received file could command the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Cell:
+        return super().render_str(printable(text, keep="\n\t"), **options)
+
+
 def make_console() -> Console:
     """Create the console for all output.
 
@@ -44,7 +51,7 @@ def make_console() -> Console:
     """
     in_notebook = Console().is_jupyter
     # Rich markup and emoji codes are off, because labels and paths may contain similar text.
-    return Console(
+    return SafeConsole(
         stderr=not in_notebook,
         force_jupyter=False,
         force_terminal=False if in_notebook else None,  # a notebook claims to be a terminal
@@ -102,7 +109,7 @@ def show_block(block: Block) -> None:
 
 def show_line(text: str, style: str = "") -> None:
     """Print a line without wrapping, so that a path or an override in the line can be copied."""
-    console.print(Cell(text, style), soft_wrap=True)
+    console.print(text, style=style or None, soft_wrap=True)
 
 
 def show_table(table: Table, most: int = MAX_ROWS) -> None:
@@ -118,7 +125,7 @@ def show_table(table: Table, most: int = MAX_ROWS) -> None:
     for index, (heading, kind) in enumerate(table.columns.items()):
         if kind != "bar":
             cells = [_cell(row[index]) if index < len(row) else Cell() for row in table.rows]
-            columns.append(_Column(heading.strip(), cells, kind.startswith("number")))
+            columns.append(_Column(printable(heading.strip(), keep="\n"), cells, kind.startswith("number")))
     if _width(columns) > console.width:
         columns = [column.wrapped() for column in columns]
     while len(columns) > 2 and columns[-1].is_number and _width(columns) > console.width:
@@ -201,4 +208,4 @@ def show_warnings(warnings: Sequence[str]) -> None:
 
 def show_note(text: str) -> None:
     """Print a note about a problem that did not stop the command."""
-    console.print(text, style="yellow", soft_wrap=True)
+    show_line(text, "yellow")

@@ -28,7 +28,7 @@ from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid
 from seqclf.report.model_card import model_card
 from seqclf.system import progress
-from seqclf.system.atomic_files import exchange, explain_disk_errors, scratch_folder
+from seqclf.system.atomic_files import exchange, explain_disk_errors, keep_mode, scratch_folder
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
 from seqclf.system.version import package_versions
@@ -121,6 +121,7 @@ def _replace(target: Path, folder: Path, earlier: Path) -> None:
     If the move is interrupted, `folder` keeps its old content. If the operating system can swap two names atomically,
     there is a complete bundle in `folder` at any time.
     """
+    keep_mode(folder, target)
     if folder.exists() and exchange(target, folder):
         return
     try:

@@ -39,26 +39,39 @@ REMEDY = "free space there, or name another folder"
 def atomic_replace(path: Path) -> Iterator[Path]:
     """Yield the path of a new temporary file, and rename the file to `path` at the end of the `with` block.
 
-    The temporary file is in the folder of `path`. The content is flushed to disk before the rename. If the `with` block
-    raises an error, the temporary file is removed, and a file that already exists at `path` is unchanged. Raises
-    OSError if the disk cannot be written.
+    The temporary file is in the folder of `path`. The content is flushed to disk before the rename. If a file already
+    exists at `path`, the new file gets its mode. If the `with` block raises an error, the temporary file is removed,
+    and a file that already exists at `path` is unchanged. Raises OSError if the disk cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent, f"{PREFIX}{glob.escape(path.name)}.*{SUFFIX}")
 
     def create() -> Path:
         unfinished = path.with_name(f"{PREFIX}{path.name}.{os.urandom(4).hex()}{SUFFIX}")
-        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
+        mode = 0o600 if path.exists() else 0o666
+        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
         return unfinished
 
     with _created(create) as unfinished:
         try:
             yield unfinished
             _flush(unfinished)
+            keep_mode(path, unfinished)
             unfinished.replace(path)
             _flush(path.parent)
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+def keep_mode(earlier: Path, later: Path) -> None:
+    """Give the file or folder `later` the mode of the one that it will replace, if there is an earlier one."""
+    with suppress(FileNotFoundError):
+        later.chmod(stat.S_IMODE(earlier.stat().st_mode))
+
+
+def private_folder(path: Path) -> None:
+    """Create a folder that only its owner can read, for copies of the user's data, unless the folder exists."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -91,6 +104,8 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
 @contextmanager
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """Yield a new temporary folder in `parent`, and remove the folder at the end of the `with` block.
+
+    Only the owner of the folder can read the folder, whatever the modes of the files in the folder.
 
     `prefix`: start of the folder name, after PREFIX. Each purpose needs its own `prefix`, because folders with the same
     `prefix` that a killed process left in `parent` are removed first. Raises OSError if the folder cannot be created.

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import UNFINISHED, sweep
+from seqclf.system.atomic_files import UNFINISHED, explain_disk_errors, sweep
 from seqclf.system.file_locks import call_in_child, lock_file, remove_lock
 
 LOCK = ".seqclf.lock"  # lock file; no other program uses this name
@@ -38,12 +38,17 @@ def run_outputs(run: Path) -> list[str]:
 
 
 def remove_outputs(run: Path, names: Iterable[str]) -> None:
-    """Remove files and folders of a run folder. Those that do not exist are left out."""
+    """Remove files and folders of a run folder, but not what a link leads to. Missing files are left out.
+
+    Raises InputError if a file cannot be removed.
+    """
     for name in names:
-        if (run / name).is_dir():
-            shutil.rmtree(run / name)
-        else:
-            (run / name).unlink(missing_ok=True)
+        path = run / name
+        with explain_disk_errors(path):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def is_resumed(run: Path, checkpoint: str | None) -> bool:

@@ -143,3 +143,13 @@ def test_labels_of_a_frame_keep_their_type_beside_refused_rows(bundle_of, kind, 
     assert predicted.dtype == dtype and predicted.isna().tolist() == [False, True, False]
     assert [predicted[7], predicted[9]] == [expected[0], expected[2]]
     assert all(isinstance(predicted[row], type(expected[0]) | np.bool_ | np.integer) for row in (7, 9))
+
+
+def test_names_of_classes_are_shown_as_they_are(bundle_of, capsys):
+    classifier = copy.copy(bundle_of("text"))
+    names = {"2": "a [/b] :smile:", "10": "\x1b]0;title\x07"}
+    classifier.predict = lambda _: [
+        {"error": None, "prediction": "2", "probability": 0.5, "probabilities": dict.fromkeys(names.values(), 0.5)}
+    ]
+    predict_text(classifier, "[1, 2]")
+    assert capsys.readouterr().err.splitlines() == ["  0.5000  a [/b] :smile:", "  0.5000  \ufffd]0;title\ufffd"]

@@ -16,6 +16,7 @@ from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import Result
 from seqclf.bundle.runtime import Classifier
 from seqclf.errors import InputError
+from seqclf.system.atomic_files import scratch_folder
 from seqclf.system.version import __version__
 
 
@@ -30,9 +31,9 @@ class WindowWorker:
 
     def __init__(self, files: Mapping[str, bytes], folder: str, settings: Mapping[str, Any], by_field: bool | None):
         self.by_field = by_field
-        with tempfile.TemporaryDirectory(prefix="seqclf-bundle-") as copy:
+        with scratch_folder(Path(tempfile.gettempdir()), "bundle-") as copy:
             for name, content in files.items():
-                path = Path(copy, name)
+                path = copy / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
             self.classifier = Classifier(copy, **settings)  # `Classifier` compares the hash of every file

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from rich.console import Console
 from rich.text import Text
 
 from seqclf.documents.formatting import shortened
+from seqclf.documents.terminal import console
 
 MAX_TOKENS = 60
 HALF_WIDTH = 12  # length of the longest bar, in terminal cells
@@ -32,7 +32,6 @@ def show_token_bars(
     contribution.
     """
     read = [value for value in contributions if value is not None]
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     console.print(f"\nWhat each token adds to {shortened(label, 40)}, in log-odds:")
     largest = max(map(abs, [*read, *static.values()]), default=0.0)
     for name, value in static.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 
 import numpy as np
 import onnxruntime
@@ -16,6 +16,7 @@ from seqclf.bundle.rows.sequence_reader import LONG_ROW
 from seqclf.bundle.session import CPU, explain_run_errors
 from seqclf.data.field_spec import FieldSpec
 from seqclf.data.ragged import Ragged
+from seqclf.system.atomic_files import scratch_folder
 from seqclf.system.threads import available_memory
 
 MAX_MEMORY_FRACTION = 0.5  # of the memory that this process may use, for one row
@@ -70,7 +71,7 @@ class RowMemory:
         options = onnxruntime.SessionOptions()
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self.folder))
         options.intra_op_num_threads, options.log_severity_level, options.enable_profiling = 1, 3, True
-        with TemporaryDirectory() as folder:
+        with scratch_folder(Path(gettempdir()), "profile-") as folder:
             options.profile_file_prefix = f"{folder}/row"
             session = onnxruntime.InferenceSession(self.content, options, providers=[CPU])
             session.run(["logits"], inputs)

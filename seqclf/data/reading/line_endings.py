@@ -13,18 +13,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 
-COPIES = "seqclf-lines-"  # beginning of the name of a folder with copies
-COPY = rf"[^\s'\"]*{COPIES}[0-9a-f]+"  # part of a copy's path before the original path; also a regex in DuckDB
+from seqclf.system.atomic_files import PREFIX
+
+SCRATCH = "reading-"  # beginning of the name of a reader's temporary folder, after the general prefix
+COPIES = "lines"  # folder with copies in the temporary folder
+# Part of a copy's path before the original path; also a regex in DuckDB
+COPY = rf"[^\s'\"]*{re.escape(PREFIX)}{SCRATCH}\w+/{COPIES}"
 BLOCK = 2**20
-
-
-def new_folder(parent: Path) -> Path:
-    """Return a path for a new folder of copies. The folder is created when the first copy is written."""
-    return parent.absolute() / f"{COPIES}{uuid4().hex}"
 
 
 def uniform(paths: Sequence[Path], folder: Path) -> list[Path]:

@@ -26,7 +26,7 @@ from urllib.error import HTTPError
 
 from seqclf.errors import InputError, first_line
 from seqclf.system import progress, signals
-from seqclf.system.atomic_files import DISK, atomic_replace
+from seqclf.system.atomic_files import DISK, atomic_replace, private_folder
 from seqclf.system.file_locks import one_at_a_time
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def fetch(url: str, key: str, cache: Path) -> Path:
     """
     place = _location(url, key)
     root = cache.expanduser().absolute() / MIRROR / place.scheme
+    with _explained(place):
+        private_folder(root.parent)
     if place.scheme in WEB:
         return _download(url, place, root)
     with _explained(place):

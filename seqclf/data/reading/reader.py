@@ -8,10 +8,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import cached_property, partial
+from functools import cached_property
 from glob import escape, has_magic
 from pathlib import Path
-from shutil import rmtree
 from types import TracebackType
 from typing import Any
 
@@ -35,6 +34,7 @@ from seqclf.data.schema.cell_types import is_text
 from seqclf.data.schema.rows import Refusal, SourceRows, number_rows, rebatch
 from seqclf.data.schema.schema import Schema
 from seqclf.system import progress, signals
+from seqclf.system.atomic_files import scratch_folder
 
 BATCH_ROWS = 8192
 STORE_ROWS = {".parquet", ".arrow", ".feather"}  # endings of formats that store the number of rows
@@ -81,11 +81,9 @@ class SourceReader:
     def _open(self, stack: ExitStack) -> None:
         self.source = source = listed(self.source)
         self.paths = [] if source.table is not None else readable_files(source)
-        copies = line_endings.new_folder(Path(source.spill).parent if source.spill else Path(tempfile.gettempdir()))
         # A query can read every file in DuckDB's spill folder, so this folder must not hold other files.
-        spill = Path(source.spill or f"{copies}-spill")
-        for folder in (copies, spill) if source.spill is None else (copies,):
-            stack.callback(partial(rmtree, folder, ignore_errors=True))
+        scratch = self._scratch_folder(stack)
+        copies, spill = scratch / line_endings.COPIES, scratch / "spill"
         self._connection = stack.enter_context(sandbox.connect())
         # DuckDB computes the progress of a query only if DuckDB's progress bar is enabled. DuckDB's progress bar is not
         # printed, because it would mix with the progress output of seqclf. In a notebook without ipywidgets, DuckDB has
@@ -107,6 +105,13 @@ class SourceReader:
         sandbox.restrict(self._connection, [*sorted(folders | set(map(escape, folders))), str(copies)])
         if source.query is not None:
             self._relation = apply_query(self._relation, source, self._connection, self.null_columns)
+
+    def _scratch_folder(self, stack: ExitStack) -> Path:
+        """Return a new folder, which is removed with `stack`. Others cannot read the rows of the source there."""
+        with suppress(OSError):
+            if self.source.spill is not None:
+                return stack.enter_context(scratch_folder(Path(self.source.spill), line_endings.SCRATCH))
+        return stack.enter_context(scratch_folder(Path(tempfile.gettempdir()), line_endings.SCRATCH))
 
     @cached_property
     def column_types(self) -> dict[str, str]:

@@ -103,9 +103,9 @@ class Source:
     """Files from which rows are read. The source also holds the options for reading files.
 
     `path`: a path, a glob, a folder, a URL or `builtin:NAME`. `key`: option that gives the path, such as `data.train`;
-    shown in error messages. `memory_limit`: maximum memory that DuckDB may use, such as 2GB. `spill`: folder for the
-    temporary files of DuckDB. `listing`: files of a folder that has one file or one sub-folder for each label; None for
-    other sources, and before the folder is listed. `query`: a SELECT from the table `input`, which holds the rows of
+    shown in error messages. `memory_limit`: maximum memory that DuckDB may use, such as 2GB. `spill`: folder for large
+    temporary files. `listing`: files of a folder that has one file or one sub-folder for each label; None for other
+    sources, and before the folder is listed. `query`: a SELECT from the table `input`, which holds the rows of
     the files. The result of the query replaces the rows of the files. `mirror`: path of the local copy, if `path` is a
     URL (see `fetched`). `table`: rows in memory (see `tables.to_arrow`). For rows in memory, `path` is only a name in
     error messages.

@@ -72,6 +72,7 @@ class CacheEntry:
         return None
 
     def _publish(self, content: Path) -> None:
+        content.chmod(0o700)  # the files hold the user's data, which other users may not be allowed to read
         try:
             content.replace(self.folder)
         except OSError:

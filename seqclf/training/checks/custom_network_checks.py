@@ -27,6 +27,7 @@ from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
+from seqclf.system.atomic_files import scratch_folder
 from seqclf.training.checks.padding_probe import (
     MAX_LOGIT_ERROR,
     explain_padding_error,
@@ -74,8 +75,8 @@ def check_exportable(network: SequenceNetwork, fields: Sequence[FieldSpec], key:
     to check a bundle. The grid includes sequences of one token. `shortest`: number of tokens of the shortest sequence
     in the data. If the network fails on shorter sequences, the error names this number.
     """
-    with tempfile.TemporaryDirectory(prefix="seqclf-export-") as folder:
-        path = Path(folder) / "model.onnx"
+    with scratch_folder(Path(tempfile.gettempdir()), "export-") as folder:
+        path = folder / "model.onnx"
         export_onnx(network, fields, path, key)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # show fatal errors only, because the InputError below reports a failure

@@ -35,7 +35,7 @@ def test_all_lines_are_read(tmp_path, ends, zipped):
     data = "".join(row + ends[position % 3 == 1] for position, row in enumerate(rows)).encode()
     path = tmp_path / ("t.csv.gz" if zipped else "t.csv")
     path.write_bytes(gzip.compress(data) if zipped else data)
-    columns = cells(path, spill=str(tmp_path / "cache" / "spill"))
+    columns = cells(path, spill=str(tmp_path / "cache"))
     assert columns == {"tokens": [f'["w{row}", "x"]' for row in range(20)], "label": ["é"] * 20}
     assert not list((tmp_path / "cache").iterdir())
 
