@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
 MAX_CHARACTERS = 590
+URL = re.compile(r"\b(\w+)://([^\s/?#'\"]*@)?([^\s?'\"]*)(\?[^\s'\"]*(?<![:;,.)]))?")
+
+
+def without_credentials(text: str) -> str:
+    """Return a text in which each URL has `***` for its user and for the values of its query.
+
+    The container of an Azure URL, which stands where other URLs have a user, is kept.
+
+    >>> without_credentials("https://me:word@host/t.csv?X-Amz-Signature=ab&x=1: no file")
+    'https://***@host/t.csv?X-Amz-Signature=***&x=***: no file'
+    """
+
+    def masked(url: re.Match[str]) -> str:
+        scheme, user, place, query = (part or "" for part in url.groups())
+        shown = user if scheme.startswith("abfs") and ":" not in user else user and "***@"
+        return f"{scheme}://{shown}{place}{re.sub('=[^&]*', '=***', query)}"
+
+    return URL.sub(masked, text)
 
 
 class InputError(ValueError):
@@ -12,7 +32,8 @@ class InputError(ValueError):
     later (see `within`). `problem`: text that describes the problem. `remedy`: text that tells the user how to fix the
     problem. The error text is one line with the place, the problem and the remedy. If a command raises an InputError,
     it prints this line and exits with code 2. The line may contain text from data files, so control characters are
-    escaped, and a long line is shortened in the middle. The attributes contain the original texts.
+    escaped, and a long line is shortened in the middle. The attributes contain the texts as they were given, except
+    that URLs are without credentials.
 
     >>> error = InputError("row 2", "a\\nb is no number", "fix the cell")
     >>> print(error.within("train.csv"))
@@ -24,9 +45,9 @@ class InputError(ValueError):
     def __init__(self, where: object, problem: object = None, remedy: object = None):
         if problem is None:  # torch's DataLoader re-creates the error of a worker process from the error text only
             where, problem = None, where
-        self.where = None if where is None else str(where)
-        self.problem = str(problem)
-        self.remedy = str(remedy) if remedy else None
+        self.where = None if where is None else without_credentials(str(where))
+        self.problem = without_credentials(str(problem))
+        self.remedy = without_credentials(str(remedy)) if remedy else None
         place = "" if self.where is None else f"{self.where}: "
         super().__init__(_one_line(f"{place}{self.problem}{f'; {self.remedy}' if self.remedy else ''}"))
 

@@ -13,6 +13,27 @@ from seqclf.errors import InputError, RefusedValueError
 PARTS = [("t.csv: row 2", "label is empty", "fix it"), (None, "nothing is left", None), ("key=1", "must be 2", None)]
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://host/t.csv?X-Amz-Credential=word&X-Amz-Signature=word",
+        "https://account.blob.core.windows.net/c/t.csv?sv=1&sig=word",
+        "https://storage.googleapis.com/b/t.csv?GoogleAccessId=word&Signature=word",
+        "https://word@host/t.csv",
+        "https://me:word@host/t.csv",
+        "postgresql://me:w@word@host/runs",
+    ],
+)
+def test_an_error_shows_no_credentials_of_a_url(url):
+    error = InputError(f"data.train={url}", f"'{url}' is no file", f"write data.train='{url}'").within("a")
+    assert not any("word" in part for part in (str(error), repr(error), *_parts(error)))
+    assert "//" in error.where and error.problem.endswith("' is no file")
+
+
+def test_the_container_of_a_url_of_azure_is_shown():
+    assert InputError(None, "abfs://container@account/t.csv").problem == "abfs://container@account/t.csv"
+
+
 class _Failing(Dataset):
     def __len__(self):
         return 1

@@ -12,6 +12,7 @@ from typing import Any
 # characters.
 PLAIN = re.compile(r"[\w./:@%+*?|&\\-]+( [\w./:@%+*?|&\\-]+)*", re.ASCII)
 KEY_MARKS, BACKSLASH = r"[\\()\[\]{}:=,]", r"\\\g<0>"  # mapping keys are escaped, not quoted
+QUOTED = re.compile(r"""(['"])((?:\\.|(?!\1)[^\\])*)\1""", re.DOTALL)
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")  # pattern of an integer
 
 
@@ -44,6 +45,17 @@ def quoted(value: str) -> str:
     text = re.sub(r"(\\*)\$\{", lambda match: f"{match[1] * 2}\\${{", text)  # OmegaConf would interpolate ${…}
     text = re.sub(r"\\+$", lambda match: match[0] * 2, text)
     return f"{mark}{text}{mark}"
+
+
+def unquoted(text: str) -> str | None:
+    r"""Return the string that `quoted` writes as `text`, None for a text without quotes. `${…}` stands for itself.
+
+    >>> print(unquoted(quoted(r"it's \d, ${x}")), unquoted("'${x}'"), unquoted("a"))
+    it's \d, ${x} ${x} None
+    """
+    if not (parts := QUOTED.fullmatch(text)):
+        return None
+    return re.sub(rf"(\\+)({parts[1]}|\$\{{|$)", lambda match: "\\" * (len(match[1]) // 2) + match[2], parts[2])
 
 
 def hydra_value(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from seqclf.config.override_text import unquoted
 from seqclf.config.targets import Config, locate
 from seqclf.config.typed_arguments import GENERAL, TypedArguments
 from seqclf.config.user_errors import fail, user_error
@@ -24,7 +25,6 @@ FOLDER_OPTIONS = ("--config-dir", "-cd")
 DATA_OPTIONS = "seqclf.data.options.DataOptions"  # model of the keys data.*, which a command may leave to its function
 NAMED = {"null": None, "true": True, "false": False}
 INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
-QUOTED = re.compile(r"""(['"])((?:\\.|(?!\1)[^\\])*)\1""", re.DOTALL)
 ENTRY = re.compile(r"""\s*(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""")  # of a list
 
 
@@ -104,8 +104,8 @@ def read_value(key: str, text: str, *, is_text: bool = False, is_list: bool = Tr
     """
     if text == "null":
         return None
-    if quoted := QUOTED.fullmatch(text):
-        return re.sub(r"\\(.)", r"\1", quoted[2])
+    if (inner := unquoted(text)) is not None:
+        return inner
     if is_list and text[:1] == "[" and text[-1:] == "]":
         entries = [match[0].strip() for match in ENTRY.finditer(text[1:-1])]
         return [read_value(key, entry, is_text=is_text) for entry in entries]

@@ -28,7 +28,7 @@ from seqclf.config.options import (
 )
 from seqclf.config.override_text import argument
 from seqclf.data.options import DataOptions
-from seqclf.errors import InputError
+from seqclf.errors import InputError, RefusedValueError, without_credentials
 from seqclf.evaluation.metrics import EPOCH_METRICS
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.models.options import ModelArguments
@@ -38,6 +38,13 @@ from seqclf.models.structure.options import Schedule, read_schedule
 def split_tags(value: Any) -> Any:
     """Split a comma-separated string into a list of tags. The environment variable WANDB_TAGS has this format."""
     return [tag for part in value.split(",") if (tag := part.strip())] if isinstance(value, str) else value
+
+
+def refuse_credentials(value: str) -> str:
+    """Return the address. Raises RefusedValueError if it holds credentials, which config.yaml would hold too."""
+    if without_credentials(value) != value:
+        raise RefusedValueError("holds credentials", "set it in the environment: MLFLOW_TRACKING_URI")
+    return value
 
 
 Timeout = Annotated[float, Field(ge=1)]  # in seconds
@@ -73,7 +80,7 @@ class MlflowOptions(Options):
     """Options of the MLflow logger (conf/logger/mlflow.yaml)."""
 
     name: Literal["mlflow"]
-    tracking_uri: Text | None
+    tracking_uri: Annotated[Text, AfterValidator(refuse_credentials)] | None
     experiment_name: Text
     run_name: Text | None
     group: Text | None

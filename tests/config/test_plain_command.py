@@ -30,6 +30,7 @@ def test_commands_that_train_nothing_and_read_no_own_classes_need_no_hydra():
     [
         *("null", "true", "false", "1", "-1", "+3", "0.5", "1e-3", ".5", "inf", "word", "a b", "a/b.c", "1_000"),
         *("'a, b'", '"it\'s"', r"'it\'s'", "[a, b]", "[]", "[1, 0.5, null, 'x, y', true]", "{a: b}", "{a: [1, 2]}"),
+        *(r"'a\d, b'", r"'a\\'"),
     ],
 )
 def test_values_are_those_that_hydra_reads(text):

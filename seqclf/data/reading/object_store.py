@@ -171,7 +171,7 @@ def _location(url: str, key: str) -> Location:
         raise InputError(
             key,
             "its URL holds credentials, which would be stored with the settings",
-            "set them in the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            "set them in the environment, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or download the file yourself",
         )
     if scheme not in (*STORES, *WEB) or ".." in PurePosixPath(path).parts:
         raise InputError(f"{key}={url}", "no URL that is read", f"name one of {', '.join((*STORES, *WEB))}, without ..")

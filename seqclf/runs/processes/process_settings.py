@@ -37,7 +37,7 @@ IGNORED_WARNINGS = (
 )
 OWN_THREADS = "OMP_NUM_THREADS"  # users and launchers of ranks set it
 BLAS_THREADS = (OWN_THREADS, "OPENBLAS_NUM_THREADS")
-VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT")
+VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT", "WANDB_ERROR_REPORTING")
 LOGGERS = ("lightning.pytorch", "lightning.fabric")
 # Multiplications of an operation that are worth a thread; on one core they take 0.4 ms. Where other programs use the
 # cores, an operation on two threads takes 2 to 7 ms longer than on one. On idle cores, two threads would train smaller

@@ -5,21 +5,24 @@ from __future__ import annotations
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from lightning.pytorch.loggers import Logger
 
 from seqclf.config.targets import Config, locate
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset
-from seqclf.errors import InputError, first_line
+from seqclf.errors import InputError, first_line, without_credentials
 from seqclf.evaluation.metrics import MACRO_METRICS, metric_key
 from seqclf.evaluation.results import Evaluation
 from seqclf.evaluation.run_result import RunResult
+
+Result = TypeVar("Result")
 
 # Names of scores in Lightning and in loggers. In Lightning, `validation/recall` is the macro recall, and
 # `validation/recall/LABEL` is the recall of a label; callbacks monitor these names. A logger shows the name
@@ -117,27 +120,40 @@ class RunLogger(ABC):
 
 def warn_without(service: str, error: Exception) -> None:
     """Warn that the run continues without the logging service `service`."""
-    warnings.warn(f"{service}: {first_line(error)}; the run goes on without it", stacklevel=3)
+    reason = without_credentials(first_line(error))
+    warnings.warn(f"{service}: {reason}; the run goes on without it", stacklevel=3)
+
+
+def within(seconds: float | None, task: Callable[[], Result]) -> Result:
+    """Return the result of `task`, which runs in a thread. `seconds`: None to wait for as long as it takes.
+
+    Raises TimeoutError if the task takes longer. Its thread then ends on its own, or with the process.
+    """
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(task())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return future.result(seconds)
+    except TimeoutError as error:
+        raise TimeoutError(str(error) or f"no answer within {seconds:g} s") from None
 
 
 def answers(url: str, seconds: float) -> bool:
     """Return True if a server answers an HTTP request within `seconds`.
 
-    The request runs in a thread, because the timeout of a request does not cover the DNS lookup, which may hang.
+    The timeout of a request covers neither the DNS lookup nor an answer that comes byte by byte.
     """
     import requests  # requests uses the proxy and certificate settings, like W&B and MLflow
 
-    answered = threading.Event()
-
-    def ask() -> None:
-        with suppress(requests.RequestException):
-            if requests.get(url, timeout=seconds, stream=True).status_code < 500:
-                answered.set()
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return answered.is_set()
+    with suppress(requests.RequestException, TimeoutError):
+        return within(seconds, lambda: requests.get(url, timeout=seconds, stream=True).status_code < 500)
+    return False
 
 
 # Selection of the logger by its name in the config.

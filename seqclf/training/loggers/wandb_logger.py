@@ -1,6 +1,6 @@
 """Logger for Weights & Biases. If the server does not respond or rejects the run, the run is logged offline.
 
-A failing server delays the run only by seconds.
+A failing server delays the start of a run by `timeout` at most, and its end by `finish_timeout`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,19 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from seqclf.config.targets import Config
-from seqclf.errors import first_line
+from seqclf.errors import first_line, without_credentials
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, within
 
 CURVE_POINTS = 200
 MAX_CLASSES = 200  # maximum number of classes in a confusion matrix
+LOGGING_SHARE = 0.25  # share of `finish_timeout` to log the result in, which asks the server about each table
+# By default, W&B writes to the terminal and sends measurements of its own use, even offline. If the server hangs, these
+# measurements keep the process from ending for 20 s.
+DEFAULTS = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
+UPLOADED = "config, curves, scores, report with rows of the data, machine, packages"
 CURVED = ("train", "validation")  # splits whose scores have a curve by epoch
 
 
@@ -140,7 +145,8 @@ class WandbRun(RunLogger):
 
     @classmethod
     def open(cls, settings: Config, run: Path, config: Config) -> WandbRun:
-        os.environ.setdefault("WANDB_SILENT", "true")
+        for name, value in DEFAULTS.items():
+            os.environ.setdefault(name, value)
         mode = settings["mode"] if settings["mode"] != "auto" else os.environ.get("WANDB_MODE") or "online"
         if mode == "online" and not _has_key():
             mode = "offline"  # without an API key, W&B in online mode would prompt for a key
@@ -148,7 +154,11 @@ class WandbRun(RunLogger):
         if mode == "online" and not answers(_server(), settings["timeout"] / 2):
             mode = _go_offline(f"{_server()} does not answer", run)
         try:
-            return cls(_init(settings, run, config, mode, max(1.0, deadline - time.monotonic())), settings)
+            opened = cls(_init(settings, run, config, mode, max(1.0, deadline - time.monotonic())), settings)
+            if mode == "online":
+                uploaded = f"{UPLOADED}, bundle" if settings["log_bundle"] else UPLOADED
+                _say(f"uploads {uploaded}; logger.mode=offline keeps all of it here")
+            return opened
         except Exception as error:
             if mode != "online":
                 raise
@@ -156,8 +166,11 @@ class WandbRun(RunLogger):
             return cls(_init(settings, run, config, mode, settings["timeout"]), settings)
 
     def _log_result(self, finished: FinishedRun) -> None:
-        log_result(self.run, finished)
-        log_artifacts(self.run, finished, self.settings["log_bundle"])
+        def log() -> None:
+            log_result(self.run, finished)
+            log_artifacts(self.run, finished, self.settings["log_bundle"])
+
+        within(LOGGING_SHARE * self.settings["finish_timeout"] or None, log)
 
     def _close(self, failed: bool) -> None:
         self.run.finish(exit_code=int(failed))  # ends the W&B run, so that the next run of a multirun starts a new one
@@ -180,16 +193,22 @@ def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float
         mode=mode,  # type: ignore[arg-type]
         config=config,
         settings=wandb.Settings(
-            console="off", silent=True, init_timeout=seconds, finish_timeout=settings["finish_timeout"]
+            console="off",
+            silent=True,
+            init_timeout=seconds,
+            finish_timeout=(1 - LOGGING_SHARE) * settings["finish_timeout"],
         ),
         reinit="finish_previous",  # all runs of a multirun use the same process
     )
 
 
 def _go_offline(reason: str, run: Path) -> str:
-    remedy = f"`wandb sync {run / 'wandb'}/offline-run-*` uploads it"
-    print(f"{WandbRun.service}: {reason}; the run is recorded offline, {remedy}", file=sys.stderr)
+    _say(f"{reason}; the run is recorded offline, `wandb sync {run / 'wandb'}/offline-run-*` uploads it")
     return "offline"
+
+
+def _say(text: str) -> None:
+    print(f"{WandbRun.service}: {without_credentials(text)}", file=sys.stderr)
 
 
 def _server() -> str:

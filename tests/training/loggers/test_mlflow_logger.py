@@ -6,6 +6,7 @@ import time
 
 import pytest
 from mlflow.tracking import MlflowClient
+from pydantic import ValidationError
 
 from seqclf.training.loggers.mlflow_logger import MlflowRun, mlflow_key
 from seqclf.training.loggers.run_logger import open_logger
@@ -112,3 +113,8 @@ def test_typed_address_wins_over_the_environment(store, settings, tmp_path):
 def test_keys_are_accepted_by_mlflow():
     for label in ("a/b", "../x", "é", "//", "50 %", "x" * 400):
         assert re.fullmatch(r"validation/recall_of_[a-zA-Z0-9_. -]+", mlflow_key(f"validation/recall_of_{label}"))
+
+
+def test_an_address_with_a_password_is_refused_because_it_would_be_stored(settings):
+    with pytest.raises(ValidationError, match="holds credentials; set it in the environment: MLFLOW_TRACKING_URI"):
+        settings("logger=mlflow", "logger.tracking_uri='postgresql://me:word@host/runs'")

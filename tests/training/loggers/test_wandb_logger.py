@@ -1,8 +1,13 @@
 """Weights & Biases: its environment variables, what it gets, and servers that hang or refuse."""
 
+import os
 import socket
+import subprocess
+import sys
+import threading
 import time
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -86,6 +91,80 @@ def test_a_server_that_answers_but_starts_no_run_is_given_up_in_time(tmp_path, m
         WandbRun.open(SETTINGS, tmp_path, {})
     assert modes == [("online", True), ("offline", True)]
     assert capsys.readouterr().err.startswith("Weights & Biases: Timed out initializing run; the run is recorded")
+
+
+def test_an_online_run_says_what_it_uploads_and_how_to_keep_it_here(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(wandb_logger, "_init", lambda *arguments: StubRun())
+    monkeypatch.setattr(wandb_logger, "_has_key", lambda: True)
+    monkeypatch.setattr(wandb_logger, "answers", lambda url, seconds: True)
+    for mode, bundle in (("online", True), ("online", False), ("offline", True)):
+        WandbRun.open({**SETTINGS, "mode": mode, "log_bundle": bundle}, tmp_path, {})
+    whole, without_bundle = capsys.readouterr().err.splitlines()
+    for part in ("config", "report with rows of the data", "logger.mode=offline keeps all of it here"):
+        assert part in whole and part in without_bundle
+    assert "bundle" in whole and "bundle" not in without_bundle
+
+
+def test_logging_and_uploads_share_the_seconds_of_the_end(finished, monkeypatch, tmp_path):
+    """`Run.log` asks the server about each table, for 19 s each."""
+    import wandb
+
+    given = {}
+    monkeypatch.setattr(wandb, "init", lambda **arguments: given.update(arguments) or StubRun())
+    monkeypatch.setattr(StubRun, "log", lambda *arguments: time.sleep(5))
+    run = WandbRun.open({**SETTINGS, "mode": "offline"}, tmp_path, {})
+    started = time.monotonic()
+    with pytest.warns(UserWarning, match=r"Biases: no answer within 0\.25 s; the run goes on without it"):
+        run.log_result(finished)
+    logging = time.monotonic() - started
+    assert given["settings"].finish_timeout == 0.75 and logging < 3
+
+
+@contextmanager
+def hanging_graphql():
+    """Yield the address of a server that answers GET alone, and the list of the paths it is asked for."""
+    asked, ended = [], threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def do_POST(self):
+            asked.append(self.path)
+            ended.wait(60)
+
+        def log_message(self, *arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        ended.set()
+        server.shutdown()
+        server.server_close()
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from seqclf.training.loggers.wandb_logger import WandbRun
+WandbRun.open(%r, Path(sys.argv[1]), {}).close(False)
+"""
+
+
+def test_a_process_ends_in_time_where_the_server_hangs(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    with hanging_graphql() as (url, asked):
+        environment |= {"WANDB_BASE_URL": url, "WANDB_API_KEY": "a" * 40}
+        command = [sys.executable, "-c", SCRIPT % SETTINGS, str(tmp_path)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "the run is recorded offline" in done.stderr
+    assert "/graphql" in asked and not [path for path in asked if "otel" in path], "which keeps it for 20 s"
 
 
 VARIABLES = {
