@@ -6,8 +6,10 @@ import runpy
 import sys
 
 from seqclf.config.documentation import Command, command_names
-from seqclf.config.help_text import asks_for_help, print_help, print_text
+from seqclf.config.help_text import asks_for_help, print_help
 from seqclf.config.hints import did_you_mean
+from seqclf.errors import InputError
+from seqclf.system.json_result import write_stdout
 from seqclf.system.version import __version__
 
 ORDER = (
@@ -26,10 +28,13 @@ def dispatch() -> None:
     name, arguments = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
     if name in command_names():
         run(name, arguments)
-    elif name in ("--help", "-h", "help"):
-        print_text(overview())
-    elif name == "--version":
-        print(f"seqclf {__version__}")
+    elif name in ("--help", "-h", "help", "--version"):
+        try:
+            write_stdout(f"seqclf {__version__}" if name == "--version" else overview())
+        except InputError as error:
+            from seqclf.config.user_errors import fail
+
+            fail(error)
     else:
         sys.exit(refuse(name))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from seqclf.config.documentation import CONF, Command, parents_of
 from seqclf.config.hints import must_be_one_of
 from seqclf.errors import InputError
+from seqclf.system.json_result import write_stdout
 
 HELP = ("--help", "-h")
 OPTIONS = """Options:
@@ -34,18 +34,10 @@ def print_help(name: str, arguments: Sequence[str]) -> None:
     command = Command.typed(name, arguments)
     topics = [text for text in arguments if not text.startswith("-")]
     try:
-        print_text(help_text(command, topics))
+        write_stdout(help_text(command, topics))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-
-
-def print_text(text: str) -> None:
-    """Print a text, of which a reader such as `head` may take a part only."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def help_text(command: Command, topics: Sequence[str] = ()) -> str:

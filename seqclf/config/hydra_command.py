@@ -51,6 +51,7 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
             checked = check_config(job, plain, HydraConfig.get().runtime.choices)
             with signals.raised():
                 result = function(checked)
+            print_result(result)
         except signals.Terminated:
             remove_empty_folder(run_folder())
             raise
@@ -59,7 +60,6 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
                 raise
             remove_empty_folder(run_folder())
             fail(hydra_error(error, job))
-        print_result(result)
 
     # Hydra reads the job name and the help text from the attributes of the function.
     run.__module__, run.__qualname__, run.__name__ = function.__module__, function.__qualname__, name

@@ -39,12 +39,12 @@ def run_plain(name: str, options: str, function: Callable[[Any], Any]) -> None:
 
             typed = TypedArguments(name, sys.argv[1:], options)
             result = function(parse_options(locate(options), compose_plain(typed)))
+        print_result(result)
     except Exception as error:
         known = user_error(error)
         if known is None:
             raise
         fail(known)
-    print_result(result)
 
 
 def compose_plain(typed: TypedArguments) -> Config:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import errno
 import re
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import NoReturn
 
 from seqclf.errors import InputError, first_line
 from seqclf.system.atomic_files import DISK
-from seqclf.system.memory_errors import is_out_of_memory
+from seqclf.system.memory_errors import MEMORY_REMEDY, is_out_of_memory
 from seqclf.system.version import DISTRIBUTION, RUNTIME
 
 MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "hydra": "hydra-core"}  # dict module → package, if different
-MEMORY_REMEDY = (
-    "give it more memory, or lower what the command holds at once: batching.max_tokens in training, data.memory_limit "
-    "in reading, threads in prediction"
-)
 
 
 def user_error(error: BaseException, run_folder: Path | None = None) -> InputError | None:
@@ -36,7 +33,8 @@ def user_error(error: BaseException, run_folder: Path | None = None) -> InputErr
 
 def fail(error: InputError) -> NoReturn:
     """Print an error as one line on stderr, and exit with code 2."""
-    print(f"error: {error}", file=sys.stderr)
+    with suppress(OSError):
+        print(f"error: {error}", file=sys.stderr)
     sys.exit(2)
 
 

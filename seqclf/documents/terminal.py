@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -37,7 +38,14 @@ PADDING = "░"
 
 
 class SafeConsole(Console):
-    """A console that replaces control characters, because names of a received file could command the terminal."""
+    """A console that replaces control characters, because names of a received file could command the terminal.
+
+    A message that cannot be written, for example to a file on a full disk, does not end the command.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with suppress(OSError):
+            super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Cell:
         return super().render_str(printable(text, keep="\n\t"), **options)

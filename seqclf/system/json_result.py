@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
@@ -75,13 +76,32 @@ def to_json(value: Any) -> Any:
 
 
 def print_result(result: Any) -> None:
-    """Print the result of a command as one JSON line, and exit with its exit code if it is not 0."""
+    """Print the result of a command as one JSON line, and exit with its exit code if it is not 0.
+
+    Raises InputError if stdout cannot be written.
+    """
     exit_code = getattr(result, "exit_code", 0)
     if isinstance(result, JsonResult):
         result = result.to_dict()
     if result is not None:
-        # One call writes the whole line, so that the lines of parallel jobs are not mixed.
-        sys.stdout.write(json.dumps(result, separators=(",", ":"), default=str) + "\n")
-        sys.stdout.flush()
+        write_stdout(json.dumps(result, separators=(",", ":"), default=str))
     if exit_code:
         sys.exit(exit_code)
+
+
+def write_stdout(text: str) -> None:
+    """Print a text on stdout. A reader, such as `head`, may take only a part of the text, and stdout may be closed.
+
+    Raises InputError if stdout cannot be written.
+    """
+    if sys.stdout is None:
+        return
+    try:
+        # One call writes the whole line, so that the lines of parallel jobs are not mixed.
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        # At the end of the process, Python writes the rest of the text again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise InputError("stdout", f"cannot be written ({error.strerror})", "redirect it to another file") from None

@@ -13,6 +13,11 @@ TEXT = re.compile(
     r"DefaultCPUAllocator|not enough memory|CUBLAS_STATUS_ALLOC_FAILED|Failed to allocate memory|bad_?\s?alloc", re.I
 )
 
+MEMORY_REMEDY = (
+    "give it more memory, or lower what the command holds at once: batching.max_tokens in training, data.memory_limit "
+    "in reading, threads in prediction"
+)
+
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True if `error` is an out-of-memory error of PyTorch, NumPy, DuckDB or ONNX Runtime.

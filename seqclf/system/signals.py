@@ -1,7 +1,8 @@
 """Handling of the signals SIGTERM, SIGINT (Ctrl-C) and SIGHUP, which end a command.
 
 The handler of these signals raises the exception `Terminated` in the main thread, so that temporary files are removed
-before the process ends. The exit code of the process is 128 + the signal number.
+before the process ends. The exit code of the process is 128 + the signal number. A process that does not end within
+seconds is killed (see `watchdog`).
 
 During training, the handler only records a signal (see `deferred_signals`). After each batch, the training loop calls
 `requested()`. If a signal was recorded, the training loop writes a checkpoint and ends.
@@ -13,9 +14,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
+
+from seqclf.system.watchdog import watched
 
 # Windows has no SIGHUP.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
@@ -66,10 +69,11 @@ def ending_command() -> Iterator[None]:
     If a signal ends the block, a message is printed on stderr, and the process ends with the exit code of the signal.
     Blocks may be nested, because the command `seqclf` runs other commands. The innermost block handles the signal.
     """
-    if not _is_installed():  # `install` would forget a signal that an outer block recorded
+    is_outer = not _is_installed()
+    if is_outer:  # in an inner block, `install` would forget a signal that an outer block recorded
         install()
     try:
-        with raised():
+        with watched(SIGNALS) if is_outer else nullcontext(), raised():
             yield
     except Terminated as end:
         if end.code:

@@ -170,7 +170,8 @@ class WandbRun(RunLogger):
             log_result(self.run, finished)
             log_artifacts(self.run, finished, self.settings["log_bundle"])
 
-        within(LOGGING_SHARE * self.settings["finish_timeout"] or None, log)
+        seconds = None if self.run.offline else LOGGING_SHARE * self.settings["finish_timeout"]
+        within(seconds or None, log)
 
     def _close(self, failed: bool) -> None:
         self.run.finish(exit_code=int(failed))  # ends the W&B run, so that the next run of a multirun starts a new one

@@ -26,6 +26,7 @@ COMPARISON = [
 
 
 class StubRun:
+    offline = False
     """Records what `log_result` hands to a run of W&B."""
 
     def __init__(self) -> None:

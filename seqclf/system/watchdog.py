@@ -1,0 +1,130 @@
+"""A second process that ends a command which does not end itself after a signal, and reports a crash.
+
+A signal handler of Python runs between two instructions of Python. A model, a query or a library that computes for
+hours inside one instruction would therefore hold up the end of a command. The C library of the process writes the
+number of a signal to a pipe at once (`signal.set_wakeup_fd`). The watchdog, a fork of the process, reads the pipe and
+kills the process after `GRACE_S` seconds. The process keeps its number, its terminal and its parent.
+
+A killed or crashed process cannot print why it ended. The watchdog prints the line.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from seqclf.system.file_locks import call_in_child
+from seqclf.system.memory_errors import MEMORY_REMEDY
+
+GRACE_S = 5.0  # seconds that a process has to end after a signal
+REPEAT_S = 1.0  # a signal within this time of the first one is the same request, such as `timeout` sends to a group
+CHECK_S = 0.5  # seconds between two checks whether the process still runs
+PATIENT, IMPATIENT = 254, 255  # bytes in the pipe that are not numbers of signals
+CRASHED = f"error: the process was killed or crashed, most often because the memory was full; {MEMORY_REMEDY}"
+_pipes: list[int] = []  # write ends of the pipes of this process's watchdogs
+
+
+@contextmanager
+def watched(numbers: tuple[int, ...]) -> Iterator[None]:
+    """Run the `with` block beside a watchdog for the signals `numbers`, which must have handlers of Python.
+
+    Where the system has no fork, or no process is left for the watchdog, the block runs without a watchdog.
+    """
+    if not hasattr(os, "fork") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    process = os.getpid()
+    try:
+        child = os.fork()
+    except OSError:  # too many processes
+        os.close(reading)
+        os.close(writing)
+        yield
+        return
+    if child == 0:
+        try:
+            os.close(writing)
+            _watch(process, reading, numbers)
+        finally:
+            os._exit(0)
+    os.close(reading)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    _pipes.append(writing)
+    try:
+        yield
+    finally:
+        if os.getpid() == process:
+            signal.set_wakeup_fd(before)
+            with suppress(OSError):  # end the watchdog before the pipe, whose end would look like a crash
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            _close_pipes()
+
+
+def _close_pipes() -> None:
+    while _pipes:
+        os.close(_pipes.pop())
+
+
+def _leave_to_parent() -> None:
+    """In a fork of a watched process, such as a data loader worker, write no signals to the parent's watchdog."""
+    if _pipes:
+        signal.set_wakeup_fd(-1)
+        _close_pipes()
+
+
+call_in_child(_leave_to_parent)
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """While the `with` block runs, the process ends itself after a first signal, in its own time."""
+    _tell(PATIENT)
+    try:
+        yield
+    finally:
+        _tell(IMPATIENT)
+
+
+def _tell(byte: int) -> None:
+    for pipe in _pipes:
+        with suppress(OSError):
+            os.write(pipe, bytes([byte]))
+
+
+def _watch(process: int, pipe: int, numbers: tuple[int, ...]) -> None:
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
+    first = end = None  # time of the first signal, and time at which the process is killed
+    received, is_patient = 0, False
+    while os.getppid() == process:
+        if not select.select([pipe], [], [], CHECK_S)[0]:
+            content = None
+        elif not (content := os.read(pipe, 64)):
+            break  # the process has ended
+        now = time.monotonic()
+        for byte in content or b"":
+            if byte in (PATIENT, IMPATIENT):
+                is_patient = byte == PATIENT
+            elif byte in numbers:
+                is_repeated = first is not None and now - first > REPEAT_S
+                first, received = first or now, received or byte
+                if end is None and (is_repeated or not is_patient):
+                    end = now + GRACE_S
+        if end is not None and now > end and os.getppid() == process:
+            _say(f"stopped by {signal.Signals(received).name}, as it had not ended after {GRACE_S:.0f} s")
+            os.kill(process, signal.SIGKILL)
+            return
+    _say(CRASHED)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):
+        os.write(2, f"{line}\n".encode())

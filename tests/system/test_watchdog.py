@@ -1,0 +1,115 @@
+"""A command ends after a signal, whatever it computes, and a crash leaves a line."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from seqclf.system import watchdog
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+GRACE_S, REPEAT_S = 0.5, 0.3
+START_S = 1.0  # to import DuckDB
+COMMAND = f"""
+import ctypes, os, signal, sys, time
+from seqclf.system import signals, watchdog
+watchdog.GRACE_S, watchdog.REPEAT_S, watchdog.CHECK_S = {GRACE_S}, {REPEAT_S}, 0.1
+with signals.ending_command():
+    print("runs", flush=True)
+    {{}}
+"""
+IGNORED = """
+    while True:
+        try:
+            time.sleep(9)
+        except SystemExit:
+            pass
+"""
+QUERY = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT max(x) FROM t"
+ENDLESS = {
+    "one instruction of Python": "sum(range(10**15))",
+    "a query": f"import duckdb; duckdb.sql('{QUERY}').fetchall()",
+    "a handler that goes on": IGNORED,
+}
+PATIENT = "with watchdog.patience(), signals.deferred_signals(): time.sleep({})"
+
+
+def command(code):
+    arguments = [sys.executable, "-c", COMMAND.format(code)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process, *numbers, pause=2 * REPEAT_S):
+    """Send signals to a running command. Return its exit code, its messages, and the seconds after the last signal."""
+    with process:
+        process.stdout.readline()
+        time.sleep(START_S)
+        for position, number in enumerate(numbers):
+            time.sleep(pause if position else 0)
+            start = time.monotonic()
+            process.send_signal(number)
+        messages = process.communicate(timeout=30)[1]
+        return process.returncode, messages, time.monotonic() - start
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_signal_ends_what_does_not_end_itself(kind, number):
+    code, messages, seconds = ended(command(ENDLESS[kind]), number)
+    assert code == -signal.SIGKILL and seconds < GRACE_S + 3
+    assert messages.startswith(f"stopped by {signal.Signals(number).name}") and len(messages.splitlines()) == 1
+
+
+def test_a_command_ends_itself_where_it_can():
+    code, messages, _ = ended(command("time.sleep(60)"), signal.SIGTERM)
+    assert (code, messages) == (143, "stopped by SIGTERM\n")
+
+
+def test_a_training_has_time_after_the_first_signal():
+    code, messages, seconds = ended(command(PATIENT.format(3 * GRACE_S)), signal.SIGTERM)
+    assert (code, messages) == (143, "stopped by SIGTERM\n") and seconds > GRACE_S
+
+
+def test_a_second_signal_ends_a_training():
+    code, messages, _ = ended(command(PATIENT.format(60)), signal.SIGTERM, signal.SIGTERM)
+    assert code == -signal.SIGKILL and messages.startswith("stopped by SIGTERM, as")
+
+
+def test_the_same_signal_to_process_and_group_is_one_signal():
+    code, _, _ = ended(command(PATIENT.format(4 * GRACE_S)), signal.SIGTERM, signal.SIGTERM, pause=REPEAT_S / 3)
+    assert code == 143
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+def test_a_crash_leaves_one_line(number):
+    code, messages, _ = ended(command("time.sleep(60)"), number)
+    assert code == -number and messages == f"{watchdog.CRASHED}\n"
+
+
+def test_a_signal_to_a_worker_is_none_to_the_command():
+    wait = "time.sleep(0.5); os.kill(child, signal.SIGTERM); os.waitpid(child, 0); time.sleep(2)"
+    worker = "child = os.fork() or time.sleep(60); " + wait
+    with command(worker) as process:
+        assert process.communicate(timeout=30)[1] == "stopped by SIGTERM\n" and process.returncode == 0
+
+
+@pytest.mark.parametrize("code", ["pass", "sys.exit(3)", "raise ValueError"])
+def test_a_command_that_ends_leaves_no_line(code):
+    with command(code) as process:
+        _, messages = process.communicate(timeout=30)
+    assert "crashed" not in messages and process.returncode == {"pass": 0, "sys.exit(3)": 3}.get(code, 1)
+
+
+def test_blocks_that_follow_each_other_leave_no_child():
+    before = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(before)
+    for _ in range(2):
+        with watchdog.watched((signal.SIGTERM,)):
+            assert len(watchdog._pipes) == 1
+    assert not watchdog._pipes
+    assert signal.set_wakeup_fd(before) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
