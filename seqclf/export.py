@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import yaml
-
 from seqclf.config.command import command
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject, JsonResult
+from seqclf.system.state_validation import read_json, read_yaml
 
 if TYPE_CHECKING:
     from seqclf.command_options import ExportConfig
@@ -62,7 +60,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     checkpoint = Path(config.checkpoint)
     task = load_task(checkpoint, config.trust)
     run = checkpoint.absolute().parent.parent  # absolute, because a relative path may have no parent folders
-    metrics = _read_mapping(run / "metrics.json", json.loads)
+    metrics = _read_mapping(run / "metrics.json", read_json)
     # A run has several checkpoints. The scores in metrics.json are used only if they were computed with this
     # checkpoint.
     is_scored = metrics.get("step") == task.trained_steps and ("refit" in metrics) == task.is_refitted
@@ -96,11 +94,11 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     )
 
 
-def _read_mapping(path: Path, parse: Callable[[str], Any]) -> JsonObject:
+def _read_mapping(path: Path, read: Callable[[Path], Any]) -> JsonObject:
     """Read a dict from a JSON or YAML file of a run. Return {} if the file is missing or its content is not a dict."""
     try:
-        content = parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        content = read(path)
+    except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -109,7 +107,7 @@ def _lost_decision(run: Path, metrics: Mapping[str, Any]) -> str | None:
     """Return a warning if the config of the run sets a decision rule that the bundle will not have, else None."""
     from seqclf.evaluation.decisions.decision import RULES
 
-    settings = _read_mapping(run / "config.yaml", yaml.safe_load).get("decision")
+    settings = _read_mapping(run / "config.yaml", read_yaml).get("decision")
     if not isinstance(settings, dict):
         return None
     rules = [f"decision.{rule}={settings[rule]}" for rule in RULES if settings.get(rule)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -13,6 +12,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS, metric_title
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import PREDICTIONS
+from seqclf.system.state_validation import read_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,7 @@ class Run:
         path = self.folder / "metrics.json"
         if not path.is_file():
             raise InputError(path, "missing, so the run did not end", "train again, or resume its last checkpoint")
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
 
     @property
     def predictions(self) -> pa.Table:

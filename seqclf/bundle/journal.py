@@ -33,6 +33,7 @@ from seqclf.documents.terminal import show_note
 from seqclf.system import progress
 from seqclf.system.atomic_files import explain_disk_errors, private_folder, write_bytes
 from seqclf.system.run_folder import LOCK, locked
+from seqclf.system.state_validation import read_json
 from seqclf.system.version import __version__
 
 RUN, WINDOW = "run.json", ".window"
@@ -119,8 +120,8 @@ class Journal:
         # A link would lead to another file, and a FIFO would wait.
         _clear(folder, lambda path: not stat.S_ISREG(path.lstat().st_mode))
         known: Any = None
-        with suppress(OSError, ValueError, RecursionError):
-            known = json.loads((folder / RUN).read_bytes())
+        with suppress(OSError, ValueError):
+            known = read_json(folder / RUN)
         if known == self.identity:
             return
         stale = [*folder.glob(f"*{WINDOW}")]

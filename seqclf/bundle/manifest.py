@@ -22,12 +22,11 @@ from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import RULES, Decision
 from seqclf.system.json_result import JsonObject
-from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, require
+from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, read_json, require
 
 FORMAT = 3  # format 1 had other key names for tokens in the schema; format 2 had no data.query
 NAME = "manifest.json"
 MODEL = "model.onnx"
-MAX_BYTES = 200_000_000  # a larger manifest is not parsed, because it would exhaust memory
 COPY_AGAIN = "copy the bundle again, or export it anew"
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
@@ -139,9 +138,9 @@ def _read_signed(folder: Path) -> JsonObject:
         raise InputError(f"bundle={folder}", f"{NAME} is missing", "give the folder that holds it, such as RUN/bundle")
     try:
         # The digest is checked before the values, so that an edited manifest is reported as changed.
-        manifest: JsonObject = json.loads(file.read_text(encoding="utf-8")) if file.stat().st_size <= MAX_BYTES else {}
+        manifest: JsonObject = read_json(file)
         intact = manifest.get("digest") == _digest(manifest)
-    except (OSError, ValueError, AttributeError, RecursionError):  # JSON that is too deeply nested, or not an object
+    except (OSError, ValueError, AttributeError):  # JSON that is too deeply nested, or not an object
         intact = False
     if not intact:
         raise InputError(f"bundle={folder}", f"{NAME} has changed since the export", COPY_AGAIN)

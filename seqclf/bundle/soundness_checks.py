@@ -25,7 +25,7 @@ from seqclf.data.ragged import Ragged, is_list, list_offsets, take
 from seqclf.errors import first_line
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.models.parity_grid import logit_error
-from seqclf.system.state_validation import parse_json
+from seqclf.system.state_validation import read_json
 from seqclf.system.version import DISTRIBUTION, RUNTIME, package_versions
 
 Finding = tuple[bool | None, float | None, str]
@@ -67,7 +67,7 @@ def model(subject: Subject) -> Finding:
 
 
 def grid(subject: Subject) -> Finding:
-    stored = parse_json((subject.folder / "parity.json").read_bytes())["cells"]
+    stored = read_json(subject.folder / "parity.json")["cells"]
     differing = {name for name in stored if not name.endswith("_chunks")} ^ set(subject.cells)
     lacking = f", of which parity.json or parity.npz lacks {min(differing)}" if differing else ""
     return not differing, len(subject.cells), f"batches with PyTorch's logits{lacking}"

@@ -7,7 +7,6 @@ for its setting (of an even number the lower one of the middle two).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import glob
@@ -38,6 +37,7 @@ from seqclf.report.run_report import read_run
 from seqclf.report.score_table import interval_cell, score_columns
 from seqclf.system.durations import duration_text
 from seqclf.system.json_result import JsonResult
+from seqclf.system.state_validation import read_json
 
 NOTE = (
     "Scores are means over the runs of a setting. A difference is that of the runs with the median scores of two "
@@ -173,7 +173,7 @@ def _read_finished(folder: Path, split: str | None) -> FinishedRun:
     contenders, facts, settings = read_run(folder)
     scores = contenders[-1]
     try:
-        result = RunResult.from_dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
+        result = RunResult.from_dict(read_json(folder / "metrics.json"))
         split, seed = split or result.split, int(settings["seed"])
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise InputError(folder, f"has no metrics of a finished run ({first_line(error)})", "train again") from None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import yaml
 
 from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.bundle.runtime import Classifier
@@ -26,6 +23,7 @@ from seqclf.evaluation.scores import FOLDER, Scores, read_contenders
 from seqclf.report.page import write_report
 from seqclf.report.report import Mistake, Report, worst_mistakes
 from seqclf.system import progress
+from seqclf.system.state_validation import read_json, read_yaml
 from seqclf.system.version import package_versions
 
 # Description of the source of each split.
@@ -136,13 +134,13 @@ def read_run(run: Path) -> RunFiles:
     """Read the scores, the facts and the config of a finished run. Raises InputError for a folder without them."""
     contenders = read_contenders(run / FOLDER)
     try:
-        settings = dict(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")))
-        state = json.loads((run / FOLDER / FACTS).read_text(encoding="utf-8"))
+        settings = dict(read_yaml(run / "config.yaml"))
+        state = read_json(run / FOLDER / FACTS)
         facts = Facts.from_run(state, settings)
         models = [scores.name for scores in contenders]
         if models != state["models"] or facts.training is None or not isinstance(settings["decision"], dict):
             raise ValueError("its scores are of other models")
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, yaml.YAMLError, InputError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         problem = f"is not as this version writes a run ({first_line(error)})"
         raise InputError(f"run={run}", problem, "train again") from None
     bundle = shown_path(run / "bundle") if (run / "bundle").is_dir() else None

@@ -19,6 +19,7 @@ from seqclf.data.storage.store import Split
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import STEPS
+from seqclf.system.state_validation import read_json
 from seqclf.system.version import __version__
 from seqclf.training.options import TrainConfig
 
@@ -35,7 +36,7 @@ class FinishedSteps:
         self.path = run / STEPS
         self.steps: dict[str, JsonObject] = {}
         with suppress(OSError, ValueError):  # an unreadable file means that no step is finished
-            content = json.loads(self.path.read_text(encoding="utf-8"))
+            content = read_json(self.path)
             content = content if isinstance(content, dict) else {}
             self.steps = {name: step for name, step in content.items() if isinstance(step, dict)}
 

@@ -5,7 +5,6 @@ A trial is a training command in its own process. Optuna chooses the settings of
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from seqclf.search.space import OF_TRIALS, TrialSettings, as_overrides, suggest
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
+from seqclf.system.state_validation import read_json
 
 if TYPE_CHECKING:
     from seqclf.search.space import SearchOptions
@@ -107,7 +107,7 @@ def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | No
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return None, lines[-1].removeprefix("error: ")
-    return read_metric(json.loads((run / "metrics.json").read_text(encoding="utf-8")), metric), ""
+    return read_metric(read_json(run / "metrics.json"), metric), ""
 
 
 def read_metric(metrics: Mapping[str, Any], name: str) -> float:

@@ -1,4 +1,4 @@
-"""Validation of nested values that were read from a JSON file, such as the manifest of a bundle.
+"""Reading of JSON and YAML files, and validation of their nested values, such as the manifest of a bundle.
 
 A shape describes the values that are valid. A shape is one of the following:
 
@@ -20,6 +20,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from seqclf.errors import InputError
@@ -33,6 +35,9 @@ TYPES = {
     list: "a list",
 }
 LARGEST = 1e300  # limit of the absolute value of a number, because calculations with larger numbers may overflow
+MAX_BYTES = 200_000_000  # a larger file is not parsed, because it would exhaust memory
+MAX_YAML_BYTES = 2_000_000  # PyYAML parses about 200 kB per second
+MAX_DEPTH = 100  # files of seqclf are at most 15 levels deep, and Python's recursion ends at 1000
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,49 @@ def error_context(where: object, remedy: str) -> Iterator[None]:
 def parse_json(content: bytes) -> Any:
     """Parse the content of a JSON file. Raises InputError if the content is not UTF-8 JSON, or is nested too deeply."""
     try:
-        return json.loads(content.decode())
+        return _bounded(json.loads(content.decode()), len(content))
     except (ValueError, RecursionError) as error:
         raise InputError(None, f"is not readable JSON ({type(error).__name__})") from None
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file. Raises InputError if it is too large, not UTF-8 JSON or nested too deeply."""
+    with error_context(path, ""):
+        return parse_json(_content(path, MAX_BYTES))
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file. Raises InputError if it is too large, not YAML, nested too deeply or a bomb of aliases."""
+    import yaml  # imported here, because predictions need no YAML
+
+    with error_context(path, ""):
+        try:
+            content = _content(path, MAX_YAML_BYTES)
+            return _bounded(yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), MAX_YAML_BYTES)
+        except InputError:
+            raise
+        except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(None, f"is not readable YAML ({type(error).__name__})") from None
+
+
+def _content(path: Path, most: int) -> bytes:
+    if path.stat().st_size > most or not path.is_file():  # a device or a FIFO could be read without end
+        raise InputError(None, f"is not a file of at most {most // 1_000_000} MB")
+    return path.read_bytes()
+
+
+def _bounded(value: Any, most: int) -> Any:
+    """Return a parsed value. Raises ValueError if it is nested too deeply, or has more than `most` values.
+
+    An alias of YAML repeats a value without memory, so a small file may have more values than memory can hold.
+    """
+    level: list[Any] = [[value]]
+    for _ in range(MAX_DEPTH):
+        nested = [entry.values() if isinstance(entry, dict) else entry for entry in level]
+        most -= sum(map(len, nested))
+        if most < 0:
+            break
+        level = [entry for entry in chain.from_iterable(nested) if isinstance(entry, (dict, list, tuple))]
+        if not level:
+            return value
+    raise ValueError("is nested too deeply, or has too many values")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqclf.evaluation.run_result import RunResult
-from seqclf.system.state_validation import error_context, parse_json
+from seqclf.system.state_validation import error_context, read_json
 
 
 def result_of(checkpoint: Path, trained_steps: int, *, is_refitted: bool) -> RunResult | None:
@@ -18,6 +18,6 @@ def result_of(checkpoint: Path, trained_steps: int, *, is_refitted: bool) -> Run
     if not path.is_file():
         return None
     with error_context("metrics.json of the run", "remove the file, or train again"):
-        result = RunResult.from_dict(parse_json(path.read_bytes()))
+        result = RunResult.from_dict(read_json(path))
     is_own = (result.trained_steps, result.refit is not None) == (trained_steps, is_refitted)
     return result if is_own else None

@@ -22,7 +22,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
 from seqclf.errors import InputError
-from seqclf.system.state_validation import error_context, parse_json, require
+from seqclf.system.state_validation import error_context, read_json, require
 
 FIT_THREADS = 2  # numpy and tokenizers release the GIL; each thread needs memory for one record batch
 
@@ -163,7 +163,7 @@ def take_encoders(encoders: Mapping[str, FieldEncoder], folder: Path) -> None:
     for name, encoder in encoders.items():
         with error_context(f"data.encoders={folder}", "name BUNDLE/encoders, of a bundle with the same fields"):
             try:
-                state = parse_json((folder / f"{name}.json").read_bytes())
+                state = read_json(folder / f"{name}.json")
             except OSError:
                 raise InputError(None, f"has no encoder of the field {name}") from None
             require(state, dict)
@@ -172,7 +172,7 @@ def take_encoders(encoders: Mapping[str, FieldEncoder], folder: Path) -> None:
 
 def load_encoder_files(fields: Iterable[Field], folder: Path) -> dict[str, FieldEncoder]:
     """Return the encoders, restored from the files that `save_encoders` wrote to `folder`."""
-    encoders = load_encoders(fields, lambda name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
+    encoders = load_encoders(fields, lambda name: read_json(folder / f"{name}.json"))
     for name, encoder in encoders.items():
         if (folder / f"{name}.npy").is_file():
             encoder.vectors = np.load(folder / f"{name}.npy", allow_pickle=False)

@@ -196,7 +196,7 @@ class ListEncoder(FieldEncoder):
         if text.lstrip().startswith("{"):
             try:
                 return json.loads(text)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"sequence={text}", f"is not JSON ({error})", 'write {"FIELD": [tokens], …}') from None
         separator = self.field.separator or (None if text.lstrip().startswith("[") else " ")
         return [self.parse_element(entry) for entry in split_cell(text.strip(), separator)]

@@ -10,9 +10,9 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Sequence
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,9 @@ CANDIDATES = "\t;|,"
 ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16": "utf-16", "utf-8-sig": "utf-8"}
 SNIFFED_LINES = 20
 MAX_LINE_CHARACTERS = 2_000_000  # the longest line that DuckDB reads
+MAX_BEGINNING = 16_000_000  # characters of a file that are read here; a row with line breaks in quotes may have no end
+LONG_LINE = "longer than the 2 MB a line of text can have"
+LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arrow"
 SURPLUS_LINES, MAX_SURPLUS = 1000, 100
 DEEPEST_LIST = 3
 
@@ -103,6 +106,28 @@ def _duckdb_encoding(encoding: str) -> str:
         raise InputError(f"data.encoding={encoding}", "not supported", "use utf-8, latin-1 or utf-16") from None
 
 
+@contextmanager
+def first_lines(path: Path, encoding: str) -> Iterator[Iterator[str]]:
+    """Open a text file, of which at most `MAX_BEGINNING` characters are read, as an iterator over its lines.
+
+    Raises InputError at a line that is too long, because a small compressed file may hold a line larger than memory.
+    """
+
+    def lines(file: io.TextIOWrapper) -> Iterator[str]:
+        left = MAX_BEGINNING
+        for number in count(1):
+            line = file.readline(MAX_LINE_CHARACTERS + 1)
+            if len(line) > MAX_LINE_CHARACTERS:
+                raise InputError(f"{path}: line {number}", LONG_LINE, LONG_LINE_REMEDY)
+            left -= len(line)
+            if not line or left < 0:
+                return
+            yield line
+
+    with _opened(path, encoding) as file:
+        yield lines(file)
+
+
 def _opened(path: Path, encoding: str) -> io.TextIOWrapper:
     if encoding == "utf-16":
         with pa.input_stream(str(path), compression="detect") as beginning:
@@ -130,7 +155,7 @@ def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str
     Delimiters inside quotes or brackets are not counted. A `.txt` file may hold running text. For a `.txt` file, the
     result is therefore a tab, unless another delimiter occurs equally often in all lines.
     """
-    with _opened(path, encoding) as file:
+    with first_lines(path, encoding) as file:
         lines = [line for line in islice(file, SNIFFED_LINES) if line.strip()]
     bare_lines = [_bare(line, quote) for line in lines] or [""]
 
@@ -155,7 +180,7 @@ def _beginning(path: Path, encoding: str, quote: str, delimiter: str, header: bo
     limit = csv.field_size_limit(MAX_LINE_CHARACTERS)
     width = 0
     try:
-        with _opened(path, encoding) as file:
+        with first_lines(path, encoding) as file:
             rows = csv.reader(file, delimiter=delimiter, **quoting)
             first_line = next(rows, None)
             first_cells = first_line or next((row for row in rows if row), None)

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from seqclf.data.reading import line_endings
-from seqclf.data.reading.csv_dialect import DELIMITERS
+from seqclf.data.reading.csv_dialect import DELIMITERS, LONG_LINE, LONG_LINE_REMEDY
 from seqclf.data.reading.line_endings import original
 from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.sources import Source, suffix_of
@@ -20,8 +20,6 @@ from seqclf.errors import InputError
 
 NOT_UTF8 = re.compile(r"invalid (unicode|utf-?8)|not utf-8|byte sequence", re.IGNORECASE)
 LINE_REMEDY = "fix the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"
-LONG_LINE = "longer than the 2 MB a line of text can have"
-LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arrow"
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from seqclf.data.storage.sequence_summary import SequenceSummary, summarize_sequ
 from seqclf.data.storage.store import DamagedError, Split, SplitCounts, open_split
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
-from seqclf.system.state_validation import COUNT, Each, require
+from seqclf.system.state_validation import COUNT, Each, read_json, require
 
 READER = {
     "header": bool,
@@ -139,7 +138,7 @@ def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
     Raises DamagedError if a file is missing, cannot be read, or does not fit the other files.
     """
     try:
-        state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+        state = read_json(folder / "dataset.json")
         schema = stored_schema(state["schema"])
         # The files are memory-mapped instead of read, because a dataset may be larger than memory.
         splits = {name: open_split(folder / name) for name in state["splits"]}

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from seqclf.data.ragged import Ragged, take
 from seqclf.system.json_result import JsonResult
+from seqclf.system.state_validation import read_json
 
 if TYPE_CHECKING:
     from seqclf.data.encoding.encoder import FieldEncoder
@@ -265,7 +266,7 @@ def open_split(folder: Path) -> Split:
 
     Raises ValueError if the files hold different numbers of rows or tokens.
     """
-    formats = json.loads((folder / "split.json").read_text())
+    formats = read_json(folder / "split.json")
     arrays = {name: _mapped(folder / f"{name}.bin", **array_format) for name, array_format in formats.items()}
     lengths = np.asarray(arrays.pop("lengths"))
     fields, static = (

@@ -198,18 +198,44 @@ class TextEncoder(RunningTextEncoder):
         return {"tokenizer": json.loads(self.tokenizer.to_str()), "vector_size": self.vector_size}
 
     def restore(self, state: EncoderState) -> None:
-        require(state, {"tokenizer": dict, "vector_size": (SIZE, None)})
+        require(state, {"tokenizer": {"model": {"type": str, "vocab": dict}}, "vector_size": (SIZE, None)})
+        model = state["tokenizer"]["model"]
+        vocabulary = dict(model["vocab"])
+        ids = set(vocabulary.values()) if {*map(type, vocabulary.values())} == {int} else ()
+        if UNKNOWN not in vocabulary or ids != {*range(len(vocabulary))}:
+            raise InputError("tokenizer", f"must have ids below its number of tokens, each once, and one of {UNKNOWN}")
         try:
-            self.tokenizer = tokenizers.Tokenizer.from_str(json.dumps(state["tokenizer"]))
-            # A tokenizer without an unknown token can be loaded, but fails at the first unseen word.
-            self.tokenizer.encode_batch_fast(["\N{SNOWMAN} never seen"])
-        except Exception as error:  # the tokenizers library raises a plain Exception for malformed JSON
+            self.tokenizer = self._rebuilt(vocabulary, model)
+        except Exception as error:  # the tokenizers library raises a plain Exception for wrong merges
             raise InputError("tokenizer", f"cannot be read ({first_line(error)})") from None
-        vocabulary = self.tokenizer.get_vocab()
-        if UNKNOWN not in vocabulary or max(vocabulary.values()) >= len(vocabulary):
-            raise InputError("tokenizer", f"must have ids below its number of tokens, one of them of {UNKNOWN}")
+        if not _is_part(state["tokenizer"], json.loads(self.tokenizer.to_str())):
+            raise InputError("tokenizer", "has settings that are not those of the field")
         self.vector_size = state["vector_size"]
         self._set_word_ids(vocabulary)
+
+    def _rebuilt(self, vocabulary: dict[str, int], model: Mapping[str, Any]) -> tokenizers.Tokenizer:
+        """Return the tokenizer that the options of the field and a stored vocabulary define, without stored settings.
+
+        A stored setting may come from an untrusted source: a normalizer may double a text again and again, a regular
+        expression may take hours, and a truncation may drop tokens.
+        """
+        tokenizer = untrained(self.kind, self.option("lowercase"))
+        if model["type"] == "WordLevel":
+            tokenizer.model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
+        elif self.kind == "bpe":
+            tokenizer.model = models.BPE(vocabulary, [*map(tuple, model["merges"])], unk_token=UNKNOWN)
+        if self.kind == "bpe":
+            tokenizer.add_special_tokens([UNKNOWN])
+        return tokenizer
+
+
+def _is_part(stored: Any, rebuilt: Any) -> bool:
+    """Return True if every stored setting is in the rebuilt ones, to which a later version of the library may add."""
+    if isinstance(stored, dict) and isinstance(rebuilt, dict) and stored != rebuilt:
+        return all(key in rebuilt and _is_part(setting, rebuilt[key]) for key, setting in stored.items())
+    if isinstance(stored, list) and isinstance(rebuilt, list) and len(stored) == len(rebuilt):
+        return stored == rebuilt or all(map(_is_part, stored, rebuilt))
+    return stored == rebuilt
 
 
 class _KnownIds(dict[str, int]):

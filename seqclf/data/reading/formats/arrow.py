@@ -60,10 +60,10 @@ def _opened(path: Path) -> Iterator[Any]:
                 reader = pa.ipc.open_stream(mapped)
             with reader:
                 yield reader
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         if getattr(error, "errno", None):  # an error of the disk, and not of Arrow
             raise
-        if NOT_UTF8.search(str(error)):
+        if isinstance(error, UnicodeDecodeError) or NOT_UTF8.search(str(error)):
             raise InputError(path, "holds text that is not valid utf-8", "write it as utf-8") from None
         raise InputError(path, "is not a readable Arrow file", "write it again, in the IPC file format") from None
 

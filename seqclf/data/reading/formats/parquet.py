@@ -58,6 +58,9 @@ def _schema(path: Path, changed: int) -> pa.Schema:
     """
     try:
         schema = pq.read_schema(path).remove_metadata()
+        str(schema)  # decodes the names of columns and of the fields below them
+    except UnicodeDecodeError:
+        raise InputError(path, "has a column name that is not valid utf-8", "write it as utf-8") from None
     except pa.ArrowException as error:  # DuckDB's error message would not name the file
         raise InputError(path, f"cannot be read: {first_line(error)}", "replace the file") from None
     check_names(schema.names, str(path))

@@ -5,13 +5,11 @@ A colon separates two channels of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-import pyarrow as pa
-
-from seqclf.data.reading.csv_dialect import lines
+from seqclf.data.reading.csv_dialect import first_lines, lines
 from seqclf.data.reading.format import Files, TableSql, TextFormat
 from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
 from seqclf.errors import InputError
@@ -74,9 +72,9 @@ def _read_header(path: Path) -> Header:
     Raises InputError if there is no line `@data`, or if the rows have time stamps.
     """
     has_label = False
-    with pa.input_stream(str(path), compression="detect") as stream:
-        for number, line in enumerate(_lines(stream), start=1):
-            words = line.decode("utf-8", "replace").lower().split()
+    with first_lines(path, "utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            words = line.lower().split()
             if words[:1] == ["@classlabel"]:
                 has_label = words[1:2] == ["true"]
             if words[:2] == ["@timestamps", "true"]:
@@ -86,12 +84,3 @@ def _read_header(path: Path) -> Header:
             if (words and not words[0].startswith(("@", "#", "%"))) or number > MAX_HEADER_LINES:
                 break
     raise InputError(path, "has no @data line", "it is not a .ts file of the time series archives")
-
-
-def _lines(stream: pa.NativeFile) -> Iterator[bytes]:
-    rest = b""
-    while block := stream.read(65536):
-        *complete_lines, rest = (rest + block).split(b"\n")
-        yield from complete_lines
-    if rest:
-        yield rest
