@@ -12,7 +12,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +29,6 @@ ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16
 SNIFFED_LINES = 20
 MAX_LINE_CHARACTERS = 2_000_000  # the longest line that DuckDB reads
 MAX_BEGINNING = 16_000_000  # characters of a file that are read here; a row with line breaks in quotes may have no end
-LONG_LINE = "longer than the 2 MB a line of text can have"
-LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arrow"
 SURPLUS_LINES, MAX_SURPLUS = 1000, 100
 DEEPEST_LIST = 3
 
@@ -108,20 +106,12 @@ def _duckdb_encoding(encoding: str) -> str:
 
 @contextmanager
 def first_lines(path: Path, encoding: str) -> Iterator[Iterator[str]]:
-    """Open a text file, of which at most `MAX_BEGINNING` characters are read, as an iterator over its lines.
-
-    Raises InputError at a line that is too long, because a small compressed file may hold a line larger than memory.
-    """
+    """Open a text file as an iterator over the lines of its first `MAX_BEGINNING` characters."""
 
     def lines(file: io.TextIOWrapper) -> Iterator[str]:
         left = MAX_BEGINNING
-        for number in count(1):
-            line = file.readline(MAX_LINE_CHARACTERS + 1)
-            if len(line) > MAX_LINE_CHARACTERS:
-                raise InputError(f"{path}: line {number}", LONG_LINE, LONG_LINE_REMEDY)
+        while left > 0 and (line := file.readline(left)):
             left -= len(line)
-            if not line or left < 0:
-                return
             yield line
 
     with _opened(path, encoding) as file:

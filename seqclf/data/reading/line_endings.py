@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqclf.errors import InputError
 from seqclf.system.atomic_files import PREFIX
 
 SCRATCH = "reading-"  # beginning of the name of a reader's temporary folder, after the general prefix
@@ -23,6 +24,10 @@ COPIES = "lines"  # folder with copies in the temporary folder
 # Part of a copy's path before the original path; also a regex in DuckDB
 COPY = rf"[^\s'\"]*{re.escape(PREFIX)}{SCRATCH}\w+/{COPIES}"
 BLOCK = 2**20
+# DuckDB reports a line of more than 2 MB, but drops a line of more than its buffer of 32 MB without an error.
+MAX_LINE_BYTES = 2**24
+LONG_LINE = "longer than the 2 MB a line of text can have"
+LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arrow"
 
 
 def uniform(paths: Sequence[Path], folder: Path) -> list[Path]:
@@ -41,11 +46,11 @@ def original(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def is_mixed(path: Path, state: float) -> bool:
-    """Return True if the lines of a file end in different ways.
+    """Return True if the lines of a file end in different ways. Raises InputError for a line that DuckDB would drop.
 
     `state`: modification time of the file. An unchanged file is not read again, because the result is cached.
     """
-    unix = windows = old_mac = 0
+    unix = windows = old_mac = without_end = 0
     last_byte = b""
     with pa.input_stream(str(path), compression="detect") as stream:
         while block := stream.read(BLOCK):
@@ -55,6 +60,9 @@ def is_mixed(path: Path, state: float) -> bool:
             unix += block.count(b"\n") - pairs
             old_mac += block.count(b"\r") - pairs
             last_byte = block[-1:]
+            without_end = 0 if b"\n" in block or b"\r" in block else without_end + len(block)
+            if without_end > MAX_LINE_BYTES:
+                raise InputError(f"{path}: line {unix + windows + old_mac + 1}", LONG_LINE, LONG_LINE_REMEDY)
     return (unix > 0) + (windows > 0) + (old_mac > 0) > 1
 
 

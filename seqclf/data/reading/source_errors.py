@@ -10,8 +10,8 @@ import duckdb
 import pyarrow as pa
 
 from seqclf.data.reading import line_endings
-from seqclf.data.reading.csv_dialect import DELIMITERS, LONG_LINE, LONG_LINE_REMEDY
-from seqclf.data.reading.line_endings import original
+from seqclf.data.reading.csv_dialect import DELIMITERS
+from seqclf.data.reading.line_endings import LONG_LINE, LONG_LINE_REMEDY, original
 from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.sources import Source, suffix_of
 from seqclf.data.schema.casts import quote_literal

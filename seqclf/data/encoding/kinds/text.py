@@ -6,6 +6,7 @@ import gzip
 import json
 from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +28,7 @@ from seqclf.errors import InputError, first_line
 from seqclf.system.state_validation import SIZE, require
 
 UNKNOWN = "[UNK]"
+MAX_LINE_BYTES = 2**24  # part of a line of word vectors that is read at a time
 MAX_SUBWORDS = 10_000_000  # limit if `max_size` is null; the trainer reserves memory for this vocabulary size
 
 
@@ -297,7 +299,8 @@ def read_vectors(path: str, vocabulary: Container[str], key: str) -> tuple[list[
     vectors: dict[str, np.ndarray] = {}
     size = previous = None
     with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        # A small compressed file may hold a line larger than memory.
+        for number, line in enumerate(iter(partial(lines.readline, MAX_LINE_BYTES), b""), start=1):
             head, _, rest = line.rstrip().partition(b" ")
             if number == 1 and len(rest.split()) == 1:  # header of fastText: word count and dimension
                 continue
