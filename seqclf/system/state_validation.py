@@ -36,8 +36,9 @@ TYPES = {
 }
 LARGEST = 1e300  # limit of the absolute value of a number, because calculations with larger numbers may overflow
 MAX_BYTES = 200_000_000  # a larger file is not parsed, because it would exhaust memory
-MAX_YAML_BYTES = 2_000_000  # PyYAML parses about 200 kB per second
-MAX_DEPTH = 100  # files of seqclf are at most 15 levels deep, and Python's recursion ends at 1000
+MAX_YAML_BYTES = 2_000_000  # PyYAML without its C library parses 250 kB per second
+MAX_DEPTH = 100  # files that seqclf writes have less than 10 levels, and Python's recursion ends at 1000
+CONTAINERS = frozenset({dict, list, tuple})  # types of nested values that a parser returns
 
 
 @dataclass(frozen=True)
@@ -159,11 +160,9 @@ def read_yaml(path: Path) -> Any:
     import yaml  # imported here, because predictions need no YAML
 
     with error_context(path, ""):
+        content = _content(path, MAX_YAML_BYTES)
         try:
-            content = _content(path, MAX_YAML_BYTES)
             return _bounded(yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), MAX_YAML_BYTES)
-        except InputError:
-            raise
         except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(None, f"is not readable YAML ({type(error).__name__})") from None
 
@@ -185,7 +184,7 @@ def _bounded(value: Any, most: int) -> Any:
         most -= sum(map(len, nested))
         if most < 0:
             break
-        level = [entry for entry in chain.from_iterable(nested) if isinstance(entry, (dict, list, tuple))]
+        level = [entry for entry in chain.from_iterable(nested) if type(entry) in CONTAINERS]
         if not level:
             return value
     raise ValueError("is nested too deeply, or has too many values")

@@ -144,3 +144,26 @@ def test_a_journal_that_is_no_folder_is_replaced(resume, tmp_path, kind):
     assert (tmp_path / "private" / "run.json").read_text() == "of the user"
     assert len([*(tmp_path / "private").glob("*.window")]) == 2
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["scores.parquet"]
+
+
+SETTINGS = {
+    "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"},
+    "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a|a)+$"}, "behavior": "Isolated", "invert": False},
+    "truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0},
+    "added_tokens": [{"id": 1, "content": "rain", "special": True}],
+    "model.unk_token": "rain",
+    "model.dropout": 0.5,
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_tokenizer_has_no_settings_but_those_of_its_field(copy_bundle, name):
+    folder = copy_bundle("text")
+    path = folder / "encoders/text.json"
+    state = json.loads(path.read_text())
+    settings = state["tokenizer"]["model"] if name.startswith("model.") else state["tokenizer"]
+    settings[name.removeprefix("model.")] = SETTINGS[name]
+    path.write_text(json.dumps(state))
+    sign(folder)
+    with pytest.raises(InputError, match=r"encoder of text: tokenizer: has settings that are not those of the field"):
+        Classifier(folder, device="cpu")

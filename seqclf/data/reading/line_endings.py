@@ -24,7 +24,8 @@ COPIES = "lines"  # folder with copies in the temporary folder
 # Part of a copy's path before the original path; also a regex in DuckDB
 COPY = rf"[^\s'\"]*{re.escape(PREFIX)}{SCRATCH}\w+/{COPIES}"
 BLOCK = 2**20
-# DuckDB reports a line of more than 2 MB, but drops a line of more than its buffer of 32 MB without an error.
+# DuckDB reports a line of more than 2 MB. Where it stores malformed lines, it drops a line of more than its buffer of
+# 32 MB without an error.
 MAX_LINE_BYTES = 2**24
 LONG_LINE = "longer than the 2 MB a line of text can have"
 LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arrow"

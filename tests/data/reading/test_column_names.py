@@ -106,3 +106,18 @@ def test_folders_of_a_glob_are_columns_that_a_key_names(tmp_path, kind):
     (tmp_path / "labels.csv").write_text("card,label\n" + "\n".join(f"{card},{'ab'[card % 2]}" for card in range(90)))
     inferred = load_data(path, label="label", overrides=[*overrides, f"data.labels={tmp_path}/labels.csv"])
     assert "day" not in [field.name for field in inferred.schema.fields]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "stream"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_name_that_is_not_utf8_is_refused(tmp_path, kind, nested):
+    path = tmp_path / f"t.{'parquet' if kind == 'parquet' else 'arrow'}"
+    table = pa.table({"label": ["a", "b"], "x" if nested else "QQQQ": [[{"QQQQ": 1}]] * 2})
+    if kind == "stream":
+        with pa.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        write(table, path, kind)
+    path.write_bytes(path.read_bytes().replace(b"QQQQ", b"Q\xff\xfeQ"))
+    with pytest.raises(InputError, match=r"t\.(parquet|arrow): (has a column name|holds text) that is not valid utf-8"):
+        load_data(str(path), label="label")

@@ -6,6 +6,7 @@ import pytest
 from support.table_files import cells, column_types, simple, write_csv, write_lines
 
 from seqclf.data.prepare import prepare
+from seqclf.data.reading import csv_dialect
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
@@ -154,3 +155,9 @@ def test_files_of_other_columns_are_named(tmp_path):
 def test_unusable_reader_options_are_named(tmp_path, reader, message):
     with pytest.raises(InputError, match=message):
         cells(write_csv(tmp_path / "t.csv", simple()), **reader)
+
+
+def test_the_header_of_a_row_without_end_is_read_in_bounded_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_dialect, "MAX_BEGINNING", 1000)
+    path = write_lines(tmp_path / "t.csv", ["x,label", *'"1\n",' * 5000])
+    assert csv_dialect._beginning(path, "utf-8", '"', ",", True)[1] < 600

@@ -12,6 +12,7 @@ from seqclf.data.prepare import prepare
 from seqclf.data.reading import line_endings
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema
+from seqclf.errors import InputError
 
 ENDS = ["\n", "\r\n", "\r"]
 
@@ -66,3 +67,21 @@ def test_class_folders_and_series_with_mixed_ends(tmp_path):
     (tmp_path / "t.ts").write_bytes(b"@classLabel true a b\r\n@data\n1,2:3,4:a\r\n5:6:b\n")
     (batch,) = read(Source(str(tmp_path / "t.ts"), "data.train"), Schema((), "label"))
     assert batch.columns.column("label").to_pylist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.ts.gz", "t.tsv"])
+@pytest.mark.parametrize("start", [b"", b"@data\nx,label\n1,a\r\n"])
+def test_a_line_that_duckdb_would_drop_is_refused(tmp_path, monkeypatch, name, start):
+    monkeypatch.setattr(line_endings, "BLOCK", 2**10)
+    monkeypatch.setattr(line_endings, "MAX_LINE_BYTES", 2**14)
+    pack = gzip.compress if name.endswith(".gz") else bytes
+    (tmp_path / name).write_bytes(pack(start + b"1" * 2**16 + b"\n2,b\n"))
+    number = start.count(b"\n") + 1
+    with pytest.raises(InputError, match=rf"{name}: line {number}: longer than the 2 MB a line of text can have"):
+        cells(tmp_path / name)
+
+
+def test_a_large_line_among_rows_is_not_lost(tmp_path):
+    path = write_lines(tmp_path / "t.csv", ["x,label", *["1,a"] * 50, "1" * 40_000_000, *["1,a"] * 50])
+    with pytest.raises(InputError, match=r"t\.csv: line 52: longer than the 2 MB"):
+        cells(path)

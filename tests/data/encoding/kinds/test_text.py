@@ -1,6 +1,7 @@
 """Tokenizers of every kind agree with the tokenizers library, and keep words with pretrained vectors."""
 
 import gzip
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.table_files import write
-from tokenizers import trainers
+from tokenizers import Tokenizer, trainers
 
+from seqclf.data.encoding.kinds import text as text_module
 from seqclf.data.encoding.kinds.text import TextEncoder, untrained
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import Field
@@ -127,3 +129,35 @@ def test_invalid_vector_files_are_refused(vectors, text, message):
         fitted(TEXTS, vectors=str(vectors / "v.vec"))
     with pytest.raises(InputError, match=r"data.fields.text.vectors=nope.vec: no such file"):
         fitted(TEXTS, vectors="nope.vec")
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.text(min_size=1) | st.text(st.sampled_from("aA bB.é\u0301\u0130[UNK]▁あ☃"), min_size=1), min_size=1),
+    st.sampled_from(["word", "character", "byte", "bpe"]),
+    st.booleans(),
+)
+def test_a_tokenizer_of_a_stored_vocabulary_is_the_stored_one(texts, kind, lowercase):
+    first = fitted(texts, tokenizer=kind, lowercase=lowercase, min_count=1)
+    state = json.loads(json.dumps(first.state()))
+    second = TextEncoder(first.field)
+    second.restore(state)
+    assert second.tokenizer.to_str() == first.tokenizer.to_str()
+    stored = Tokenizer.from_str(json.dumps(state["tokenizer"])).encode_batch_fast(texts)
+    assert [ids_of(second, text) for text in texts] == [encoding.ids for encoding in stored]
+
+
+def test_the_subwords_of_pretrained_vectors_are_restored(vectors):
+    (vectors / "sub.vec").write_text("▁home 1 2\n")
+    first = fitted(TEXTS, tokenizer="bpe", vectors=str(vectors / "sub.vec"))
+    second = TextEncoder(first.field)
+    second.restore(first.state())
+    assert second.tokenizer.to_str() == first.tokenizer.to_str()
+
+
+def test_a_line_without_end_is_read_in_parts(vectors, monkeypatch):
+    monkeypatch.setattr(text_module, "MAX_LINE_BYTES", 1000)
+    with gzip.open(vectors / "long.vec.gz", "wb") as file:
+        file.write(b"prize" + b" 1" * 10_000)
+    with pytest.raises(InputError, match="line 2: has"):
+        fitted([*TEXTS, "1"], vectors=str(vectors / "long.vec.gz"))

@@ -1,0 +1,80 @@
+"""Files of JSON and YAML from others end in a value or in one line, in bounded time and memory."""
+
+import json
+import os
+
+import pytest
+import yaml
+
+import seqclf
+from seqclf.data.storage.dataset import DamagedError, open_dataset
+from seqclf.errors import InputError
+from seqclf.export import _read_mapping
+from seqclf.report import run_report
+from seqclf.runs.finished_steps import FinishedSteps
+from seqclf.system import state_validation
+from seqclf.system.state_validation import read_json, read_yaml
+
+DEEP = ["[" * depth + "]" * depth for depth in (101, 900, 100_000)]
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 8)}]\n" for level in range(1, 12)
+)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "file"
+
+
+@pytest.mark.parametrize(
+    "text", [*DEEP, '{"a":' * 101 + "1" + "}" * 101, "{", "9" * 5000, "\ud800".encode("utf-8", "surrogatepass")]
+)
+def test_json_that_is_no_plain_value_is_one_error(file, text):
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match="file: is not readable JSON"):
+        read_json(file)
+
+
+@pytest.mark.parametrize(
+    "text", [*DEEP, BOMB, "&a [*a]", "a: [", "? [a]\n: b", "9" * 5000, "\x00", "!!python/name:os.system"]
+)
+def test_yaml_that_is_no_plain_value_is_one_error(file, text):
+    file.write_text(text)
+    with pytest.raises(InputError, match="file: is not readable YAML"):
+        read_yaml(file)
+
+
+def test_plain_values_are_read(file):
+    shared = {"sizes": [1, 2.5, None]}
+    for value in ({"a": shared, "b": [shared, shared]}, [], "text", 1, json.loads("[" * 99 + "]" * 99)):
+        file.write_text(json.dumps(value))
+        assert read_json(file) == value
+        file.write_text(yaml.safe_dump(value))
+        assert read_yaml(file) == value
+
+
+@pytest.mark.parametrize(("read", "bound"), [(read_json, "MAX_BYTES"), (read_yaml, "MAX_YAML_BYTES")])
+def test_large_files_and_pipes_are_not_read(file, monkeypatch, read, bound):
+    monkeypatch.setattr(state_validation, bound, 10)
+    file.write_text('"' + "x" * 20 + '"')
+    with pytest.raises(InputError, match="file: is not a file of at most"):
+        read(file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(InputError, match="file: is not a file of at most"):
+        read(file)
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_the_files_of_a_run_are_read_so(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(run_report, "read_contenders", lambda folder: [])
+    for name in ("config.yaml", "metrics.json", "steps.json", "dataset.json"):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=r"metrics\.json: is not readable JSON"):
+        seqclf.Run(tmp_path).metrics  # noqa: B018
+    with pytest.raises(InputError, match=r"is not as this version writes a run \(.*config\.yaml: is not readable YAML"):
+        run_report.read_run(tmp_path)
+    with pytest.raises(DamagedError):
+        open_dataset(tmp_path, None, reused=True)
+    assert not FinishedSteps(tmp_path).steps
+    assert _read_mapping(tmp_path / "metrics.json", read_json) == {}
