@@ -12,7 +12,6 @@ from seqclf.system import watchdog
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 GRACE_S, REPEAT_S = 0.5, 0.3
-START_S = 1.0  # to import DuckDB
 COMMAND = f"""
 import ctypes, os, signal, sys, time
 from seqclf.system import signals, watchdog
@@ -28,10 +27,8 @@ IGNORED = """
         except SystemExit:
             pass
 """
-QUERY = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT max(x) FROM t"
 ENDLESS = {
     "one instruction of Python": "sum(range(10**15))",
-    "a query": f"import duckdb; duckdb.sql('{QUERY}').fetchall()",
     "a handler that goes on": IGNORED,
 }
 PATIENT = "with watchdog.patience(), signals.deferred_signals(): time.sleep({})"
@@ -46,7 +43,7 @@ def ended(process, *numbers, pause=2 * REPEAT_S):
     """Send signals to a running command. Return its exit code, its messages, and the seconds after the last signal."""
     with process:
         process.stdout.readline()
-        time.sleep(START_S)
+        time.sleep(0.2)
         for position, number in enumerate(numbers):
             time.sleep(pause if position else 0)
             start = time.monotonic()
