@@ -17,7 +17,7 @@ import onnxruntime
 from seqclf.config.hints import must_be_one_of
 from seqclf.data.field_spec import FieldSpec, input_axes, input_type
 from seqclf.errors import InputError, first_line
-from seqclf.system.memory_errors import is_out_of_memory
+from seqclf.system.memory_errors import MEMORY_REMEDY, is_out_of_memory
 from seqclf.system.threads import available_cpus
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -82,7 +82,8 @@ def open_session(path: Path, device: str = "auto", threads: int = 1, content: by
     try:
         session = _open(model, path.parent, {CPU: {}}, threads)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        raise InputError(path, f"cannot be loaded ({first_line(error)})", "export the bundle anew") from None
+        remedy = MEMORY_REMEDY if is_out_of_memory(error) else "export the bundle anew"
+        raise InputError(path, f"cannot be loaded ({first_line(error)})", remedy) from None
     if device == "cuda":  # after the CPU, which raises the error of a damaged model
         raise InputError("device=cuda", problem, REMEDY)
     session.no_cuda = f"{problem}; {REMEDY}" if problem is not None and has_card() else None

@@ -7,10 +7,12 @@ import re
 # Class names of the out-of-memory errors of PyTorch and DuckDB. The names are compared instead of the classes, so that
 # this module imports neither library. NumPy raises a MemoryError.
 CLASSES = ("OutOfMemoryError", "OutOfMemoryException")
-# PyTorch on a CPU, cuBLAS, ONNX Runtime and C++ code raise general exceptions, whose message contains one of these
-# texts.
+# Other libraries raise general exceptions, whose message contains one of these texts: PyTorch on a CPU, cuBLAS, ONNX
+# Runtime, C++ code, and Python where it starts a thread or imports a library.
 TEXT = re.compile(
-    r"DefaultCPUAllocator|not enough memory|CUBLAS_STATUS_ALLOC_FAILED|Failed to allocate memory|bad_?\s?alloc", re.I
+    r"DefaultCPUAllocator|not enough memory|CUBLAS_STATUS_ALLOC_FAILED|Failed to allocate memory|bad_?\s?alloc"
+    r"|Cannot allocate memory|can't start new thread|failed to map segment",
+    re.IGNORECASE,
 )
 
 MEMORY_REMEDY = (

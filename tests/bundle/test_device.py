@@ -15,6 +15,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import CPU, CUDA, explain_run_errors, open_session
 from seqclf.errors import InputError
 from seqclf.predict import predict_text
+from seqclf.system.memory_errors import MEMORY_REMEDY
 
 HAS_CARD = any(Path("/dev").glob("nvidia[0-9]*"))  # of this machine, whose cards the tests hide
 without_card = pytest.mark.skipif(HAS_CARD, reason="the card of this machine may work")
@@ -159,3 +160,13 @@ def test_a_full_memory_is_one_line_with_the_batch():
         raise RuntimeError("[ONNXRuntimeError] : 6 : Failed to allocate memory for requested buffer of size 4000000000")
     assert (raised.value.where, raised.value.remedy) == ("model.onnx", "set threads=1")
     assert "2 sequences of up to 12,000 tokens" in raised.value.problem
+
+
+def test_a_memory_too_small_for_the_model_is_no_fault_of_the_bundle(monkeypatch, tmp_path):
+    def fail(*arguments):
+        raise RuntimeError("std::bad_alloc")
+
+    monkeypatch.setattr(session, "_open", fail)
+    with pytest.raises(InputError) as raised:
+        open_session(tmp_path / "model.onnx", "cpu")
+    assert raised.value.remedy == MEMORY_REMEDY

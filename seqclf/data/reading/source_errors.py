@@ -17,6 +17,7 @@ from seqclf.data.reading.sources import Source, suffix_of
 from seqclf.data.schema.casts import quote_literal
 from seqclf.data.schema.rows import Refusal
 from seqclf.errors import InputError
+from seqclf.system.memory_errors import MEMORY_REMEDY
 
 NOT_UTF8 = re.compile(r"invalid (unicode|utf-?8)|not utf-8|byte sequence", re.IGNORECASE)
 LINE_REMEDY = "fix the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"
@@ -42,6 +43,8 @@ def _explanation(source: Source, text: str) -> InputError:
     if "Maximum line size" in text:
         return InputError(where, LONG_LINE, LONG_LINE_REMEDY)
     if "Out of Memory" in text or "failed to allocate" in text.lower():
+        if source.memory_limit is None:
+            return InputError(where, "the memory is too small to read it", MEMORY_REMEDY)
         problem = f"data.memory_limit={source.memory_limit} is too little to read it"
         return InputError(where, problem, "raise data.memory_limit")
     if "memory limit" in text or "Memory must have" in text or "unit for memory" in text.lower():
