@@ -48,8 +48,8 @@ def start(shell, tmp_path):
 
 def workers(launcher):
     """Processes that train for a launcher, by its process id."""
-    children = psutil.Process(launcher).children(recursive=True)
-    return [child for child in children if WORKER in child.cmdline()]
+    found = [child for child in psutil.Process(launcher).children(recursive=True) if WORKER in child.cmdline()]
+    return [child for child in found if child.ppid() not in {other.pid for other in found}]  # without watchdogs
 
 
 def finished(process):
