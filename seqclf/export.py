@@ -81,7 +81,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
         if not written:
             remedy = "export the checkpoint that was scored, inside of its run folder"
             raise InputError("precision=int8", "needs the scores of the checkpoint", remedy)
-        convert = Int8(run, config.max_loss)
+        convert = Int8(run, config.max_loss, config.trust)
     parity = write_bundle(task, Path(config.bundle), written, convert=convert)
     rule = written.get("decision", {}).get("rule", "argmax")
     lost = None if convert is None else convert.lost

@@ -11,6 +11,7 @@ from seqclf.errors import InputError
 if TYPE_CHECKING:
     from typing import Any
 
+    from seqclf.config.targets import Trust
     from seqclf.data.storage.dataset import Dataset
     from seqclf.report.options import ReportConfig
     from seqclf.system.json_result import JsonObject
@@ -31,19 +32,19 @@ def main(config: ReportConfig) -> JsonObject:
     contenders, facts, settings = read_run(run)
     decision = parse_options(DecisionOptions, settings["decision"], "decision")
     judged = judge(contenders, facts, decision)
-    write_run_report(page, _dataset(settings, decision), judged, facts, run)
+    write_run_report(page, _dataset(settings, decision, config.trust), judged, facts, run)
     return {"report": str(page), "split": judged.result.split, "use": not judged.result.not_yet}
 
 
-def _dataset(settings: dict[str, Any], decision: Any) -> Dataset | None:
-    """Return the data of a run, None with a note if its files are gone."""
-    from seqclf.data.options import DataOptions
+def _dataset(settings: dict[str, Any], decision: Any, trust: Trust) -> Dataset | None:
+    """Return the data of a run, None with a note if its files are gone or its code is not trusted."""
     from seqclf.data.prepare import prepare
     from seqclf.documents.terminal import show_note
     from seqclf.evaluation.decisions.holdout import hold_out
+    from seqclf.report.run_report import run_data
 
     try:
-        return hold_out(prepare(DataOptions.build(**settings["data"])), decision)
+        return hold_out(prepare(run_data(settings, trust)), decision)
     except InputError as error:
         show_note(f"the report shows no rows: {error}")
         return None

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
 from seqclf.config.options import CommandOptions, FullText, Text
+from seqclf.config.targets import read_trust
 
 
 class ReportConfig(CommandOptions):
@@ -10,3 +15,4 @@ class ReportConfig(CommandOptions):
 
     run: FullText
     output: Text | None
+    trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]

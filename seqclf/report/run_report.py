@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.bundle.runtime import Classifier
+from seqclf.config.targets import Trust, require_trusted, targets
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
+from seqclf.data.options import DataOptions
 from seqclf.data.ragged import row_inputs
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title
@@ -60,6 +62,16 @@ def split_sources(data: Mapping[str, Any]) -> dict[str, str]:
             sources[name] = f"{100 * split[name]:g}% of train, {how}"
     labels = {"labels": data["labels"]} if data.get("labels") else {}
     return {name: sources[name] for name in SPLITS if name in sources} | labels
+
+
+def run_data(settings: Mapping[str, Any], trust: Trust) -> DataOptions:
+    """Return the data options in the config.yaml of a run, which may come from somebody else.
+
+    `trust`: packages other than seqclf whose code the options may run. Raises InputError for code of another package.
+    """
+    for key, target in targets(settings["data"], "config.yaml: data"):
+        require_trusted(key, target, ("seqclf",), trust)
+    return DataOptions.build(**settings["data"])
 
 
 def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) -> list[Mistake]:

@@ -21,7 +21,7 @@ from seqclf.bundle.rows.sequence_reader import BatchLimits, WholeSequences, batc
 from seqclf.bundle.session import open_session, thread_count
 from seqclf.bundle.step_model import STEP, open_step
 from seqclf.config.options import parse_options
-from seqclf.data.options import DataOptions
+from seqclf.config.targets import Trust
 from seqclf.data.prepare import prepare
 from seqclf.data.ragged import take
 from seqclf.data.storage.store import sampled_rows
@@ -34,7 +34,7 @@ from seqclf.evaluation.results import SplitMetrics, SplitOutputs
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import NETWORK, Scores
 from seqclf.models.parity_grid import logit_error
-from seqclf.report.run_report import read_run
+from seqclf.report.run_report import read_run, run_data
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 
@@ -55,19 +55,20 @@ class Int8:
     Args:
         run: folder of the run, whose scores are those of the exported checkpoint.
         max_loss: largest loss of a metric in `LOST` on validation.
+        trust: packages other than seqclf whose code the data of the run may need.
 
     Raises:
         InputError: the run has been refitted, or its data is gone.
     """
 
-    def __init__(self, run: Path, max_loss: float):
+    def __init__(self, run: Path, max_loss: float, trust: Trust = ()):
         self.max_loss, self.lost = max_loss, dict[str, float]()
         self.contenders, self.facts, settings = read_run(run)
         if self.facts.refit is not None:
             remedy = f"train with refit=false, or {FLOAT}"
             raise InputError(KEY, "the run was refitted, and no row is left to set the threshold", remedy)
         self.decision = parse_options(DecisionOptions, settings["decision"], "decision")
-        self.dataset = hold_out(prepare(DataOptions.build(**settings["data"])), self.decision)
+        self.dataset = hold_out(prepare(run_data(settings, trust)), self.decision)
         self.network = next(scores for scores in self.contenders if scores.role == NETWORK)
         self.judging = {split: known for split, known in self.network.splits.items() if split != "train"}
 

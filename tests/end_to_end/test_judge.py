@@ -2,10 +2,12 @@
 
 import json
 import re
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 
 def judged(shell, *arguments):
@@ -106,3 +108,20 @@ def test_a_run_of_which_a_step_is_half_written_is_named(shell, trained):
             assert completed.exit_code == 2 and "run=logged: is not as this version writes a run" in completed.stderr
     finally:
         facts.write_text(content)
+
+
+@pytest.mark.parametrize("trust", [(), ("trust=evil",)])
+def test_a_report_runs_no_code_that_the_user_did_not_trust(shell, trained, trust):
+    """The folder of a run may come from somebody else."""
+    run, made = shell.folder / f"received{len(trust)}", shell.folder / f"made{len(trust)}"
+    shutil.copytree(trained.run, run)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["data"]["generator"] = {"_target_": "evil.make"}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    (shell.folder / "code").mkdir(exist_ok=True)
+    code = "import os, pathlib\ndef make(folder):\n    pathlib.Path(os.environ['MADE']).touch()\n"
+    (shell.folder / "code" / "evil.py").write_text(code)
+    variables = {"PYTHONPATH": str(shell.folder / "code"), "MADE": str(made)}
+    completed = shell("report", f"run={run}", *trust, **variables)
+    assert completed.exit_code == 0 and "the report shows no rows" in completed.stderr
+    assert made.exists() == bool(trust) and ("set trust=evil" in completed.stderr) == (not trust)
