@@ -26,24 +26,22 @@ def main(config: DescribeConfig) -> JsonObject:
     from seqclf.survey.document import survey_sections
     from seqclf.survey.guarantees import survey_guarantees
     from seqclf.survey.survey import ignored_advice, quantity_advice, survey_dataset
-    from seqclf.system import signals
     from seqclf.system.atomic_files import write_output
 
     started = time.perf_counter()
     output = Path(config.output) if config.output else None
     if output:
         check_output_path(output, ".json")
-    with signals.reported_outputs(output):
-        dataset = prepare(config.data)
-        show_dataset(dataset)
-        survey = survey_dataset(dataset, config.data, baseline=config.baseline)
-        advice = quantity_advice(dataset.encoders, config.data.fields) + ignored_advice(dataset.schema, config.data)
-        guarantees = survey_guarantees(dataset, config.decision.holdout, config.decision.confidence)
-        survey = replace(survey, warnings=[*survey.warnings, *advice], guarantees=guarantees)
-        for section in survey_sections(survey):
-            show_section(section)
-        if output:
-            write_output(output, json.dumps(survey.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    dataset = prepare(config.data)
+    show_dataset(dataset)
+    survey = survey_dataset(dataset, config.data, baseline=config.baseline)
+    advice = quantity_advice(dataset.encoders, config.data.fields) + ignored_advice(dataset.schema, config.data)
+    guarantees = survey_guarantees(dataset, config.decision.holdout, config.decision.confidence)
+    survey = replace(survey, warnings=[*survey.warnings, *advice], guarantees=guarantees)
+    for section in survey_sections(survey):
+        show_section(section)
+    if output:
+        write_output(output, json.dumps(survey.to_dict(), indent=1, ensure_ascii=False) + "\n")
     seconds = round(time.perf_counter() - started, 2)
     return {**survey.summary(), "output": output and str(output), "seconds": seconds}
 

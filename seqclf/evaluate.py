@@ -24,13 +24,6 @@ NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
 @command("evaluate", "seqclf.command_options.EvaluateConfig")
 def main(config: EvaluateConfig) -> JsonObject:
     """Predict the rows of `data.test`, and compare the predictions with the labels of the rows."""
-    from seqclf.system import signals
-
-    with signals.reported_outputs(config.output, config.report, config.scores):
-        return _evaluate(config)
-
-
-def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import labelled_sources, predict_labelled

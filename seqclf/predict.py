@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from seqclf.config.command import command
 from seqclf.errors import InputError
-from seqclf.system import signals
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
@@ -110,8 +109,7 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
     if config.input is not None and config.output is None:
         raise InputError("output", "not set", "give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
     _check_engine(config)
-    with signals.reported_outputs(config.output):
-        return _predict(config)
+    return _predict(config)
 
 
 def _check_engine(config: PredictConfig) -> None:

@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 from seqclf.system.watchdog import watched
@@ -175,33 +174,6 @@ def raised() -> Iterator[None]:
             raise
     if _State.received is not None:
         end()
-
-
-@contextmanager
-def reported_outputs(*paths: str | Path | None) -> Iterator[None]:
-    """If a signal ends the `with` block, tell the user which output files were written.
-
-    For each file in `paths`, the attribute `advice` of the raised `Terminated` says: was written, is unchanged, or was
-    not written. Output files are written atomically (see `atomic_files`), so a changed file is a complete file.
-    """
-    outputs = [Path(path) for path in paths if path is not None]
-    before = [_written_at(path) for path in outputs]
-    try:
-        with raised():
-            yield
-    except Terminated as end:
-        for path, earlier in zip(outputs, before, strict=True):
-            now = _written_at(path)
-            fate = "was not written" if now is None else "is unchanged" if now == earlier else "was written"
-            end.advice = "; ".join(filter(None, (end.advice, f"{path} {fate}")))
-        raise
-
-
-def _written_at(path: Path) -> tuple[int, int] | None:
-    with suppress(OSError):
-        status = path.stat()
-        return status.st_ino, status.st_mtime_ns
-    return None
 
 
 @contextmanager

@@ -39,18 +39,16 @@ class WalkthroughResult(JsonResult):
 def main(config: WalkthroughConfig) -> WalkthroughResult | None:
     """Show some rows at every stage of a model. If no `checkpoint` is given, train the model first."""
     from seqclf.config.hydra_command import run_folder, typed_overrides
-    from seqclf.system import signals
     from seqclf.system.run_folder import remove_empty_folder
 
     _check(config, typed_overrides())
     page = Path(config.output) if config.output else run_folder() / PAGE
-    with signals.reported_outputs(page):
-        if config.checkpoint is not None:
-            result = _show(config, Path(config.checkpoint), page)
-            remove_empty_folder(run_folder())  # nothing is written to the run folder if `output` is outside it
-            return result
-        checkpoint = _train(config, run_folder())
-        return None if checkpoint is None else _show(config, checkpoint, page)
+    if config.checkpoint is not None:
+        result = _show(config, Path(config.checkpoint), page)
+        remove_empty_folder(run_folder())  # nothing is written to the run folder if `output` is outside it
+        return result
+    checkpoint = _train(config, run_folder())
+    return None if checkpoint is None else _show(config, checkpoint, page)
 
 
 def _check(config: WalkthroughConfig, overrides: Sequence[str]) -> None:
