@@ -29,8 +29,7 @@ class Stage:
     """A stage of work, such as reading a file, whose progress is displayed.
 
     `total`: number of units of work, or `None` if the number is unknown. `completed`: number of completed units.
-    `note`: further text, such as the current loss. `skipped`: completed units that took no work (see `skip`), and the
-    seconds that they took; they count neither for the speed nor for the remaining time.
+    `note`: further text, such as the current loss.
     """
 
     title: str
@@ -39,7 +38,6 @@ class Stage:
     completed: float = 0.0
     note: str = ""
     started: float = field(default_factory=time.monotonic)
-    skipped: tuple[float, float] = (0.0, 0.0)
 
     def advance(self, amount: float = 1) -> None:
         """Add `amount` to the number of completed units."""
@@ -57,9 +55,8 @@ class Stage:
 
     @property
     def rate(self) -> float:
-        """Number of units per second, without those that were skipped."""
-        units, seconds = self.skipped
-        return (self.completed - units) / max(self.seconds - seconds, 1e-9)
+        """Number of units per second."""
+        return self.completed / max(self.seconds, 1e-9)
 
     def row(self) -> tuple[str, float | None, str]:
         """Return the three parts of the progress line: the title, the completed fraction and a text.
@@ -73,9 +70,7 @@ class Stage:
         """
         share = self.completed / (self.total or math.inf)
         fraction = share if 0 < share <= 1 else None  # above 1, an estimated total was too low
-        left = ((self.total or 0.0) - self.completed) / self.rate if self.rate else None
-        fraction = None if left is None else fraction
-        seconds = round(self.seconds if left is None or fraction is None else left)
+        seconds = round(((self.total or 0.0) - self.completed) / self.rate if fraction else self.seconds)
         figures = [
             f"{fraction:.0%}  {duration_text(seconds)} left" if fraction else duration_text(seconds),
             *self.counts(f" of {self.total:,.0f}" if self.total and fraction else ""),
@@ -97,8 +92,6 @@ class Stage:
         if not self.completed or not self.unit:
             return []
         rate = self.rate
-        if not rate:
-            return [f"{self.completed:,.0f}{of} {self.unit}"]
         per_second = f"{rate:,.{0 if rate >= 10 else 1}f} {self.unit}/s"
         per_unit = f"{1 / rate:.0f} s per {self.unit.removesuffix('s')}"
         return [f"{self.completed:,.0f}{of} {self.unit}", per_second if rate >= 0.5 else per_unit]
@@ -212,9 +205,11 @@ def advance(unit: str, amount: float) -> None:
 
 
 def skip() -> None:
-    """Mark what the innermost stage has completed as skipped: its results are those of an earlier process."""
+    """Begin the innermost stage anew, without what it has completed: the results of an earlier process."""
     if DISPLAY.stages:
-        DISPLAY.stages[-1].skipped = DISPLAY.stages[-1].completed, DISPLAY.stages[-1].seconds
+        current = DISPLAY.stages[-1]
+        current.total = current.total and current.total - current.completed
+        current.completed, current.started = 0.0, time.monotonic()
 
 
 def is_shown() -> bool:
