@@ -45,7 +45,6 @@ DATA = [
     *("stage_rows", "write_store", "prepare", "builtin"),
 ]
 LIGHT = [
-    "extend",
     "data.prepare",
     "batching.plan",
     "batching.collate",
