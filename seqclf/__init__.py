@@ -11,29 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqclf.api.estimator import SequenceClassifier
-    from seqclf.api.fit import fit, load_config, load_data
-    from seqclf.api.run import Run
-    from seqclf.batching.datamodule import SequenceDataModule
-    from seqclf.bundle.runtime import Classifier
-    from seqclf.errors import InputError
+    from seqclf.api.estimator import SequenceClassifier as SequenceClassifier
+    from seqclf.api.fit import fit as fit
+    from seqclf.api.fit import load_config as load_config
+    from seqclf.api.fit import load_data as load_data
+    from seqclf.api.run import Run as Run
+    from seqclf.batching.datamodule import SequenceDataModule as SequenceDataModule
+    from seqclf.bundle.runtime import Classifier as Classifier
+    from seqclf.errors import InputError as InputError
     from seqclf.system.version import __version__ as __version__
-    from seqclf.training.change_structure import change_structure
-    from seqclf.training.module import SequenceTask, load_task
+    from seqclf.training.change_structure import change_structure as change_structure
+    from seqclf.training.module import SequenceTask as SequenceTask
+    from seqclf.training.module import load_task as load_task
 
-__all__ = [
-    "Classifier",
-    "InputError",
-    "Run",
-    "SequenceClassifier",
-    "SequenceDataModule",
-    "SequenceTask",
-    "change_structure",
-    "fit",
-    "load_config",
-    "load_data",
-    "load_task",
-]
 _MODULES = {
     "__version__": "system.version",
     "Classifier": "bundle.runtime",
@@ -48,6 +38,7 @@ _MODULES = {
     "load_data": "api.fit",
     "load_task": "training.module",
 }
+__all__ = sorted(_MODULES.keys() - {"__version__"})
 
 
 if not TYPE_CHECKING:  # if type checkers saw `__getattr__`, they would accept any name
