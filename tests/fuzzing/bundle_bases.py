@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def _tokens() -> list[list[int]]:
 def _columns(kind: str) -> dict[str, list[Any]]:
     """Return the columns of the training table of a kind of bundle, without the label."""
     random, tokens = np.random.default_rng(6), _tokens()
-    if kind == "text":
+    if kind in ("text", "subwords"):
         return {"text": [" ".join(f"w{token}" for token in row) for row in tokens]}
     if kind == "trees":
         return {"tree": [f"(a (b w{row[0]}) (a (b w{row[-1]}) (a end)))" for row in tokens]}
@@ -51,8 +52,14 @@ def _columns(kind: str) -> dict[str, list[Any]]:
 
 
 STATIC = {"fields": {"shop": "category", "amount": "number"}, "static": {"country": "category", "age": "number"}}
-OPTIONS: dict[str, dict[str, Any]] = {"static": STATIC, "trees": {"fields": {"tree": {"kind": "tree"}}}}
-KINDS = ("tokens", "text", "static", "trees", "int8", "adaptive")
+SUBWORDS = {"kind": "text", "tokenizer": "bpe", "min_count": 1, "max_size": 30}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "static": STATIC,
+    "trees": {"fields": {"tree": {"kind": "tree"}}},
+    "subwords": {"fields": {"text": SUBWORDS}},
+}
+KINDS = ("tokens", "text", "static", "trees", "int8", "adaptive", "subwords")
+LIMIT = 100.0  # larger than any input of an LSTM layer here, so that no input is clipped
 
 
 def export(folder: Path, names: Iterable[str]) -> None:
@@ -66,9 +73,11 @@ def export(folder: Path, names: Iterable[str]) -> None:
 
         share_registry()
     for name in missing:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        kind = name.removeprefix(FILE_PREFIX)
-        _export_of_file(folder / name, kind) if name.startswith(FILE_PREFIX) else _export_kind(folder / name, kind)
+        unfinished, kind = folder / "unfinished", name.removeprefix(FILE_PREFIX)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        _export_of_file(unfinished, kind) if name.startswith(FILE_PREFIX) else _export_kind(unfinished, kind)
+        unfinished.rename(folder / name)  # only now, or an export that failed would count as there
 
 
 def _export_of_file(folder: Path, kind: str) -> None:
@@ -134,7 +143,7 @@ def _quantize(bundle: Path) -> None:
     from seqclf.runs import quantize
 
     for name in ("model.onnx", "step.onnx"):
-        quantize._quantize(bundle / name)
+        quantize._quantize(bundle / name, LIMIT)
     described = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
     content = {key: value for key, value in described.items() if key not in ("format", "files", "digest")}
     precision = {"weights": "int8", "lost": {"accuracy": 0.0}, "max_error": 0.1, "tolerance": 1.0}

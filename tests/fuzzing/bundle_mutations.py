@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,8 +23,38 @@ SECRET = "secret.bin"  # file beside the bundle and in the working folder, which
 WRONG: list[Any] = [
     *(None, True, -1, 0, 1, 3, 2**31, 2**62, 10**40, 0.5, 1e308, float("nan"), float("inf"), -0.0),
     *("", "x" * 1000, f"../{SECRET}", "/dev/zero", "\x00", "a/b", "b", "category", "text", "id"),
-    *([], [[]], [1, "x"], {}, {"x": 1}, [None], "[1, 2"),
+    *([], [[]], [1, "x"], {}, {"x": 1}, [None], "[1, 2", "\ud800", -(10**310)),
 ]
+# Texts of JSON values that Python does not write, or that it cannot read.
+RAW = [
+    *(depth * "[" + depth * "]" for depth in (90, 99, 150, 990, 100_000)),
+    *('{"a": ' * 150 + "1" + "}" * 150, '{"a": 1, "a": 2}', "[" + "0, " * 300_000 + "0]"),
+    *("9" * 5000, "9" * 400, "1e400", "-1e999", "1e-400", "1e308", "0.1e-9" + "9" * 400, '"\\ud800\\ud800"'),
+]
+SPLIT = {"type": "Split", "pattern": {"Regex": "(w+)+$"}, "behavior": "Removed", "invert": True}
+DOUBLE = {"type": "Replace", "pattern": {"String": "w"}, "content": "ww"}
+TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+PADDING = {"direction": "Left", "pad_to_multiple_of": 8, "pad_id": 99, "pad_type_id": 0, "pad_token": "w1"}
+TRUNCATION = {"direction": "Left", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
+# Valid settings of a tokenizer and of its model that are not those of the field, and wrong ones.
+SETTINGS: dict[str, list[Any]] = {
+    "normalizer": [None, DOUBLE, {"type": "Sequence", "normalizers": [DOUBLE] * 60}, {"type": "NFKC"}],
+    "pre_tokenizer": [None, SPLIT, {"type": "Whitespace"}],
+    "truncation": [TRUNCATION, {**TRUNCATION, "max_length": 0, "stride": 2**62}],
+    "padding": [{"strategy": {"Fixed": 2**31}, **PADDING}, {"strategy": "BatchLongest", **PADDING}],
+    "added_tokens": [[], *([{"id": id, "content": text, **TOKEN}] for id, text in [(0, "w1"), (99, "w"), (2**40, "")])],
+    "post_processor": [{"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}],
+    "decoder": [{"type": "ByteFallback"}],
+}
+MODEL: dict[str, list[Any]] = {
+    "type": ["BPE", "WordLevel", "WordPiece", "Unigram"],
+    "merges": [[], None, "w1", [["w", "1"]], ["w 1"], [["w"]], [["w", "1", "2"]], [[1, 2]], [["w", "1"]] * 9, {"w": 1}],
+    "unk_token": [None, "w1"],
+    "dropout": [0.5, 1.0],
+    "byte_fallback": [True],
+    "continuing_subword_prefix": ["##"],
+}
+IDS: list[Any] = [-1, 1, 99, 2**31, 2**32, 2**64, "1", 1.0, True, None]
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -41,9 +72,11 @@ def _in_json(random: Random, value: Any) -> None:
     parent = value
     for key in path[:-1]:
         parent = parent[key]
-    key, kind = path[-1], pick(random, ["replaced", "replaced", "removed", "renamed", "repeated", "moved"])
+    key, kind = path[-1], pick(random, ["replaced", "replaced", "removed", "renamed", "repeated", "moved", "raw"])
     if kind == "removed":
         del parent[key]
+    elif kind == "raw":
+        parent[key] = f"RAW {int(random.integers(len(RAW)))}"
     elif kind == "renamed" and isinstance(parent, dict):
         parent[pick(random, ["", "../x", "\x00", "lengths", "label", f"{key} 2"])] = parent.pop(key)
     elif kind == "repeated" and isinstance(parent[key], (list, str)):
@@ -61,7 +94,8 @@ def _json_file(random: Random, path: Path) -> None:
     for _ in range(1 + int(random.integers(3))):
         if value:
             _in_json(random, value)
-    path.write_text(json.dumps(value), encoding="utf-8")
+    text = re.sub(r'"RAW (\d+)"', lambda found: RAW[int(found[1])], json.dumps(value))
+    path.write_text(text, encoding="utf-8")
 
 
 def _bytes(random: Random, path: Path) -> None:
@@ -74,6 +108,32 @@ def manifest(random: Random, bundle: Path) -> None:
 
 def encoder(random: Random, bundle: Path) -> None:
     _json_file(random, pick(random, sorted((bundle / "encoders").iterdir())))
+
+
+def tokenizer(random: Random, bundle: Path) -> None:
+    """Change a setting, a token or the ids of a tokenizer. A bundle without texts has none."""
+    path = bundle / "encoders" / "text.json"
+    if not path.is_file():
+        return encoder(random, bundle)
+    state = json.loads(path.read_text(encoding="utf-8"))
+    model = state["tokenizer"]["model"]
+    vocabulary, kind = model["vocab"], int(random.integers(6))
+    first, second = pick(random, list(vocabulary)), pick(random, ["[UNK]", *vocabulary])
+    if kind < 2:
+        settings, parent = [(SETTINGS, state["tokenizer"]), (MODEL, model)][kind]
+        key = pick(random, list(settings))
+        parent[key] = pick(random, [*settings[key], pick(random, WRONG)])
+    elif kind == 2:
+        vocabulary[first] = pick(random, IDS)
+    elif kind == 3:
+        vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    elif kind == 4:
+        vocabulary[pick(random, ["", " ", "\x00", "\ud800", "W1", "w 1", "x" * 100_000])] = vocabulary.pop(first)
+    else:
+        id, merges = vocabulary.pop(second), model.get("merges", [])
+        vocabulary.update({token: other - (other > id) for token, other in vocabulary.items()})
+        merges[:] = [pair for pair in merges if random.integers(9)]
+    path.write_text(json.dumps(state), encoding="utf-8")
 
 
 def parity_json(random: Random, bundle: Path) -> None:
@@ -215,10 +275,19 @@ def _ends(random: Random, loaded: Any) -> None:
 
 MUTATIONS = {
     f.__name__: f
-    for f in (manifest, encoder, parity_json, parity_npz, model_bytes, model_graph, external_data, other_file)
+    for f in (manifest, encoder, tokenizer, parity_json, parity_npz, model_bytes, model_graph, external_data,
+              other_file)
 }  # fmt: skip
 # The manifest and the models have the most to check.
-WEIGHTS = {"manifest": 8, "encoder": 4, "parity_npz": 3, "parity_json": 1, "model_bytes": 3, "model_graph": 5}
+WEIGHTS = {
+    "manifest": 8,
+    "encoder": 4,
+    "tokenizer": 3,
+    "parity_npz": 3,
+    "parity_json": 1,
+    "model_bytes": 3,
+    "model_graph": 5,
+}
 
 
 def mutate(random: Random, bundle: Path) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from fuzzing.columns import HUGE, TABLE, Random, pick, positions
 from fuzzing.files import Base
 
+NAMES = [b"id", b"label", b"tokens", b"amount", b"time", b"element", b"item"]
+LONG = 2**24 + 10  # characters, more than any line of text that is read
 RUNS = ["\x00", "\x1b[2J", "\r", "\u2028", "\x1a", "\ufeff", "\ufffd", "\x7f", "\t", ",", ";", "|", "\\", "'", "\ud800"]
 
 
@@ -41,6 +43,12 @@ def other_encoding(random: Random, data: bytes) -> bytes:
     run = pick(random, [b"\xe9", b"\xff\xfe", b"\xc3", "é€".encode(), "né".encode("utf-16-le"), b"\xed\xa0\x80"])
     mark = pick(random, [b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"])
     return mark + data if random.integers(3) == 0 else data[:position] + run + data[position:]
+
+
+def undecodable_name(random: Random, data: bytes) -> bytes:
+    """Put a byte that is not UTF-8 into every occurrence of the name of a column or of a value in a list."""
+    name = pick(random, [name for name in NAMES if name in data] or [b"x"])
+    return data.replace(name, name[:-1] + pick(random, [b"\xff", b"\x80", b"\xc3"]))
 
 
 def empty(random: Random, data: bytes) -> bytes:
@@ -79,7 +87,8 @@ def marks(random: Random, text: str) -> str:
 def huge_line(random: Random, text: str) -> str:
     position = int(random.integers(len(text) + 1))
     mark = pick(random, ["x", "1,", "[", '"', "1 ", "\n", "\r\n"])
-    return text[:position] + mark * (HUGE // (200 if mark.isspace() else 2)) + text[position:]
+    size = pick(random, [HUGE // 2, HUGE // 2, LONG])
+    return text[:position] + mark * (HUGE // 200 if mark.isspace() else size) + text[position:]
 
 
 def line_ends(random: Random, text: str) -> str:
@@ -91,7 +100,7 @@ def header_only(random: Random, text: str) -> str:
     return text.split("\n")[0] + pick(random, ["", "\n", "\r\n"])
 
 
-BYTES = {f.__name__: f for f in (truncated, flipped, noise, zeroed, other_encoding, empty)}
+BYTES = {f.__name__: f for f in (truncated, flipped, noise, zeroed, other_encoding, empty, undecodable_name)}
 TEXT = {
     f.__name__: f
     for f in (control, deleted_lines, repeated_lines, marks, huge_line, line_ends, header_only)

@@ -2,15 +2,22 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
+import numpy as np
 import pytest
+import yaml
 from fuzzing.bases import bases
 from fuzzing.cases import Case, examine, make_case, message_faults, options_of
 from fuzzing.checks import check_order, check_rows, check_tokens
+from fuzzing.columns import pick
 from fuzzing.files import write
+from fuzzing.mutations import BYTES, TEXT, change_file
 from fuzzing.truth import truth
 
 from seqclf.data.prepare import prepare
+from seqclf.errors import InputError
+from seqclf.system.state_validation import read_json, read_yaml
 
 SEED = 4
 FILES = 40
@@ -72,3 +79,28 @@ def test_checks_detect_lost_moved_and_changed_rows(tmp_path, kind):
 def test_checks_detect_messages_that_are_not_one_clear_line(message):
     assert list(message_faults(message))
     assert not list(message_faults(f"t.csv: row 1: label is {json.dumps('é')}; fill it in"))
+
+
+@pytest.mark.parametrize(("read", "write_text"), [(read_json, json.dumps), (read_yaml, yaml.safe_dump)])
+def test_mutated_settings_are_read_or_refused_in_one_clear_line(tmp_path, read, write_text):
+    """Only mutations of bytes and texts are applied. Those of values are in bundle_mutations.py."""
+    path = tmp_path / "folder" / "settings"
+    path.parent.mkdir()
+    levels = (f"{level}: &{level} [{', '.join(9 * ['*' + below])}]" for below, level in pairwise("abcdefghi"))
+    bomb = "\n".join(["a: &a [x]", *levels])
+    ends = set()
+    for number in range(120):
+        random = np.random.default_rng([SEED, number])
+        text = write_text({"data": {"label": "y", "max_bad_share": 0.5, "fields": [{"id": 1, "time": None}]}})
+        text = pick(random, [text, text + bomb, text + random.choice(["!!python/name:os.system", "<<: *a", "? [1]"])])
+        mutated = [*BYTES, *(name for name in TEXT if name != "huge_line")]
+        path.write_text(text)
+        for name in random.choice(mutated, 2):
+            change_file(random, str(name), path, "utf-8")
+        try:
+            read(path)
+            ends.add("success")
+        except InputError as error:
+            ends.add("error")
+            assert not list(message_faults(str(error)))
+    assert ends == {"success", "error"}
