@@ -120,7 +120,10 @@ def _open(model: str | bytes, folder: Path, providers: Mapping[str, dict[str, st
     # Threads that spin while they wait would take CPU time from other threads: reading, encoding and PyTorch.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # With enable_fallback, ONNX Runtime would print an error, and use the CPU for this and all later runs.
-    return ModelSession(model, options, providers=list(providers.items()), enable_fallback=0)
+    session = ModelSession(model, options, providers=list(providers.items()), enable_fallback=0)
+    for entry in (*session.get_inputs(), *session.get_outputs()):
+        str(entry)  # decodes the names of an input and its axes
+    return session
 
 
 def runs_on_gpu(session: onnxruntime.InferenceSession) -> bool:

@@ -55,6 +55,20 @@ def test_the_error_of_a_model_is_one_line_and_nothing_else(copy_bundle, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("name", [b"lengths", b"batch"])
+def test_a_name_in_a_model_is_utf8(copy_bundle, name):
+    path = copy_bundle("events") / "model.onnx"
+    path.write_bytes(path.read_bytes().replace(name, name[:-1] + b"\xff"))
+    sign(path.parent)
+    with pytest.raises(InputError, match=r"model\.onnx: cannot be loaded \('utf-8' codec can't decode byte 0xff"):
+        Classifier(path.parent, device="cpu")
+
+
+def test_a_text_that_needs_gigabytes_is_refused(classifier):
+    found = classifier("text").predict([{"text": "rain"}, {"text": "x" * (2**24 + 1)}])
+    assert [row["error"] for row in found] == [None, "text has more than 16,777,216 characters"]
+
+
 @pytest.mark.parametrize("change", ["large id", "no unknown token"])
 def test_the_ids_of_a_tokenizer_are_those_of_its_tokens(copy_bundle, change):
     folder = copy_bundle("text")

@@ -40,6 +40,7 @@ from seqclf.errors import InputError
 FILES = Path(__file__).parents[2] / "conf/data/files.yaml"
 MAX_MESSAGE_CHARACTERS = 600
 PREDICTED_EVERY = 10
+NOTE = re.compile("static fields, of one value per sequence: .*\n")
 PLACE = re.compile(r"data\.\w|\.(csv|tsv|txt|jsonl|parquet|arrow|ts|gz)\b|folder")
 
 
@@ -166,7 +167,7 @@ def _quiet(findings: list[str]) -> Iterator[None]:
     written: list[str] = []
     with terminal_output(written):
         yield
-    findings += [f"written to the terminal: {text[:400]!r}" for text in written]
+    findings += [f"written to the terminal: {text[:400]!r}" for text in written if not NOTE.fullmatch(text)]
 
 
 @contextmanager

@@ -361,9 +361,10 @@ def read_output(target: str) -> dict[str, list[Any]]:
         return {name: [row[name] for row in rows] for name in rows[0]}
     convert = arrow_csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
     parse = arrow_csv.ParseOptions(newlines_in_values=True)
-    names = arrow_csv.read_csv(path, parse_options=parse).column_names
+    read = arrow_csv.ReadOptions(block_size=2**28)  # more than the longest row
+    names = arrow_csv.read_csv(path, read, parse).column_names
     convert.column_types = dict.fromkeys(names, pa.string())
-    return arrow_csv.read_csv(path, parse_options=parse, convert_options=convert).to_pydict()
+    return arrow_csv.read_csv(path, read, parse, convert).to_pydict()
 
 
 def _doctor(case: PredictionCase, findings: list[str]) -> None:
@@ -490,7 +491,9 @@ def _file_of(random: Random, held: Path) -> Path:
 
 def _run_json(random: Random, held: Path) -> None:
     value = pick(random, [*WRONG, {"input": 1, "bundle": None}, "[" * 100_000])
-    (held / "copy").write_text(value if isinstance(value, str) else json.dumps(value))
+    (held / "copy").write_bytes(
+        (value if isinstance(value, str) else json.dumps(value)).encode("utf-8", "surrogatepass")
+    )
     if not (held / journal.RUN).is_dir():
         (held / "copy").replace(held / journal.RUN)
 

@@ -13,6 +13,8 @@ from seqclf.data.schema.casts import plain, spelled_sql
 from seqclf.data.schema.problems import BLANK_REASON, Problems, true_rows
 from seqclf.errors import InputError
 
+MAX_CHARACTERS = 2**24  # a tokenizer needs 300 bytes for a character, and ends the process if it has no memory
+
 
 class RunningTextEncoder(FieldEncoder):
     """A field whose cells are texts that the encoder splits into tokens.
@@ -52,3 +54,5 @@ class RunningTextEncoder(FieldEncoder):
     def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
         blank = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(columns.column(self.field.name)), ""), True)
         problems.mark(true_rows(blank), self.field.column, BLANK_REASON)
+        long = pc.greater(pc.utf8_length(columns.column(self.field.name)), MAX_CHARACTERS)
+        problems.mark(true_rows(long), self.field.column, f"has more than {MAX_CHARACTERS:,} characters")

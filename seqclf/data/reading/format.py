@@ -90,9 +90,9 @@ class TextFormat(Format):
 
     def readable(self, files: Files) -> list[Path]:
         listing = files.source.listing
-        if files.source.encoding == "utf-16" or (listing is not None and listing.per_class):
+        if listing is not None and listing.per_class:
             return list(files.paths)
-        return line_endings.uniform(files.paths, files.temporary)
+        return line_endings.uniform(files.paths, files.temporary, files.source.encoding)
 
 
 def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:

@@ -31,13 +31,13 @@ LONG_LINE = "longer than the 2 MB a line of text can have"
 LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arrow"
 
 
-def uniform(paths: Sequence[Path], folder: Path) -> list[Path]:
-    """Copy each file whose lines end in different ways.
+def uniform(paths: Sequence[Path], folder: Path, encoding: str) -> list[Path]:
+    """Copy each file whose lines end in different ways, unless its encoding is UTF-16.
 
     Return `paths`, but with the path of the copy for each copied file. The path of a copy is the path of `folder`,
     followed by the absolute path of the original file.
     """
-    return [_copied(path, folder) if is_mixed(path, path.stat().st_mtime) else path for path in paths]
+    return [_copied(path, folder) if is_mixed(path, path.stat().st_mtime, encoding) else path for path in paths]
 
 
 def original(text: str) -> str:
@@ -46,15 +46,18 @@ def original(text: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def is_mixed(path: Path, state: float) -> bool:
+def is_mixed(path: Path, state: float, encoding: str) -> bool:
     """Return True if the lines of a file end in different ways. Raises InputError for a line that DuckDB would drop.
+
+    The result is False for UTF-16, in which only the lengths of lines are examined.
 
     `state`: modification time of the file. An unchanged file is not read again, because the result is cached.
     """
     unix = windows = old_mac = without_end = 0
     last_byte = b""
     with pa.input_stream(str(path), compression="detect") as stream:
-        while block := stream.read(BLOCK):
+        wide = io.TextIOWrapper(stream, "utf-16", "replace", newline="") if encoding == "utf-16" else None
+        while block := stream.read(BLOCK) if wide is None else wide.read(BLOCK).encode():
             # A line ending \r\n may be divided between two blocks.
             pairs = block.count(b"\r\n") + (last_byte == b"\r" and block[:1] == b"\n")
             windows += pairs
@@ -64,7 +67,7 @@ def is_mixed(path: Path, state: float) -> bool:
             without_end = 0 if b"\n" in block or b"\r" in block else without_end + len(block)
             if without_end > MAX_LINE_BYTES:
                 raise InputError(f"{path}: line {unix + windows + old_mac + 1}", LONG_LINE, LONG_LINE_REMEDY)
-    return (unix > 0) + (windows > 0) + (old_mac > 0) > 1
+    return wide is None and (unix > 0) + (windows > 0) + (old_mac > 0) > 1
 
 
 def copy_path(path: Path, folder: Path) -> Path:

@@ -189,9 +189,14 @@ def require_columns(required: Iterable[tuple[str, str]], available: Iterable[str
 
 
 def check_names(names: Sequence[str], where: str) -> None:
-    """Raise InputError if two columns have the same name, because DuckDB would silently rename one of the columns."""
+    """Raise InputError if two columns have the same name, because DuckDB would silently rename one of the columns.
+
+    A name with a NUL character is refused too, because DuckDB and Arrow would cut the name there.
+    """
     seen: dict[str, str] = {}
     for name in names:
+        if "\0" in name:
+            raise InputError(where, "has a NUL character in the name of a column", "rename the column")
         if name.casefold() in seen:
             raise InputError(
                 where,

@@ -121,3 +121,11 @@ def test_a_name_that_is_not_utf8_is_refused(tmp_path, kind, nested):
     path.write_bytes(path.read_bytes().replace(b"QQQQ", b"Q\xff\xfeQ"))
     with pytest.raises(InputError, match=r"t\.(parquet|arrow): (has a column name|holds text) that is not valid utf-8"):
         load_data(str(path), label="label")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl", "csv"])
+def test_a_name_with_a_nul_character_is_refused(tmp_path, kind):
+    path = tmp_path / f"t.{kind}"
+    write(pa.table({"x": [1, 2] * 20, "k\0k": ["u", "v"] * 20, "label": ["a", "b"] * 20}), path, kind)
+    with pytest.raises(InputError, match=rf"t\.{kind}: has a NUL character in the name of a column; rename the column"):
+        load_data(str(path), label="label")

@@ -26,7 +26,7 @@ def test_mixed_ends_are_seen_whatever_the_blocks(tmp_path_factory, lines, block)
     kinds = {"\r\n"} & {"\r\n" if "\r\n" in text else ""} | (set("\r\n") & set(alone))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_endings, "BLOCK", block)
-        assert line_endings.is_mixed.__wrapped__(path, 0) == (len(kinds) > 1)
+        assert line_endings.is_mixed.__wrapped__(path, 0, "utf-8") == (len(kinds) > 1)
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -81,7 +81,9 @@ def test_a_line_that_duckdb_would_drop_is_refused(tmp_path, monkeypatch, name, s
         cells(tmp_path / name)
 
 
-def test_a_large_line_among_rows_is_not_lost(tmp_path):
-    path = write_lines(tmp_path / "t.csv", ["x,label", *["1,a"] * 50, "1" * 40_000_000, *["1,a"] * 50])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_large_line_among_rows_is_not_lost(tmp_path, encoding):
+    rows = ["x,label", *["1,a"] * 50, "Ċ" * 18_000_000, *["1,a"] * 50]  # a byte of Ċ in UTF-16 is that of a line end
+    (tmp_path / "t.csv").write_text("\n".join(rows), encoding=encoding)
     with pytest.raises(InputError, match=r"t\.csv: line 52: longer than the 2 MB"):
-        cells(path)
+        cells(tmp_path / "t.csv", encoding=encoding)

@@ -17,7 +17,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
-from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
+from seqclf.data.encoding.free_text_encoder import MAX_CHARACTERS, RunningTextEncoder
 from seqclf.data.encoding.vocabulary import Vocabulary, is_unicode
 from seqclf.data.encoding.word_splitter import WordSplitter
 from seqclf.data.field_spec import CategorySpec
@@ -161,7 +161,7 @@ class TextEncoder(RunningTextEncoder):
 
     def encode_plain(self, cells: Sequence[Any]) -> EncodedField | None:
         is_plain = {*map(type, cells)} == {str} and all(map(str.strip, cells)) and is_unicode(cells)
-        return self._encoded(cells) if is_plain else None
+        return self._encoded(cells) if is_plain and max(map(len, cells)) <= MAX_CHARACTERS else None
 
     def _encoded(self, texts: Sequence[str]) -> EncodedField:
         assert self.tokenizer is not None
