@@ -49,7 +49,7 @@ from seqclf.predict import _predict
 
 OUTPUTS = ("scores.parquet", "scores.csv", "scores.jsonl", "scores.arrow", "parts/")
 WINDOW_ROWS = 5  # several windows, and so several files of a journal, in a small input
-MAX_BYTES = 2 * 2**30
+MAX_BYTES = 3 * 2**30  # of address space, of which the first case of a process needs 2 GB for libraries and threads
 # Texts of the terminal that are findings. Notes of seqclf are none, nor is what ONNX Runtime logs outside of a session.
 UNWANTED = re.compile("Traceback|Warning|onnxruntime:,|Exception ignored|terminate called|Error:")
 # Errors of rows that can be read: CSV has no lists, and `MAX_BYTES` is less than the memory that seqclf finds.

@@ -15,6 +15,7 @@ from seqclf.data.reading.object_store import MIRRORED
 from seqclf.data.reading.queries import INPUT, check_query, in_fixed_order
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import FILE, SHOWN_CHARACTERS, quote_identifier, quote_literal
+from seqclf.data.schema.schema import refuse_nul
 from seqclf.errors import InputError
 
 TABLE = "table_in_memory"
@@ -49,7 +50,7 @@ def build_relation(
     """
     if source.table is not None:
         connection.register(TABLE, source.table)
-        return with_members(Relation(TABLE, TABLE), connection)
+        return with_members(Relation(TABLE, TABLE), connection, str(source))
     file_format = find_format(source, paths[0])
     files = Files(source, paths, connection, keep_malformed, temporary)
     files = files._replace(paths=file_format.readable(files))
@@ -58,16 +59,18 @@ def build_relation(
     named_sql = table(True) if are_originals else _with_original_names(table(True))
     relation = Relation(table(False), named_sql, file_format.with_row_numbers(table(False)))
     # To describe 20,000 text files takes half a second, and their cells are texts.
-    return relation if isinstance(file_format, TextFormat) else with_members(relation, connection)
+    return relation if isinstance(file_format, TextFormat) else with_members(relation, connection, str(source))
 
 
-def with_members(relation: Relation, connection: duckdb.DuckDBPyConnection) -> Relation:
+def with_members(relation: Relation, connection: duckdb.DuckDBPyConnection, where: str) -> Relation:
     """Replace each list of objects by a list for each member, which has the name of the member.
 
-    If a column has the name of one of DuckDB's numbers of rows, the relation loses the numbers.
+    If a column has the name of one of DuckDB's numbers of rows, the relation loses the numbers. `where`: name of the
+    source in errors.
     """
     rows = connection.sql(f"SELECT * FROM {relation.sql}")
     columns: dict[str, Any] = dict(zip(rows.columns, rows.types, strict=True))
+    refuse_nul((*columns, *map(str, rows.types)), where)  # a type holds the names of the members
     tokens = {name: kind.children[0][1] for name, kind in columns.items() if kind.id == "list"}
     structs = {name: kind for name, kind in tokens.items() if kind.id == "struct"}
     if not structs:

@@ -188,15 +188,17 @@ def require_columns(required: Iterable[tuple[str, str]], available: Iterable[str
             raise InputError(where, f"no column '{column}' ({key})", hint)
 
 
-def check_names(names: Sequence[str], where: str) -> None:
-    """Raise InputError if two columns have the same name, because DuckDB would silently rename one of the columns.
+def refuse_nul(names: Iterable[str], where: str) -> None:
+    """Raise InputError for a NUL character in a name, because DuckDB and Arrow would cut the name there."""
+    if "\0" in "".join(names):
+        raise InputError(where, "has a NUL character in the name of a column", "rename the column")
 
-    A name with a NUL character is refused too, because DuckDB and Arrow would cut the name there.
-    """
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Raise InputError if two columns have the same name, because DuckDB would silently rename one of the columns."""
+    refuse_nul(names, where)
     seen: dict[str, str] = {}
     for name in names:
-        if "\0" in name:
-            raise InputError(where, "has a NUL character in the name of a column", "rename the column")
         if name.casefold() in seen:
             raise InputError(
                 where,

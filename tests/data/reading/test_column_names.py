@@ -123,9 +123,11 @@ def test_a_name_that_is_not_utf8_is_refused(tmp_path, kind, nested):
         load_data(str(path), label="label")
 
 
-@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl", "csv"])
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl", "csv", "nested parquet", "nested jsonl"])
 def test_a_name_with_a_nul_character_is_refused(tmp_path, kind):
-    path = tmp_path / f"t.{kind}"
-    write(pa.table({"x": [1, 2] * 20, "k\0k": ["u", "v"] * 20, "label": ["a", "b"] * 20}), path, kind)
+    nested, kind = kind.startswith("nested"), kind.split()[-1]
+    path, columns = tmp_path / f"t.{kind}", {"x": [1, 2] * 20, "k\0k": ["u", "v"] * 20}
+    cells = {"x": [[{"a\0b": 1, "a": 2}]] * 40} if nested else columns
+    write(pa.table({**cells, "label": ["a", "b"] * 20}), path, kind)
     with pytest.raises(InputError, match=rf"t\.{kind}: has a NUL character in the name of a column; rename the column"):
         load_data(str(path), label="label")

@@ -13,7 +13,6 @@ from seqclf.data.reading import sandbox
 from seqclf.data.reading.format import Files, Format, TableSql, describe_columns, scan
 from seqclf.data.reading.sources import SourceState, source_state
 from seqclf.data.schema.casts import quote_identifier, quote_literal
-from seqclf.data.schema.schema import check_names
 
 
 class JsonLines(Format):
@@ -24,7 +23,6 @@ class JsonLines(Format):
     def table(self, files: Files) -> TableSql:
         read = scan("read_json", files.sql_list, {**files.partitions, "sample_size": "-1"}, False)
         types = _types(read, files.sql_list, source_state(files.source))
-        check_names([*types], str(files.source))
         columns = ", ".join(f"{quote_literal(name)}: {quote_literal(kind)}" for name, kind in types.items())
         return partial(scan, "read_json", files.sql_list, {**files.partitions, "columns": f"{{{columns}}}"})
 
