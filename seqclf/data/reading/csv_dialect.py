@@ -114,11 +114,12 @@ def first_lines(path: Path, encoding: str) -> Iterator[Iterator[str]]:
             left -= len(line)
             yield line
 
-    with _opened(path, encoding) as file:
+    with opened(path, encoding) as file:
         yield lines(file)
 
 
-def _opened(path: Path, encoding: str) -> io.TextIOWrapper:
+def opened(path: Path, encoding: str) -> io.TextIOWrapper:
+    """Open a text file. Raises InputError if it should be UTF-16 and has no byte order mark."""
     if encoding == "utf-16":
         with pa.input_stream(str(path), compression="detect") as beginning:
             if beginning.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqclf.data.reading.csv_dialect import opened
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import PREFIX
 
@@ -55,9 +56,10 @@ def is_mixed(path: Path, state: float, encoding: str) -> bool:
     """
     unix = windows = old_mac = without_end = 0
     last_byte = b""
-    with pa.input_stream(str(path), compression="detect") as stream:
-        wide = io.TextIOWrapper(stream, "utf-16", "replace", newline="") if encoding == "utf-16" else None
-        while block := stream.read(BLOCK) if wide is None else wide.read(BLOCK).encode():
+    is_wide = encoding == "utf-16"
+    file: Any = opened(path, encoding) if is_wide else pa.input_stream(str(path), compression="detect")
+    with file as stream:
+        while block := stream.read(BLOCK).encode() if is_wide else stream.read(BLOCK):
             # A line ending \r\n may be divided between two blocks.
             pairs = block.count(b"\r\n") + (last_byte == b"\r" and block[:1] == b"\n")
             windows += pairs
@@ -67,7 +69,7 @@ def is_mixed(path: Path, state: float, encoding: str) -> bool:
             without_end = 0 if b"\n" in block or b"\r" in block else without_end + len(block)
             if without_end > MAX_LINE_BYTES:
                 raise InputError(f"{path}: line {unix + windows + old_mac + 1}", LONG_LINE, LONG_LINE_REMEDY)
-    return wide is None and (unix > 0) + (windows > 0) + (old_mac > 0) > 1
+    return not is_wide and (unix > 0) + (windows > 0) + (old_mac > 0) > 1
 
 
 def copy_path(path: Path, folder: Path) -> Path:

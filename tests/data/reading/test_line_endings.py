@@ -87,3 +87,9 @@ def test_a_large_line_among_rows_is_not_lost(tmp_path, encoding):
     (tmp_path / "t.csv").write_text("\n".join(rows), encoding=encoding)
     with pytest.raises(InputError, match=r"t\.csv: line 52: longer than the 2 MB"):
         cells(tmp_path / "t.csv", encoding=encoding)
+
+
+def test_utf16_without_a_byte_order_mark_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("x,label\n1,a\n", encoding="utf-16-be")
+    with pytest.raises(InputError, match=r"t\.csv: has no byte order mark"):
+        cells(tmp_path / "t.csv", encoding="utf-16")
