@@ -37,7 +37,8 @@ def known_bad() -> list[Entry]:
 
 def installed() -> list[tuple[str, str]]:
     """Return name and version of each installed package."""
-    return [(package.metadata["Name"], package.version) for package in distributions()]
+    found = [(package.metadata["Name"], package.version) for package in distributions()]
+    return [(name, version) for name, version in found if name and version]  # an interrupted removal leaves neither
 
 
 def findings(packages: Iterable[tuple[str, str]], entries: Iterable[Entry]) -> list[str]:

@@ -7,6 +7,7 @@ A name of this package is imported at its first use, so that prediction does not
 ['Classifier', 'Run', 'SequenceClassifier', 'SequenceDataModule']
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ _MODULES = {
     "load_task": "training.module",
 }
 __all__ = sorted(_MODULES.keys() - {"__version__"})
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime would send and store figures about its use
 
 
 if not TYPE_CHECKING:  # if type checkers saw `__getattr__`, they would accept any name

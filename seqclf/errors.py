@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 
 MAX_CHARACTERS = 590
-URL = re.compile(r"\b(\w+)://([^\s/?#'\"]*@)?([^\s?'\"]*)(\?[^\s'\"]*(?<![:;,.)]))?")
+USER = r"((?:[^\s/?#'\":@]*:[^\s'\"]*|[^\s/?#'\"]*)@)?"  # a password may hold any character
+URL = re.compile(rf"\b(\w+)://{USER}([^\s?#'\"]*)([?#][^\s'\"]*(?<![:;,.)]))?")
+STORES = re.compile("s3|g(c)?s|abfs")  # schemes of object stores, in whose URLs ? is a pattern
 
 
 def without_credentials(text: str) -> str:
-    """Return a text in which each URL has `***` for its user and for the values of its query.
+    """Return a text in which each URL has `***` for its user, for the values of its query and for its fragment.
 
-    The container of an Azure URL, which stands where other URLs have a user, is kept.
+    The container of an Azure URL, which stands where other URLs have a user, is kept, and so is a pattern of a store.
 
     >>> without_credentials("https://me:word@host/t.csv?X-Amz-Signature=ab&x=1: no file")
     'https://***@host/t.csv?X-Amz-Signature=***&x=***: no file'
@@ -20,7 +22,9 @@ def without_credentials(text: str) -> str:
     def masked(url: re.Match[str]) -> str:
         scheme, user, place, query = (part or "" for part in url.groups())
         shown = user if scheme.startswith("abfs") and ":" not in user else user and "***@"
-        return f"{scheme}://{shown}{place}{re.sub('=[^&]*', '=***', query)}"
+        if not STORES.match(scheme):
+            query = re.sub("=[^&#]*", "=***", query) if "=" in query else query[:1] and f"{query[0]}***"
+        return f"{scheme}://{shown}{place}{query}"
 
     return URL.sub(masked, text)
 

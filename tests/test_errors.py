@@ -22,6 +22,11 @@ PARTS = [("t.csv: row 2", "label is empty", "fix it"), (None, "nothing is left",
         "https://word@host/t.csv",
         "https://me:word@host/t.csv",
         "postgresql://me:w@word@host/runs",
+        "mysql+pymysql://me:wo/word@host/runs",
+        "https://me:wo#word@host/runs",
+        "https://host/t.csv?word",
+        "https://host/t.csv?a=word#token=word",
+        "https://host/t.csv#word",
     ],
 )
 def test_an_error_shows_no_credentials_of_a_url(url):
@@ -30,8 +35,9 @@ def test_an_error_shows_no_credentials_of_a_url(url):
     assert "//" in error.where and error.problem.endswith("' is no file")
 
 
-def test_the_container_of_a_url_of_azure_is_shown():
-    assert InputError(None, "abfs://container@account/t.csv").problem == "abfs://container@account/t.csv"
+@pytest.mark.parametrize("url", ["abfs://container@account/t.csv", "s3://b/?/year=2024/x.csv", "https://h/a@b/x.csv"])
+def test_a_url_without_credentials_is_shown(url):
+    assert InputError(None, url).problem == url
 
 
 class _Failing(Dataset):

@@ -141,6 +141,7 @@ def require_finite(key: str, arguments: Mapping[str, Any]) -> None:
                 raise InputError(f"{key}.{name}={value}", "must be a finite number")
 
 
+GENERATORS = "seqclf.data.builtin."  # modules of this package that generate datasets
 Trust = bool | Iterable[str]  # names of trusted packages, or True to trust all packages
 
 # Exceptions that a constructor may raise for wrong arguments. A bug in the constructor may raise the same exceptions.
@@ -289,6 +290,8 @@ def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:
     key = f"data.generator._target_={target}"
     if package_of(str(target)) in sys.stdlib_module_names:
         raise InputError(key, "is of Python itself", "name a function that writes a dataset")
+    if not is_foreign(str(target)) and not str(target).startswith(GENERATORS):  # a received run could name seqclf.fit
+        raise InputError(key, "is no generator", f"name a function of your own, or of {GENERATORS}*")
     function = locate(target, "data.generator._target_")
     if not inspect.isfunction(function) or "folder" not in inspect.signature(function).parameters:
         raise InputError(key, "is not a function that writes a dataset into its argument folder")

@@ -18,9 +18,6 @@ from seqclf.documents.blocks import (
     Code,
     Document,
     Folded,
-    HeatCell,
-    HeatMap,
-    HeatMaps,
     Section,
     Table,
     Text,
@@ -32,9 +29,6 @@ MAX_CLASSES = 25
 MAX_ROWS = 14  # printed rows of a table
 MAX_CELL = 90  # characters of a table cell
 MIN_NUMBER, MIN_TEXT = 12, 20  # minimum width of a column, in characters, if its heading or text is wrapped
-MAX_HEAT_MAPS = 3  # printed heat maps of one block
-MAX_HEAT_CELL = 14  # characters of a cell in a heat map
-PADDING = "░"
 
 
 class SafeConsole(Console):
@@ -48,7 +42,7 @@ class SafeConsole(Console):
             super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Cell:
-        return super().render_str(printable(text, keep="\n\t"), **options)
+        return super().render_str(printable(text, keep="\n\t\u200e\u200f"), **options)
 
 
 def make_console() -> Console:
@@ -93,7 +87,7 @@ def show_section(section: Section) -> None:
 
 
 def show_block(block: Block) -> None:
-    """Print one block. Figures are not printed."""
+    """Print one block. Figures and heat maps are not printed."""
     match block:
         case Text():
             show_line(block.text, block.style)
@@ -104,11 +98,6 @@ def show_block(block: Block) -> None:
                 show_line(line, block.style)
         case Table():
             show_table(block)
-        case HeatMaps():
-            for heat_map in block.maps[:MAX_HEAT_MAPS]:
-                show_heat_map(heat_map)
-            if (left_out := len(block.maps) - MAX_HEAT_MAPS) > 0:
-                show_line(f"… {left_out:,} more row{'s' * (left_out > 1)}")
         case Folded():
             show_line(f"{block.title}:")
             for inner in block.blocks:
@@ -173,35 +162,6 @@ class _Column(NamedTuple):
 def _width(columns: Sequence[_Column]) -> int:
     """Return the total width of columns in character cells of the terminal, with two spaces between columns."""
     return sum(column.width + 2 for column in columns) - 2
-
-
-def show_heat_map(heat_map: HeatMap) -> None:
-    """Print a heat map as a table. If the table is too wide for the terminal, the last columns are omitted."""
-    names, lines = zip(*heat_map.rows, strict=True)
-    headings = [*heat_map.headings, *[""] * (max(map(len, lines)) - len(heat_map.headings))]
-    rows = zip([heat_map.corner, *names], [headings, *lines], strict=True)
-    table = [[shortened(name, MAX_CELL // 3), *map(_heat_text, cells)] for name, cells in rows]
-    table = [[*row, *[""] * (1 + len(headings) - len(row))] for row in table if any(row)]
-    widths = [max(map(cell_len, column)) + 2 for column in zip(*table, strict=True)]
-    shown = len(widths)
-    while shown > 2 and sum(widths[:shown]) > console.width:
-        shown -= 1
-    if heat_map.caption:
-        show_line(f"{heat_map.caption}:")
-    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    for index in range(shown):
-        grid.add_column(justify="right" if index else "left", no_wrap=True)
-    for row in table:
-        grid.add_row(*map(Cell, row[:shown]))
-    console.print(grid)
-    if shown < len(widths):
-        show_line(f"… {len(widths) - shown:,} more columns")
-
-
-def _heat_text(cell: HeatCell | str | None) -> str:
-    if cell is None:
-        return PADDING
-    return shortened(cell if isinstance(cell, str) else cell.text, MAX_HEAT_CELL)
 
 
 def _cell(value: object) -> Cell:

@@ -65,13 +65,28 @@ def atomic_replace(path: Path) -> Iterator[Path]:
 
 def keep_mode(earlier: Path, later: Path) -> None:
     """Give the file or folder `later` the mode of the one that it will replace, if there is an earlier one."""
-    with suppress(FileNotFoundError):
-        later.chmod(stat.S_IMODE(earlier.stat().st_mode))
+    with suppress(OSError):  # some file systems have no modes
+        later.chmod(later.stat().st_mode & 0o7000 | earlier.stat().st_mode & 0o777)
+
+
+def make_private(folder: Path, parent: Path) -> None:
+    """Let only the owner enter a folder, which holds copies of the user's data and is or will be in `parent`.
+
+    If others may write to `parent`, as to the shared cache of a group, the folder gets the mode of `parent`.
+    """
+    mode = parent.stat().st_mode
+    if mode & stat.S_ISVTX or not mode & 0o022:
+        with suppress(OSError):
+            folder.chmod(0o700)
+    else:
+        keep_mode(parent, folder)
 
 
 def private_folder(path: Path) -> None:
-    """Create a folder that only its owner can read, for copies of the user's data, unless the folder exists."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Create a folder for copies of the user's data (see `make_private`), unless the folder exists."""
+    if not path.is_dir():
+        path.mkdir(parents=True, exist_ok=True)
+        make_private(path, path.parent)
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:

@@ -85,16 +85,13 @@ class Stage:
     def counts(self, of: str = "") -> list[str]:
         """Return two texts, the number of completed units and the speed.
 
-        A speed below 0.5 units per second is given in seconds per unit, and any other speed in units per second. `of`:
-        text that follows the number of completed units, such as " of 1,000". If no unit is completed or the stage has
-        no unit, the list is empty.
+        `of`: text that follows the number of completed units, such as " of 1,000". If no unit is completed or the stage
+        has no unit, the list is empty.
         """
         if not self.completed or not self.unit:
             return []
-        rate = self.rate
-        per_second = f"{rate:,.{0 if rate >= 10 else 1}f} {self.unit}/s"
-        per_unit = f"{1 / rate:.0f} s per {self.unit.removesuffix('s')}"
-        return [f"{self.completed:,.0f}{of} {self.unit}", per_second if rate >= 0.5 else per_unit]
+        speed = f"{self.rate:,.0f}" if self.rate >= 10 else f"{self.rate:.2g}"
+        return [f"{self.completed:,.0f}{of} {self.unit}", f"{speed} {self.unit}/s"]
 
 
 class Display:

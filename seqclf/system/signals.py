@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from seqclf.system.watchdog import watched
@@ -68,17 +68,17 @@ def ending_command() -> Iterator[None]:
     If a signal ends the block, a message is printed on stderr, and the process ends with the exit code of the signal.
     Blocks may be nested, because the command `seqclf` runs other commands. The innermost block handles the signal.
     """
-    is_outer = not _is_installed()
-    if is_outer:  # in an inner block, `install` would forget a signal that an outer block recorded
+    if not _is_installed():  # in an inner block, `install` would forget a signal that an outer block recorded
         install()
     try:
-        with watched(SIGNALS) if is_outer else nullcontext(), raised():
+        with watched(SIGNALS), raised():
             yield
     except Terminated as end:
         if end.code:
             # One write for text and line end. The ranks of a training share a terminal. Without buffers, as torchrun
             # starts Python, print makes two writes, and another rank may write between them.
-            sys.stderr.write(f"{end.message}\n")
+            with suppress(OSError, AttributeError):  # stderr may be closed or on a full disk
+                sys.stderr.write(f"{end.message}\n")
         _State.received, _State.ending = None, False  # the message about the signal is printed
         sys.exit(end.code)
 
@@ -128,9 +128,9 @@ def _is_installed() -> bool:
 def _receive(number: int, frame: Any) -> None:
     repeated = _State.received is not None
     _State.received = _State.received or number
-    # While signals are deferred, a second SIGTERM is deferred too, because a cluster may repeat SIGTERM while a
-    # checkpoint is written. While the command ends, it changes nothing: a new `Terminated` would lose the advice of the
-    # first. A second Ctrl-C ends the process at once.
+    # While signals are deferred, a second SIGTERM is deferred too, and the watchdog gives the checkpoint some seconds.
+    # While the command ends, it changes nothing: a new `Terminated` would lose the advice of the first. A second Ctrl-C
+    # ends the process at once.
     if not (_State.deferred or _State.ending) or (repeated and number == signal.SIGINT):
         raise Terminated(_State.received)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,9 +36,10 @@ TYPES = {
     list: "a list",
 }
 LARGEST = 1e300  # limit of the absolute value of a number, because calculations with larger numbers may overflow
-MAX_BYTES = 200_000_000  # a larger file is not parsed, because it would exhaust memory
+MAX_BYTES = 1_000_000_000  # a larger file is not parsed; vocabularies of millions of long tokens have a fifth of it
 MAX_YAML_BYTES = 2_000_000  # PyYAML without its C library parses 250 kB per second
 MAX_DEPTH = 100  # files that seqclf writes have less than 10 levels, and Python's recursion ends at 1000
+SEXAGESIMAL = re.compile(rb"(:[0-5]?[0-9]){20}")  # PyYAML reads 1:30 as 90, in quadratic time
 CONTAINERS = frozenset({dict, list, tuple})  # types of nested values that a parser returns
 
 
@@ -162,6 +164,8 @@ def read_yaml(path: Path) -> Any:
     with error_context(path, ""):
         content = _content(path, MAX_YAML_BYTES)
         try:
+            if SEXAGESIMAL.search(content):
+                raise ValueError
             return _bounded(yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), MAX_YAML_BYTES)
         except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(None, f"is not readable YAML ({type(error).__name__})") from None

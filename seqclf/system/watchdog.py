@@ -33,39 +33,42 @@ _pipes: list[int] = []  # write ends of the pipes of this process's watchdogs
 def watched(numbers: tuple[int, ...]) -> Iterator[None]:
     """Run the `with` block beside a watchdog for the signals `numbers`, which must have handlers of Python.
 
-    Where the system has no fork, or no process is left for the watchdog, the block runs without a watchdog.
+    The block runs without a watchdog inside of another block, where the system has no fork, and in the first process of
+    a container, which nothing inside of the container can kill.
     """
-    if not hasattr(os, "fork") or threading.current_thread() is not threading.main_thread():
+    process = os.getpid()
+    is_main = threading.current_thread() is threading.main_thread()
+    if _pipes or process == 1 or not is_main or not hasattr(os, "fork"):
         yield
         return
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # a signal before `try` would leave the watchdog behind
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    process = os.getpid()
-    try:
-        child = os.fork()
-    except OSError:  # too many processes
-        os.close(reading)
-        os.close(writing)
-        yield
-        return
-    if child == 0:
+    child = 0
+    with suppress(OSError):  # without memory for a process, the block runs without a watchdog
+        child = os.fork() or -1
+    if child < 0:
         try:
             os.close(writing)
             _watch(process, reading, numbers)
         finally:
             os._exit(0)
-    os.close(reading)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     _pipes.append(writing)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
         yield
     finally:
         if os.getpid() == process:
+            signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
             signal.set_wakeup_fd(before)
-            with suppress(OSError):  # end the watchdog before the pipe, whose end would look like a crash
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
+            if child:  # end the watchdog before the pipe, whose end would look like a crash
+                with suppress(OSError):
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
             _close_pipes()
+            os.close(reading)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 def _close_pipes() -> None:
@@ -100,8 +103,9 @@ def _tell(byte: int) -> None:
 
 
 def _watch(process: int, pipe: int, numbers: tuple[int, ...]) -> None:
-    for number in numbers:
-        signal.signal(number, signal.SIG_IGN)
+    for number in signal.valid_signals():  # a job system may send any signal to the group of processes
+        with suppress(OSError, ValueError):  # some signals cannot be ignored
+            signal.signal(number, signal.SIG_IGN)
     first = end = None  # time of the first signal, and time at which the process is killed
     received, is_patient = 0, False
     while os.getppid() == process:
@@ -119,8 +123,8 @@ def _watch(process: int, pipe: int, numbers: tuple[int, ...]) -> None:
                 if end is None and (is_repeated or not is_patient):
                     end = now + GRACE_S
         if end is not None and now > end and os.getppid() == process:
+            os.kill(process, signal.SIGKILL)  # first, because a terminal that is paused takes no line
             _say(f"stopped by {signal.Signals(received).name}, as it had not ended after {GRACE_S:.0f} s")
-            os.kill(process, signal.SIGKILL)
             return
     _say(CRASHED)
 

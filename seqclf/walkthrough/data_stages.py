@@ -93,7 +93,8 @@ def _padded(
     headings = [str(position + 1) for position in range(shown)]
     heat_map = HeatMap(first_of(f"Encoded values of {first}", shown, longest), lines, headings, "row")
     cells, tokens = longest * len(lengths), int(lengths.sum())
-    counts = Text(f"Of {cells:,} cells {tokens:,} are tokens, and {1 - tokens / cells:.1%} are padding.")
+    padding = f"Of {cells:,} cells {tokens:,} are tokens, and {1 - tokens / cells:.1%} are padding."
+    counts = Text(f"{padding} Active batch size by position: {', '.join(map(str, active))}")
     inputs = [(name, str(array.dtype), shape_text(array)) for name, array in {**fields, "lengths": lengths}.items()]
     table = Table({"input": "text", "type": "text", "shape": "text"}, inputs, caption="The inputs of the network")
     values = np.arange(longest) < lengths[:, None]

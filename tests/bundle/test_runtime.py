@@ -1,6 +1,9 @@
 """Predictions of a bundle: equal to the trained model, in input order, independent of batches and windows."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -200,3 +203,15 @@ def test_long_inputs_are_encoded_in_parts(exported, classifier, kind, monkeypatc
     assert np.concatenate(parts).tolist() == list(range(len(sequences)))
     assert len(parts) > 5 if kind == "visits" else len(parts) == 1
     np.testing.assert_allclose(probabilities(classifier(kind).predict(sequences)), together, atol=1e-6)
+
+
+def test_a_prediction_leaves_no_files_of_its_own(exported, tmp_path):
+    """ONNX Runtime would send figures about its use, and store them in the home and the temporary folder."""
+    bundle = exported("events")
+    arguments = [str(bundle.folder), json.dumps(bundle.sequences[:2])]
+    script = "import json, sys, time; from seqclf import Classifier; sequences = json.loads(sys.argv[2])"
+    script += "; Classifier(sys.argv[1]).predict(sequences); time.sleep(1)"
+    variables = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    environment = {**os.environ, **variables, "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, "-c", script, *arguments], env=environment, check=True, timeout=60)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -56,6 +56,13 @@ def test_a_function_of_python_writes_no_dataset(target, tmp_path):
         generate({"_target_": target, "command": "touch harm"}, tmp_path)
 
 
+@pytest.mark.parametrize("target", ["seqclf.fit", "seqclf.api.fit.fit", "seqclf.runs.export.write_bundle"])
+def test_of_this_package_only_a_generator_writes_a_dataset(target, tmp_path):
+    """A received run may name a function that trains anything, and so runs the code of a network."""
+    with pytest.raises(InputError, match="is no generator; name a function of your own"):
+        generate({"_target_": target, "data": "t.csv", "label": "label"}, tmp_path)
+
+
 @pytest.mark.parametrize("target", [f"{HERE}.Shape", f"{HERE}.harmless", "numpy.save", "torch.hub.load"])
 def test_only_a_function_with_a_folder_writes_a_dataset(target, tmp_path):
     with pytest.raises(InputError, match="is not a function that writes a dataset into its argument folder"):

@@ -18,7 +18,7 @@ from seqclf.data.prepare import prepare
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.runs.export import _replace
-from seqclf.system.atomic_files import atomic_replace, write_output
+from seqclf.system.atomic_files import atomic_replace, make_private, private_folder, write_output
 from seqclf.system.run_folder import remove_outputs
 
 MIXED = "tokens,label\r\n[1],a\n[2],b\n"  # a file whose lines end in two ways is copied
@@ -139,3 +139,33 @@ def test_a_link_in_a_run_folder_is_removed_without_what_it_leads_to(tmp_path):
     (tmp_path / "run" / "bundle").symlink_to(tmp_path / "elsewhere")
     remove_outputs(tmp_path / "run", ["bundle", "report.html"])
     assert not list((tmp_path / "run").iterdir()) and (tmp_path / "elsewhere" / "model.onnx").is_file()
+
+
+@pytest.mark.parametrize(("shared", "expected"), [(0o755, 0o700), (0o775, 0o775), (0o2770, 0o770), (0o1777, 0o700)])
+def test_the_entries_of_a_shared_cache_are_shared(tmp_path, shared, expected):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(shared)
+    private_folder(cache / "objects")
+    (cache / "entry").mkdir()
+    make_private(cache / "entry", cache)
+    assert mode(cache / "objects") == mode(cache / "entry") == expected
+
+
+def test_no_special_bits_are_kept(tmp_path):
+    path = tmp_path / "report.html"
+    path.touch()
+    path.chmod(0o6775)
+    write_output(path, "")
+    assert path.stat().st_mode & 0o7777 == 0o775
+
+
+def test_file_systems_without_modes_take_files(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise PermissionError
+
+    (tmp_path / "scores.csv").touch()
+    monkeypatch.setattr(os, "chmod", refuse)
+    write_output(tmp_path / "scores.csv", "new")
+    private_folder(tmp_path / "cache")
+    assert (tmp_path / "scores.csv").read_text() == "new" and (tmp_path / "cache").is_dir()

@@ -1,5 +1,6 @@
 """A command ends after a signal, whatever it computes, and a crash leaves a line."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -98,6 +99,63 @@ def test_a_command_that_ends_leaves_no_line(code):
     with command(code) as process:
         _, messages = process.communicate(timeout=30)
     assert "crashed" not in messages and process.returncode == {"pass": 0, "sys.exit(3)": 3}.get(code, 1)
+
+
+@pytest.mark.parametrize("code", ["pass", "time.sleep(60)"])
+def test_ignored_signals_start_one_watchdog(code):
+    """As under nohup in a script. Each command of `seqclf` is in two blocks."""
+    ignored = "import signal\nfor number in (signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)"
+    script = f"{ignored}{COMMAND.format('with signals.ending_command(): ' + code)}"
+    arguments = [sys.executable, "-c", script]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        if code != "pass":
+            time.sleep(0.3)
+            process.terminate()
+        messages = process.communicate(timeout=30)[1]
+    assert messages == ("" if code == "pass" else "stopped by SIGTERM\n")
+
+
+def test_signals_of_a_job_system_leave_the_watchdog():
+    code = "signal.signal(signal.SIGUSR1, lambda *_: None); os.killpg(0, signal.SIGUSR1); sum(range(10**15))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(code)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    code, messages, _ = ended(process, signal.SIGTERM)
+    assert code == -signal.SIGKILL and messages.startswith("stopped by SIGTERM, as")
+
+
+def test_a_terminal_that_takes_no_line_holds_up_nothing():
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4096))
+    os.set_blocking(writing, True)
+    arguments = [sys.executable, "-c", COMMAND.format("sum(range(10**15))")]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=writing, text=True) as process:
+        process.stdout.readline()
+        time.sleep(0.3)
+        process.terminate()
+        assert process.wait(timeout=30) == -signal.SIGKILL
+    os.close(writing)
+    os.close(reading)
+
+
+def test_a_closed_stderr_keeps_the_exit_code():
+    script = COMMAND.format("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)")
+    done = subprocess.run(["bash", "-c", f'{sys.executable} -c "$0" 2>&-', script], capture_output=True, check=False)
+    assert done.returncode == 143
+
+
+def test_the_first_process_of_a_container_has_no_watchdog(monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with watchdog.watched((signal.SIGTERM,)):
+        assert not watchdog._pipes
 
 
 def test_blocks_that_follow_each_other_leave_no_child():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,8 +24,9 @@ from seqclf.data.schema.rows import rebatch
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.fingerprint import generator_code
 from seqclf.data.storage.store import FORMAT, DamagedError
+from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError, first_line
-from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, scratch_folder
+from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, make_private, scratch_folder
 from seqclf.system.file_locks import one_at_a_time
 
 CONTENT = "content"  # sub-folder of a scratch folder that becomes the cache entry
@@ -60,7 +60,7 @@ class CacheEntry:
                 if self.folder.is_dir():
                     return open_folder(self.folder)
             except DamagedError as error:
-                print(f"{self.folder}: the cached data is damaged and is made again ({error})", file=sys.stderr)
+                show_note(f"{self.folder}: the cached data is damaged and is made again ({error})")
                 shutil.rmtree(self.folder, ignore_errors=True)
             try:
                 with scratch_folder(self.cache, ".preparing-") as scratch:
@@ -72,7 +72,7 @@ class CacheEntry:
         return None
 
     def _publish(self, content: Path) -> None:
-        content.chmod(0o700)  # the files hold the user's data, which other users may not be allowed to read
+        make_private(content, self.cache)
         try:
             content.replace(self.folder)
         except OSError:

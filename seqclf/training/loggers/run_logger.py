@@ -141,7 +141,7 @@ def within(seconds: float | None, task: Callable[[], Result]) -> Result:
     try:
         return future.result(seconds)
     except TimeoutError as error:
-        raise TimeoutError(str(error) or f"no answer within {seconds:g} s") from None
+        raise TimeoutError(str(error) or f"no answer within {seconds} s") from None
 
 
 def answers(url: str, seconds: float) -> bool:

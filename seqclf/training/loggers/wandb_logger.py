@@ -8,7 +8,6 @@ from __future__ import annotations
 import netrc
 import os
 import re
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from seqclf.config.targets import Config
+from seqclf.documents.terminal import show_note
 from seqclf.errors import first_line, without_credentials
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.metrics import metric_title
@@ -209,7 +209,7 @@ def _go_offline(reason: str, run: Path) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"{WandbRun.service}: {without_credentials(text)}", file=sys.stderr)
+    show_note(f"{WandbRun.service}: {without_credentials(text)}")
 
 
 def _server() -> str:

@@ -115,6 +115,23 @@ def test_keys_are_accepted_by_mlflow():
         assert re.fullmatch(r"validation/recall_of_[a-zA-Z0-9_. -]+", mlflow_key(f"validation/recall_of_{label}"))
 
 
-def test_an_address_with_a_password_is_refused_because_it_would_be_stored(settings):
+@pytest.mark.parametrize(
+    "address",
+    ["postgresql://me:word@host/runs", "mysql+pymysql://me:wo/rd#@host/db", "https://host/mlflow?api_key=word"],
+)
+def test_an_address_with_a_password_is_refused_because_it_would_be_stored(settings, address):
     with pytest.raises(ValidationError, match="holds credentials; set it in the environment: MLFLOW_TRACKING_URI"):
-        settings("logger=mlflow", "logger.tracking_uri='postgresql://me:word@host/runs'")
+        settings("logger=mlflow", f"logger.tracking_uri='{address}'")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://host/db?sslmode=require",
+        "sqlite:///runs.db?timeout=20",
+        "databricks://profile@x",
+        "http://h:80/a@b",
+    ],
+)
+def test_an_address_without_a_password_is_taken(settings, address):
+    assert settings("logger=mlflow", f"logger.tracking_uri='{address}'")
