@@ -8,6 +8,7 @@ import sys
 from seqclf.config.documentation import Command, command_names
 from seqclf.config.help_text import asks_for_help, print_help
 from seqclf.config.hints import did_you_mean
+from seqclf.config.user_errors import fail
 from seqclf.errors import InputError
 from seqclf.system.json_result import write_stdout
 from seqclf.system.version import __version__
@@ -32,8 +33,6 @@ def dispatch() -> None:
         try:
             write_stdout(f"seqclf {__version__}" if name == "--version" else overview())
         except InputError as error:
-            from seqclf.config.user_errors import fail
-
             fail(error)
     else:
         sys.exit(refuse(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -255,10 +255,9 @@ def _free_name(names: list[str]) -> str:
 @contextmanager
 def _console(shown: bool) -> Iterator[None]:
     """Hide printed output inside the block unless `shown`, because an estimator of scikit-learn prints nothing."""
-    quiet = console.quiet
-    console.quiet = quiet or not shown
+    before = console.quiet, progress.DISPLAY.hidden
+    console.quiet = progress.DISPLAY.hidden = console.quiet or not shown
     try:
-        with nullcontext() if shown else progress.hidden():
-            yield
+        yield
     finally:
-        console.quiet = quiet
+        console.quiet, progress.DISPLAY.hidden = before

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 
 from seqclf.config.documentation import CONF, Command, parents_of
 from seqclf.config.hints import must_be_one_of
+from seqclf.config.user_errors import fail
 from seqclf.errors import InputError
 from seqclf.system.json_result import write_stdout
 
@@ -36,8 +36,7 @@ def print_help(name: str, arguments: Sequence[str]) -> None:
     try:
         write_stdout(help_text(command, topics))
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        fail(error)
 
 
 def help_text(command: Command, topics: Sequence[str] = ()) -> str:

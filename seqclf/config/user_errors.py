@@ -6,7 +6,6 @@ import errno
 import re
 import sys
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import NoReturn
 
@@ -58,6 +57,8 @@ def missing_package(error: ModuleNotFoundError) -> InputError | None:
 
 
 def _requirements(distribution: str) -> list[str]:
+    from importlib.metadata import PackageNotFoundError, requires  # a slow import, for errors alone
+
     try:
         return requires(distribution) or []
     except PackageNotFoundError:  # seqclf is run from its sources

@@ -104,7 +104,7 @@ class Display:
         self.stages: list[Stage] = []
         self.lock = threading.Lock()
         self.line: Any = None  # TerminalLine, or None if no line is shown
-        self.hidden = 0  # number of `with hidden()` blocks that are running
+        self.hidden = False  # True if stages that begin are not shown
 
     def begin(self) -> None:
         """Show the progress line, unless a line is shown already or no long stage is running."""
@@ -219,19 +219,6 @@ def is_shown() -> bool:
     with suppress(AttributeError, ValueError):  # stderr may be None or closed
         return os.environ.get("TERM") != "dumb" and sys.stderr.isatty()
     return False
-
-
-@contextmanager
-def hidden() -> Iterator[None]:
-    """Do not show progress while the `with` block runs.
-
-    Stages in all threads are hidden. Only a stage that began before the block is still shown.
-    """
-    DISPLAY.hidden += 1
-    try:
-        yield
-    finally:
-        DISPLAY.hidden -= 1
 
 
 def _forget_parent() -> None:
