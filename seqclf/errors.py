@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 MAX_CHARACTERS = 590
-USER = r"((?:[^\s/?#'\":@]*:[^\s'\"]*|[^\s/?#'\"]*)@)?"  # a password may hold any character
-URL = re.compile(rf"\b(\w+)://{USER}([^\s?#'\"]*)([?#][^\s'\"]*(?<![:;,.)]))?")
-STORES = re.compile("s3|g(c)?s|abfs")  # schemes of object stores, in whose URLs ? is a pattern
+SECRET = re.compile(r"[?&#;][^=&]*(key|secret|token|sig|credential|pass|pwd)[^=&]*=", re.IGNORECASE)  # in a query
+HERE = r"(?:(?!,\w+://)[^\s'\"])*"  # text up to the next URL of a list
+USER = rf"((?:[^\s/?#'\":@]*:(?!\d+/){HERE}|[^\s/?#'\"]*)@)?"  # a password may hold any character
+URL = re.compile(rf"\b(\w+)://{USER}((?:(?!,\w+://)[^\s?#'\"])*)([?#]{HERE}(?<![:;,.)]))?")
+STORE = re.compile("s3[an]?|gc?s|abfss?|hdfs", re.IGNORECASE)  # schemes of stores, in whose URLs ? is a pattern
 
 
 def without_credentials(text: str) -> str:
@@ -22,7 +24,7 @@ def without_credentials(text: str) -> str:
     def masked(url: re.Match[str]) -> str:
         scheme, user, place, query = (part or "" for part in url.groups())
         shown = user if scheme.startswith("abfs") and ":" not in user else user and "***@"
-        if not STORES.match(scheme):
+        if SECRET.search(query) or not STORE.fullmatch(scheme):
             query = re.sub("=[^&#]*", "=***", query) if "=" in query else query[:1] and f"{query[0]}***"
         return f"{scheme}://{shown}{place}{query}"
 

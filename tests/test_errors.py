@@ -27,6 +27,9 @@ PARTS = [("t.csv: row 2", "label is empty", "fix it"), (None, "nothing is left",
         "https://host/t.csv?word",
         "https://host/t.csv?a=word#token=word",
         "https://host/t.csv#word",
+        "s3://b/o.foo?secret_key=word",
+        "gs://b/t?X-Goog-Signature=word",
+        "https://h/a.csv,https://me:word@h/b.csv",
     ],
 )
 def test_an_error_shows_no_credentials_of_a_url(url):
@@ -35,7 +38,17 @@ def test_an_error_shows_no_credentials_of_a_url(url):
     assert "//" in error.where and error.problem.endswith("' is no file")
 
 
-@pytest.mark.parametrize("url", ["abfs://container@account/t.csv", "s3://b/?/year=2024/x.csv", "https://h/a@b/x.csv"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "abfs://container@account/t.csv",
+        "s3://b/?/year=2024/x.csv",
+        "https://h/a@b/x.csv",
+        "hdfs://n/p-?.csv",
+        "S3://b/t?.csv",
+        "http://h:80/u/me@x.com/t.csv",
+    ],
+)
 def test_a_url_without_credentials_is_shown(url):
     assert InputError(None, url).problem == url
 

@@ -255,9 +255,11 @@ def _free_name(names: list[str]) -> str:
 @contextmanager
 def _console(shown: bool) -> Iterator[None]:
     """Hide printed output inside the block unless `shown`, because an estimator of scikit-learn prints nothing."""
-    before = console.quiet, progress.DISPLAY.hidden
-    console.quiet = progress.DISPLAY.hidden = console.quiet or not shown
+    quiet = console.quiet
+    console.quiet = quiet or not shown
+    progress.DISPLAY.hidden += not shown  # a counter, because estimators may be fitted in several threads
     try:
         yield
     finally:
-        console.quiet, progress.DISPLAY.hidden = before
+        progress.DISPLAY.hidden -= not shown
+        console.quiet = quiet

@@ -31,7 +31,7 @@ from seqclf.data.reading.object_store import is_object_url
 from seqclf.data.reading.sources import Source, cache_folder, source_state
 from seqclf.documents.terminal import show_note
 from seqclf.system import progress
-from seqclf.system.atomic_files import explain_disk_errors, private_folder, write_bytes
+from seqclf.system.atomic_files import explain_disk_errors, write_bytes
 from seqclf.system.run_folder import LOCK, locked
 from seqclf.system.state_validation import read_json
 from seqclf.system.version import __version__
@@ -80,7 +80,7 @@ def open_journal(output: str, identity: Mapping[str, str], sample: RowSample) ->
     with explain_disk_errors(folder):
         if folder.is_symlink() or folder.is_file():  # the files of another folder would be changed
             folder.unlink()
-        private_folder(folder)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with locked(folder, f"output={output}", "this output"):
             journal = Journal(folder, identity, sample)

@@ -20,7 +20,6 @@ from seqclf.runs.processes.ranks import ending_with_parent, join_ranks, only_ran
 from seqclf.survey.survey import ignored_advice, quantity_advice, survey_dataset
 from seqclf.system import progress, signals
 from seqclf.system.run_folder import FOLD, RESULTS, claim_run_folder, is_first_rank
-from seqclf.system.watchdog import patience
 from seqclf.training.options import AUTO
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True)
     interpretation at the end. Returns `None` on ranks other than 0. Raises InputError if the folder holds another run,
     or if the data or settings cannot be used.
     """
-    with submitted_job(), patience():
+    with submitted_job():
         config, run = join_ranks(config), shared_run_folder(run)
         with ending_with_parent(), only_rank_zero_prints():
             if config.data.split.fold == ALL_FOLDS:

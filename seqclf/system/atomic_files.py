@@ -72,14 +72,11 @@ def keep_mode(earlier: Path, later: Path) -> None:
 def make_private(folder: Path, parent: Path) -> None:
     """Let only the owner enter a folder, which holds copies of the user's data and is or will be in `parent`.
 
-    If others may write to `parent`, as to the shared cache of a group, the folder gets the mode of `parent`.
+    If a group may write to `parent`, as to a shared cache, the group may enter the folder too.
     """
     mode = parent.stat().st_mode
-    if mode & stat.S_ISVTX or not mode & 0o022:
-        with suppress(OSError):
-            folder.chmod(0o700)
-    else:
-        keep_mode(parent, folder)
+    with suppress(OSError):
+        folder.chmod(mode & 0o770 if mode & stat.S_IWGRP and not mode & stat.S_ISVTX else 0o700)
 
 
 def private_folder(path: Path) -> None:

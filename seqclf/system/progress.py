@@ -104,7 +104,7 @@ class Display:
         self.stages: list[Stage] = []
         self.lock = threading.Lock()
         self.line: Any = None  # TerminalLine, or None if no line is shown
-        self.hidden = False  # True if stages that begin are not shown
+        self.hidden = 0  # above 0 if stages that begin are not shown
 
     def begin(self) -> None:
         """Show the progress line, unless a line is shown already or no long stage is running."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +38,6 @@ LARGEST = 1e300  # limit of the absolute value of a number, because calculations
 MAX_BYTES = 1_000_000_000  # a larger file is not parsed; vocabularies of millions of long tokens have a fifth of it
 MAX_YAML_BYTES = 2_000_000  # PyYAML without its C library parses 250 kB per second
 MAX_DEPTH = 100  # files that seqclf writes have less than 10 levels, and Python's recursion ends at 1000
-SEXAGESIMAL = re.compile(rb"(:[0-5]?[0-9]){20}")  # PyYAML reads 1:30 as 90, in quadratic time
 CONTAINERS = frozenset({dict, list, tuple})  # types of nested values that a parser returns
 
 
@@ -161,13 +159,19 @@ def read_yaml(path: Path) -> Any:
     """Read a YAML file. Raises InputError if it is too large, not YAML, nested too deeply or a bomb of aliases."""
     import yaml  # imported here, because predictions need no YAML
 
+    def number(loader: Any, node: Any) -> Any:
+        if ":" in node.value:
+            raise ValueError("a number of base 60, such as 1:30, which takes quadratic time")
+        return getattr(loader, f"construct_yaml_{node.tag.rpartition(':')[2]}")(node)
+
+    loader: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+    for kind in ("int", "float"):
+        loader.add_constructor(f"tag:yaml.org,2002:{kind}", number)
     with error_context(path, ""):
         content = _content(path, MAX_YAML_BYTES)
         try:
-            if SEXAGESIMAL.search(content):
-                raise ValueError
-            return _bounded(yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), MAX_YAML_BYTES)
-        except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            return _bounded(yaml.load(content, loader), MAX_YAML_BYTES)
+        except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError, ArithmeticError) as error:
             raise InputError(None, f"is not readable YAML ({type(error).__name__})") from None
 
 

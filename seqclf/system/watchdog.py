@@ -41,7 +41,7 @@ def watched(numbers: tuple[int, ...]) -> Iterator[None]:
     if _pipes or process == 1 or not is_main or not hasattr(os, "fork"):
         yield
         return
-    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # a signal before `try` would leave the watchdog behind
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # a signal before `try` would leave the watchdog behind
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     child = 0
@@ -56,19 +56,21 @@ def watched(numbers: tuple[int, ...]) -> Iterator[None]:
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     _pipes.append(writing)
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         yield
     finally:
         if os.getpid() == process:
             signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-            signal.set_wakeup_fd(before)
-            if child:  # end the watchdog before the pipe, whose end would look like a crash
-                with suppress(OSError):
-                    os.kill(child, signal.SIGKILL)
-                    os.waitpid(child, 0)
-            _close_pipes()
-            os.close(reading)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+            try:  # end the watchdog before the pipe, whose end would look like a crash
+                if child:
+                    with suppress(OSError):
+                        os.kill(child, signal.SIGKILL)
+                        os.waitpid(child, 0)
+            finally:
+                signal.set_wakeup_fd(before)
+                _close_pipes()
+                os.close(reading)
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _close_pipes() -> None:

@@ -29,8 +29,7 @@ from seqclf.config.options import (
 )
 from seqclf.config.override_text import argument
 from seqclf.data.options import DataOptions
-from seqclf.data.reading.object_store import SECRET
-from seqclf.errors import InputError, RefusedValueError
+from seqclf.errors import SECRET, InputError, RefusedValueError
 from seqclf.evaluation.metrics import EPOCH_METRICS
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.models.options import ModelArguments
@@ -42,12 +41,9 @@ def split_tags(value: Any) -> Any:
     return [tag for part in value.split(",") if (tag := part.strip())] if isinstance(value, str) else value
 
 
-PASSWORD = re.compile(r"://[^/@]*:.*@")
-
-
 def refuse_credentials(value: str) -> str:
     """Return the address. Raises RefusedValueError if it holds credentials, which config.yaml would hold too."""
-    if PASSWORD.search(value) or SECRET.search(value):
+    if re.search(r"https?://[^/@]*@|://[^/@]*:(?!\d+(/|$)).*@", value) or SECRET.search(value):
         raise RefusedValueError("holds credentials", "set it in the environment: MLFLOW_TRACKING_URI")
     return value
 

@@ -43,7 +43,8 @@ def row_maps(values: np.ndarray, lines: Sequence[str], names: Sequence[str], wor
 
 
 def selection(count: int, word: str) -> Text | None:
-    return Text(f"The {MAX_CHANNELS} of {count:,} {word} that vary most.", soft=True) if count > MAX_CHANNELS else None
+    text = f"The {MAX_CHANNELS} of {count:,} {word} that vary most."
+    return Text(text, soft=True, page_only=True) if count > MAX_CHANNELS else None
 
 
 def number_cell(value: float, largest: float) -> HeatCell:

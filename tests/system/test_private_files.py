@@ -141,7 +141,7 @@ def test_a_link_in_a_run_folder_is_removed_without_what_it_leads_to(tmp_path):
     assert not list((tmp_path / "run").iterdir()) and (tmp_path / "elsewhere" / "model.onnx").is_file()
 
 
-@pytest.mark.parametrize(("shared", "expected"), [(0o755, 0o700), (0o775, 0o775), (0o2770, 0o770), (0o1777, 0o700)])
+@pytest.mark.parametrize(("shared", "expected"), [(0o755, 0o700), (0o775, 0o770), (0o2770, 0o770), (0o1777, 0o700)])
 def test_the_entries_of_a_shared_cache_are_shared(tmp_path, shared, expected):
     cache = tmp_path / "cache"
     cache.mkdir()

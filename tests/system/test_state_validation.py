@@ -15,7 +15,8 @@ from seqclf.runs.finished_steps import FinishedSteps
 from seqclf.system import state_validation
 from seqclf.system.state_validation import read_json, read_yaml
 
-BASE_60 = "z: 1" + ":1" * 900_000  # PyYAML reads 1:30 as 90, in quadratic time
+# PyYAML reads 1:30 as 90, in quadratic time.
+BASE_60 = ["z: 1" + ":1" * 900_000, "z: !!float 1" + ":100" * 300, 'z: !!int "1' + "\\x3a1" * 9000 + '"']
 DEEP = ["[" * depth + "]" * depth for depth in (101, 900, 100_000)]
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 8)}]\n" for level in range(1, 12)
@@ -46,7 +47,7 @@ def test_json_that_is_no_plain_value_is_one_error(file, text):
         "? [a]\n: b",
         "9" * 5000,
         "\x00",
-        "z: 1" + ":1" * 900_000,
+        *BASE_60,
         "!!python/name:os.system",
     ],
 )

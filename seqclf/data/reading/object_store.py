@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError
 
-from seqclf.errors import InputError, first_line
+from seqclf.errors import SECRET, InputError, first_line
 from seqclf.system import progress, signals
 from seqclf.system.atomic_files import DISK, atomic_replace, private_folder
 from seqclf.system.file_locks import one_at_a_time
@@ -38,7 +38,6 @@ AZURE = ("abfs", "abfss")  # in a URL of Azure, the container is before the @
 STORES = ("s3", "s3a", "s3n", "gs", "gcs", *AZURE, "hdfs")
 MIRROR = "seqclf-objects"
 MIRRORED = rf"[^\s'\"]*/{MIRROR}/([a-z0-9]+)/"  # beginning of a mirror path; also used in DuckDB
-SECRET = re.compile(r"[?&][^=&]*(key|secret|token|sig|credential|password)[^=&]*=", re.IGNORECASE)
 SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
 THREADS = 8
 BLOCK = 2**22  # number of bytes per read

@@ -117,7 +117,13 @@ def test_keys_are_accepted_by_mlflow():
 
 @pytest.mark.parametrize(
     "address",
-    ["postgresql://me:word@host/runs", "mysql+pymysql://me:wo/rd#@host/db", "https://host/mlflow?api_key=word"],
+    [
+        "postgresql://me:word@host/runs",
+        "mysql+pymysql://me:wo/rd#@host/db",
+        "https://host/mlflow?api_key=word",
+        "https://word@host",
+        "mysql://h/db?passwd=x",
+    ],
 )
 def test_an_address_with_a_password_is_refused_because_it_would_be_stored(settings, address):
     with pytest.raises(ValidationError, match="holds credentials; set it in the environment: MLFLOW_TRACKING_URI"):
