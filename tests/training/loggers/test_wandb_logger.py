@@ -72,7 +72,7 @@ def test_a_run_continues_offline_with_one_message(kind, tmp_path, monkeypatch, c
         with pytest.raises(StartedError):
             WandbRun.open(SETTINGS, tmp_path, {})
     assert modes == ["offline"]
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Weights & Biases")]
     assert line.startswith(f"Weights & Biases: {url} does not answer; the run is recorded offline, `wandb sync ")
 
 
