@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 MAX_CHARACTERS = 590
-SECRET = re.compile(r"[?&#;][^=&]*(key|secret|token|sig|credential|pass|pwd)[^=&]*=", re.IGNORECASE)  # in a query
+SECRET = re.compile(r"[?&#;][^=&]*(key|secret|token|sig|credential|pass|pwd)[^=&]*=", re.IGNORECASE)  # name in a query
 HERE = r"(?:(?!,\w+://)[^\s'\"])*"  # text up to the next URL of a list
 USER = rf"((?:[^\s/?#'\":@]*:(?!\d+/){HERE}|[^\s/?#'\"]*)@)?"  # a password may hold any character
 URL = re.compile(rf"\b(\w+)://{USER}((?:(?!,\w+://)[^\s?#'\"])*)([?#]{HERE}(?<![:;,.)]))?")

@@ -47,7 +47,7 @@ def journal_folder(output: str) -> Path:
         name = hashlib.sha256(output.encode()).hexdigest()[:16]
         return Path(cache_folder()).expanduser() / "seqclf-journals" / name
     path = Path(output).absolute()
-    # A name like `.seqclf-…` could match those of temporary files, which the next command deletes.
+    # A name like `.seqclf-…` could match the names of temporary files, which the next command deletes.
     return path.with_name(f".seqclf.{path.name}.journal")
 
 

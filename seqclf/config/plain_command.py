@@ -25,7 +25,7 @@ FOLDER_OPTIONS = ("--config-dir", "-cd")
 DATA_OPTIONS = "seqclf.data.options.DataOptions"  # model of the keys data.*, which a command may leave to its function
 NAMED = {"null": None, "true": True, "false": False}
 INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
-ENTRY = re.compile(r"""\s*(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""")  # of a list
+ENTRY = re.compile(r"""\s*(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""")  # one entry of a list
 
 
 def run_plain(name: str, options: str, function: Callable[[Any], Any]) -> None:

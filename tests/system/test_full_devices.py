@@ -24,7 +24,7 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 def test_the_remedy_for_a_query_names_the_limit_if_there_is_one(limit, remedy):
     with pytest.raises(InputError) as raised, explain_errors(Source("t.csv", "input", memory_limit=limit)):
         raise duckdb.OutOfMemoryException("Out of Memory Error: failed to allocate data of size 32 MiB")
-    assert raised.value.remedy == remedy and str(limit) in (raised.value.problem if limit else "None")
+    assert raised.value.remedy == remedy and "None" not in raised.value.problem
 
 
 @pytest.mark.parametrize(
