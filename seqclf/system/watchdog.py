@@ -41,7 +41,9 @@ def watched(numbers: tuple[int, ...]) -> Iterator[None]:
     if _pipes or process == 1 or not is_main or not hasattr(os, "fork"):
         yield
         return
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # a signal before `try` would leave the watchdog behind
+    # The watchdog keeps all signals blocked, as a job system may send any of them to the group of processes. In this
+    # process, a signal before `try` would leave the watchdog behind.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     child = 0
@@ -105,9 +107,6 @@ def _tell(byte: int) -> None:
 
 
 def _watch(process: int, pipe: int, numbers: tuple[int, ...]) -> None:
-    for number in signal.valid_signals():  # a job system may send any signal to the group of processes
-        with suppress(OSError, ValueError):  # some signals cannot be ignored
-            signal.signal(number, signal.SIG_IGN)
     first = end = None  # time of the first signal, and time at which the process is killed
     received, is_patient = 0, False
     while os.getppid() == process:

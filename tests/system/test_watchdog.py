@@ -35,14 +35,20 @@ ENDLESS = {
 PATIENT = "with watchdog.patience(), signals.deferred_signals(): time.sleep({})"
 
 
-def command(code):
-    arguments = [sys.executable, "-c", COMMAND.format(code)]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@contextlib.contextmanager
+def command(code, script=COMMAND, stderr=subprocess.PIPE, **options):
+    """Run a script, and kill it where the test fails."""
+    arguments = [sys.executable, "-c", script.format(code)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=stderr, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def ended(process, *numbers, pause=2 * REPEAT_S):
+def ended(running, *numbers, pause=2 * REPEAT_S):
     """Send signals to a running command. Return its exit code, its messages, and the seconds after the last signal."""
-    with process:
+    with running as process:
         process.stdout.readline()
         time.sleep(0.2)
         for position, number in enumerate(numbers):
@@ -105,9 +111,7 @@ def test_a_command_that_ends_leaves_no_line(code):
 def test_ignored_signals_start_one_watchdog(code):
     """As under nohup in a script. Each command of `seqclf` is in two blocks."""
     ignored = "import signal\nfor number in (signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)"
-    script = f"{ignored}{COMMAND.format('with signals.ending_command(): ' + code)}"
-    arguments = [sys.executable, "-c", script]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with command("with signals.ending_command(): " + code, ignored + COMMAND) as process:
         process.stdout.readline()
         if code != "pass":
             time.sleep(0.3)
@@ -118,14 +122,7 @@ def test_ignored_signals_start_one_watchdog(code):
 
 def test_signals_of_a_job_system_leave_the_watchdog():
     code = "signal.signal(signal.SIGUSR1, lambda *_: None); os.killpg(0, signal.SIGUSR1); sum(range(10**15))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND.format(code)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    code, messages, _ = ended(process, signal.SIGTERM)
+    code, messages, _ = ended(command(code, start_new_session=True), signal.SIGTERM)
     assert code == -signal.SIGKILL and messages.startswith("stopped by SIGTERM, as")
 
 
@@ -136,8 +133,7 @@ def test_a_terminal_that_takes_no_line_holds_up_nothing():
         while True:
             os.write(writing, bytes(4096))
     os.set_blocking(writing, True)
-    arguments = [sys.executable, "-c", COMMAND.format("sum(range(10**15))")]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=writing, text=True) as process:
+    with command("sum(range(10**15))", stderr=writing) as process:
         process.stdout.readline()
         time.sleep(0.3)
         process.terminate()
@@ -158,7 +154,9 @@ def test_the_first_process_of_a_container_has_no_watchdog(monkeypatch):
         assert not watchdog._pipes
 
 
-def test_blocks_that_follow_each_other_leave_no_child():
+def test_blocks_that_follow_each_other_leave_no_child(monkeypatch):
+    children, fork = [], os.fork
+    monkeypatch.setattr(os, "fork", lambda: children.append(fork()) or children[-1])
     before = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(before)
     for _ in range(2):
@@ -166,5 +164,7 @@ def test_blocks_that_follow_each_other_leave_no_child():
             assert len(watchdog._pipes) == 1
     assert not watchdog._pipes
     assert signal.set_wakeup_fd(before) == before
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert len(children) == 2
+    for child in children:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(child, os.WNOHANG)
