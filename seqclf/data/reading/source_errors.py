@@ -73,7 +73,16 @@ def no_rows(source: Source, hint: str = "") -> InputError:
 # Malformed lines in text files. DuckDB skips malformed lines and stores them in a table of rejected lines.
 
 LINES_TABLE, SCANS_TABLE = "malformed_lines", "malformed_scans"
-SHOWN_CHARACTERS = 10_000  # maximum number of characters that DuckDB stores of a malformed line
+# DuckDB stores up to 10,000 characters of a malformed line. A line is stored whole and alone, unless its text has a line
+# break or ends before the value with the problem: then it is the beginning, or in a large file the line before.
+SINGLE_LINE = (
+    "length(csv_line) < 10_000 AND NOT contains(trim(csv_line, chr(10) || chr(13)), chr(10)) "
+    "AND byte_position - line_byte_position < strlen(csv_line)"
+)
+OPEN_QUOTE = (
+    "a quote is never closed and swallows the lines after it",
+    "fix the line, or set data.quote='' to turn quoting off",
+)
 
 
 def read_options() -> dict[str, str]:
@@ -100,34 +109,25 @@ def refusals(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refus
     if not tables:
         return []
     # DISTINCT ON selects one problem per line, so a line with several problems gives only one refusal.
+    rejected = f"FROM {LINES_TABLE} JOIN {SCANS_TABLE} USING (scan_id, file_id)"
+    swallowing = connection.execute(
+        f"SELECT file_path, line, error_type {rejected} WHERE error_type = 'LINE SIZE OVER MAXIMUM' "
+        f"OR error_type = 'UNQUOTED VALUE' AND NOT coalesce({SINGLE_LINE}, false) "
+        "ORDER BY file_path, line, error_type DESC LIMIT 1"
+    ).fetchone()
+    if swallowing is not None:
+        path, line, kind = swallowing
+        where = f"{url_of(original(path))}: line {line}"
+        raise InputError(where, *((LONG_LINE, LONG_LINE_REMEDY) if kind.startswith("LINE") else OPEN_QUOTE))
     rows = connection.execute(
-        f"SELECT DISTINCT ON (file_path, line) file_path, line, column_name, error_message, csv_line "
-        f"FROM {LINES_TABLE} JOIN {SCANS_TABLE} USING (scan_id, file_id) ORDER BY file_path, line, column_idx"
+        f"SELECT DISTINCT ON (file_path, line) file_path, line, column_name, error_message {rejected} "
+        "ORDER BY file_path, line, column_idx"
     ).fetchall()
     result = []
-    for path, line, column, message, text in rows:
-        file, problem = url_of(original(path)), message.strip().splitlines()[0].rstrip(" .")
+    for path, line, column, message in rows:
+        problem = message.strip().splitlines()[0].rstrip(" .")
+        reason = f"is malformed: {problem}; {LINE_REMEDY}"
         if NOT_UTF8.search(problem):
             reason = f"is not valid {encoding}; set data.encoding=latin-1 (or utf-16)"
-        else:
-            _require_one_line(f"{file}: line {line}", message, text)
-            reason = f"is malformed: {problem}; {LINE_REMEDY}"
-        result.append(Refusal(file, None, column or "the line", reason, line))
+        result.append(Refusal(url_of(original(path)), None, column or "the line", reason, line))
     return result
-
-
-def _require_one_line(where: str, message: str, text: str | None) -> None:
-    """Raise InputError if the stored text of a malformed line may include later lines.
-
-    Rows in later lines could not be counted. `message`: DuckDB's message about the line.
-    """
-    # The stored text is a single line if it is complete and has no line break.
-    is_one_line = text and len(text) < SHOWN_CHARACTERS and "\n" not in text.strip()
-    if "unterminated quote" in message and not is_one_line:
-        raise InputError(
-            where,
-            "a quote is never closed and swallows the lines after it",
-            "fix the line, or set data.quote='' to turn quoting off",
-        )
-    if "line size" in message.lower():
-        raise InputError(where, LONG_LINE, LONG_LINE_REMEDY)

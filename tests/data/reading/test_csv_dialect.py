@@ -76,9 +76,14 @@ def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_pat
     assert sum(split.used for split in counts.values()) == len(lines) - 1
 
 
-@pytest.mark.parametrize("tail", ['"[1],a', '[1],"' + '"' * 6_000_000], ids=["a list", "megabytes"])
-def test_an_unclosed_quote_stops_training_and_loses_no_row_silently(options, tmp_path, tail):
-    rows = [f"{row},[k],{'ab'[row % 2]}" for row in range(100)]
+@pytest.mark.parametrize(
+    ("tail", "rows"),
+    [('"[1],a', 100), ('[1],"' + '"' * 6_000_000, 100), ('"[1],a', 40_000)],
+    ids=["a list", "megabytes", "more than DuckDB's buffer"],
+)
+def test_an_unclosed_quote_stops_training_and_loses_no_row_silently(options, tmp_path, tail, rows):
+    token = "k" if rows < 1000 else "k" * 1000
+    rows = [f"{row},[{token}],{'ab'[row % 2]}" for row in range(rows)]
     rows[30] = f"30,{tail}"
     path = write_lines(tmp_path / "t.csv", ["id,tokens,label", *rows])
     with pytest.raises(InputError, match=r"t.csv: line 32: a quote is never closed and swallows the lines after it"):
