@@ -48,8 +48,11 @@ def show_dataset(dataset: Dataset) -> None:
         figures = (counts.used, counts.refused, counts.truncated, counts.tokens)
         table.add_row(name, *map(str, figures), unknown, spread)
     console.print(table)
-    if any(counts.refused for counts in dataset.report.values()):
-        console.print(f"  refused rows and reasons: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)
+    if lost := sum(counts.refused_events or 0 for counts in dataset.report.values()):
+        events = sum(counts.events or 0 for counts in dataset.report.values())
+        console.print(f"  {lost} of {events} events are refused, alone or with their sequence")
+    if (quarantine := dataset.folder / "quarantine.jsonl").is_file():
+        console.print(f"  refused rows and reasons: {quarantine}", soft_wrap=True)
     for name, count in dataset.leaks.dropped.items():
         if count:
             console.print(f"  {name}: dropped {count} rows that share a sequence or an id with another split")

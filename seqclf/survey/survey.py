@@ -230,6 +230,7 @@ class DatasetSurvey(JsonResult):
 
     def summary(self) -> JsonObject:
         """Return the main counts and the first warnings as plain values. The summary is short even for large data."""
+        events = [counts.refused_events for counts in self.rows.values() if counts.refused_events is not None]
         return {
             "name": self.name,
             "classes": len(self.classes),
@@ -237,6 +238,7 @@ class DatasetSurvey(JsonResult):
             "rows": {split: counts.used for split, counts in self.rows.items()},
             **({} if self.groups is None else {"groups": self.groups}),
             "refused": sum(counts.refused for counts in self.rows.values()),
+            **({"refused_events": sum(events)} if events else {}),
             "tokens": sum(counts.tokens for counts in self.rows.values()),
             "lengths": self.lengths["train"].to_dict(),
             "warnings": [line[:MAX_WARNING_CHARACTERS] for line in self.warnings[:MAX_WARNINGS]],

@@ -125,6 +125,14 @@ def test_groups_are_counted_by_split(options, tmp_path):
     assert {name: 3 * count for name, count in groups.items()} == survey.summary()["rows"]
 
 
+def test_refused_events_are_counted(options, tmp_path):
+    lines = ["card,amount,y", *(f"{row // 3},{row % 7},{row // 3 % 2}" for row in range(120))]
+    (tmp_path / "t.csv").write_text("\n".join([*lines, "1,2,3,4"]))
+    chosen = options(train=tmp_path / "t.csv", label="y", group_by="card", rows="events")
+    summary = survey_dataset(prepare(chosen), chosen, baseline=False).summary()
+    assert (summary["refused"], summary["refused_events"]) == (0, 1)
+
+
 def test_survey_without_baseline_fits_no_model(dataset_and_survey, options, table):
     dataset, survey = dataset_and_survey
     light = survey_dataset(dataset, options(train=table[0], label="y"), baseline=False)

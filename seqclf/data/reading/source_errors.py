@@ -73,8 +73,8 @@ def no_rows(source: Source, hint: str = "") -> InputError:
 # Malformed lines in text files. DuckDB skips malformed lines and stores them in a table of rejected lines.
 
 LINES_TABLE, SCANS_TABLE = "malformed_lines", "malformed_scans"
-# DuckDB stores up to 10,000 characters of a malformed line. A line is stored whole and alone, unless its text has a line
-# break or ends before the value with the problem: then it is the beginning, or in a large file the line before.
+# DuckDB stores up to 10,000 characters of a malformed line. The text is the whole line alone unless it has a line break
+# or ends before the value with the problem. In a large file, it may be the line before.
 SINGLE_LINE = (
     "length(csv_line) < 10_000 AND NOT contains(trim(csv_line, chr(10) || chr(13)), chr(10)) "
     "AND byte_position - line_byte_position < strlen(csv_line)"

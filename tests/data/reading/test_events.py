@@ -16,7 +16,9 @@ from seqclf.data.prepare import prepare
 from seqclf.data.reading import events
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field, Schema
+from seqclf.documents.terminal import console
 from seqclf.errors import InputError
+from seqclf.runs.overview import show_dataset
 
 is_sorted = events._is_sorted
 FIELDS = {"gap": {"kind": "time", "column": "time"}, "shop": "category", "amount": {"kind": "number", "scale": "none"}}
@@ -208,6 +210,9 @@ def test_a_malformed_line_of_an_event_table_counts_as_a_lost_event(options, tmp_
     assert '"line": 6' in (dataset.folder / "quarantine.jsonl").read_text()
     counts = dataset.report["train"]
     assert (counts.events, counts.refused_events, counts.refused) == (len(columns["card"]) + 1, 1, 0)
+    with console.capture() as captured:
+        show_dataset(dataset)
+    assert f" 1 of {counts.events} events" in captured.get() and "quarantine.jsonl" in captured.get()
 
 
 def test_numbers_of_groups_do_not_count_as_shared_ids(options, tmp_path):
