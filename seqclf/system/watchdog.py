@@ -26,7 +26,7 @@ REPEAT_S = 1.0  # a signal within this time of the first one is the same request
 CHECK_S = 0.5  # seconds between two checks whether the process still runs
 PATIENT, IMPATIENT = 254, 255  # bytes in the pipe that are not numbers of signals
 CRASHED = f"error: the process was killed or crashed, most often because the memory was full; {MEMORY_REMEDY}"
-_pipes: list[int] = []  # write ends of the pipes of this process's watchdogs
+_pipes: list[int] = []  # write end of the pipe of this process's watchdog, if it has one
 
 
 @contextmanager
@@ -70,21 +70,16 @@ def watched(numbers: tuple[int, ...]) -> Iterator[None]:
                         os.waitpid(child, 0)
             finally:
                 signal.set_wakeup_fd(before)
-                _close_pipes()
+                os.close(_pipes.pop())
                 os.close(reading)
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _close_pipes() -> None:
-    while _pipes:
-        os.close(_pipes.pop())
 
 
 def _leave_to_parent() -> None:
     """In a fork of a watched process, such as a data loader worker, write no signals to the parent's watchdog."""
     if _pipes:
         signal.set_wakeup_fd(-1)
-        _close_pipes()
+        os.close(_pipes.pop())
 
 
 call_in_child(_leave_to_parent)
