@@ -10,16 +10,20 @@ During training, the handler only records a signal (see `deferred_signals`). Aft
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.machinery import ExtensionFileLoader
 from typing import Any, NoReturn
 
 from seqclf.system.watchdog import watched
 
 # Windows has no SIGHUP.
+RETRY_S = 0.05  # seconds until a signal is sent again that came while a compiled module was loaded
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
@@ -40,7 +44,7 @@ class Terminated(SystemExit):
 class _State:
     received: int | None = None
     deferred = False
-    ending = False  # whether `end` has raised `Terminated`
+    ending = False  # whether `Terminated` was raised
 
 
 def install() -> None:
@@ -68,18 +72,24 @@ def ending_command() -> Iterator[None]:
     If a signal ends the block, a message is printed on stderr, and the process ends with the exit code of the signal.
     Blocks may be nested, because the command `seqclf` runs other commands. The innermost block handles the signal.
     """
-    if not _is_installed():  # in an inner block, `install` would forget a signal that an outer block recorded
+    # In an inner block, `install` would forget a signal that an outer block recorded.
+    if not _is_installed() or _State.ending:
         install()
     try:
-        with watched(SIGNALS), raised():
-            yield
+        with watched(SIGNALS):
+            try:
+                with raised():
+                    yield
+            except Terminated as end:  # close files and threads of suspended generators while the watchdog runs
+                traceback.clear_frames(end.__traceback__)
+                raise
     except Terminated as end:
         if end.code:
             # One write for text and line end. The ranks of a training share a terminal. Without buffers, as torchrun
             # starts Python, print makes two writes, and another rank may write between them.
             with suppress(OSError, AttributeError):  # stderr may be closed or on a full disk
                 sys.stderr.write(f"{end.message}\n")
-        _State.received, _State.ending = None, False  # the message about the signal is printed
+        _State.received = None  # the message about the signal is printed
         sys.exit(end.code)
 
 
@@ -126,13 +136,25 @@ def _is_installed() -> bool:
 
 
 def _receive(number: int, frame: Any) -> None:
-    repeated = _State.received is not None
-    _State.received = _State.received or number
     # While signals are deferred, a second SIGTERM is deferred too, and the watchdog gives the checkpoint some seconds.
-    # While the command ends, it changes nothing: a new `Terminated` would lose the advice of the first. A second Ctrl-C
-    # ends the process at once.
-    if not (_State.deferred or _State.ending) or (repeated and number == signal.SIGINT):
+    # While the command ends, it changes nothing: a new `Terminated` would lose the advice of the first, and break off
+    # what the first one closes. A second Ctrl-C ends the process at once.
+    repeated = _State.ending or _State.received is not None
+    if _State.ending and number != signal.SIGINT:
+        return
+    if _loads_extension(frame):  # some abort the process if an exception is raised while they are loaded
+        threading.Timer(RETRY_S, os.kill, (os.getpid(), number)).start()
+        return
+    _State.received = _State.received or number
+    if not _State.deferred or (repeated and number == signal.SIGINT):
+        _State.ending = True
         raise Terminated(_State.received)
+
+
+def _loads_extension(frame: Any) -> bool:
+    """Return True if a compiled module is loaded in `frame` or below it."""
+    loading = {ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__}
+    return any(one.f_code in loading for one, _ in traceback.walk_stack(frame))
 
 
 def requested() -> bool:

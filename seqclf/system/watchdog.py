@@ -23,6 +23,7 @@ from seqclf.system.memory_errors import MEMORY_REMEDY
 
 GRACE_S = 5.0  # seconds that a process has to end after a signal
 REPEAT_S = 1.0  # a signal within this time of the first one is the same request, such as `timeout` sends to a group
+SAY_S = 1.0  # seconds that a terminal or pipe has to take a line
 CHECK_S = 0.5  # seconds between two checks whether the process still runs
 PATIENT, IMPATIENT = 254, 255  # bytes in the pipe that are not numbers of signals
 CRASHED = f"error: the process was killed or crashed, most often because the memory was full; {MEMORY_REMEDY}"
@@ -41,17 +42,19 @@ def watched(numbers: tuple[int, ...]) -> Iterator[None]:
     if _pipes or process == 1 or not is_main or not hasattr(os, "fork"):
         yield
         return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
     # The watchdog keeps all signals blocked, as a job system may send any of them to the group of processes. In this
     # process, a signal before `try` would leave the watchdog behind.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
     child = 0
     with suppress(OSError):  # without memory for a process, the block runs without a watchdog
         child = os.fork() or -1
     if child < 0:
         try:
-            os.close(writing)
+            for inherited in (0, 1, writing):  # a reader of the output waits until no process has it open
+                with suppress(OSError):
+                    os.close(inherited)
             _watch(process, reading, numbers)
         finally:
             os._exit(0)
@@ -61,18 +64,18 @@ def watched(numbers: tuple[int, ...]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         yield
     finally:
-        if os.getpid() == process:
+        try:
             signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-            try:  # end the watchdog before the pipe, whose end would look like a crash
-                if child:
+        finally:  # also if a signal that came before is raised here
+            if os.getpid() == process:
+                if child:  # end the watchdog before the pipe, whose end would look like a crash
                     with suppress(OSError):
                         os.kill(child, signal.SIGKILL)
                         os.waitpid(child, 0)
-            finally:
                 signal.set_wakeup_fd(before)
                 os.close(_pipes.pop())
                 os.close(reading)
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _leave_to_parent() -> None:
@@ -127,4 +130,5 @@ def _watch(process: int, pipe: int, numbers: tuple[int, ...]) -> None:
 
 def _say(line: str) -> None:
     with suppress(OSError):
-        os.write(2, f"{line}\n".encode())
+        if select.select([], [2], [], SAY_S)[1]:
+            os.write(2, f"{line}\n".encode())

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from seqclf.system import signals
+from seqclf.system import signals, watchdog
 
 
 def end_by_signal():
@@ -35,3 +35,27 @@ def test_a_signal_while_the_command_ends_keeps_the_advice(first, capsys):
             raise
     assert raised.value.code == 143
     assert capsys.readouterr().err == "stopped by SIGTERM; resume\n"
+
+
+def test_open_generators_are_closed_while_the_watchdog_runs_and_a_second_signal_breaks_nothing_off(capsys):
+    closed = []
+
+    def rows():
+        try:
+            yield
+        finally:
+            signal.raise_signal(signal.SIGHUP)
+            closed.append(len(watchdog._pipes))
+
+    def work():
+        opened = rows()
+        next(opened)
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as raised, signals.ending_command():
+        work()
+    assert (raised.value.code, closed, capsys.readouterr().err) == (143, [1], "stopped by SIGTERM\n")
+    signal.raise_signal(signal.SIGHUP)  # after the message
+    with pytest.raises(SystemExit) as raised, signals.ending_command():
+        signal.raise_signal(signal.SIGHUP)
+    assert raised.value.code == 129

@@ -137,7 +137,8 @@ def test_a_terminal_that_takes_no_line_holds_up_nothing():
         process.stdout.readline()
         time.sleep(0.3)
         process.terminate()
-        assert process.wait(timeout=30) == -signal.SIGKILL
+        assert process.communicate(timeout=10)[0] == "", "the watchdog has stdout open"
+        assert process.returncode == -signal.SIGKILL
     os.close(writing)
     os.close(reading)
 
@@ -152,6 +153,21 @@ def test_the_first_process_of_a_container_has_no_watchdog(monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with watchdog.watched((signal.SIGTERM,)):
         assert not watchdog._pipes
+
+
+def test_signals_are_not_blocked_where_no_pipe_can_be_made(monkeypatch):
+    monkeypatch.setattr(os, "pipe", lambda: os.close(-1))
+    with pytest.raises(OSError, match="descriptor"), watchdog.watched((signal.SIGTERM,)):
+        pass
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_signal_waits_for_a_compiled_module():
+    load = "_imp.exec_dynamic = lambda _: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.1), print('loaded'))"
+    code = f"import _imp; {load}; machinery.ExtensionFileLoader('a', 'a.so').exec_module(None); time.sleep(60)"
+    with command(code.replace("import _imp", "import _imp, importlib.machinery as machinery")) as process:
+        output, messages = process.communicate(timeout=30)
+    assert (process.returncode, output, messages) == (143, "runs\nloaded\n", "stopped by SIGTERM\n")
 
 
 def test_blocks_that_follow_each_other_leave_no_child(monkeypatch):
