@@ -39,6 +39,9 @@ class Stage:
     note: str = ""
     started: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        self.title = "".join(letter if letter.isprintable() else " " for letter in self.title)
+
     def advance(self, amount: float = 1) -> None:
         """Add `amount` to the number of completed units."""
         self.completed += amount

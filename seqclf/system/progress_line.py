@@ -29,7 +29,6 @@ def line_of(row: Row | None) -> Table | str:
         return ""
     title, fraction, figures = row
     grid = Table.grid(Column(no_wrap=True), Column(max_width=MAX_BAR_WIDTH), Column(no_wrap=True), padding=(0, 2, 0, 0))
-    title = "".join(character if character.isprintable() else " " for character in title)
     grid.add_row(title, ProgressBar(1, fraction) if fraction else "", figures)
     return grid
 

@@ -130,7 +130,7 @@ def test_a_failed_stage_is_removed(display):
 def test_a_line_fits_the_terminal(width, title):
     console = Console(width=width, file=io.StringIO(), soft_wrap=True, force_terminal=True, color_system=None)
     started = time.monotonic() - 10
-    row = progress.Stage("reading", 1e7, "rows", completed=5e6, note="loss 0.1234", started=started).row()
-    console.print(line_of((title, *row[1:])))
+    stage = progress.Stage(title, 1e7, "rows", completed=5e6, note="loss 0.1234", started=started)
+    console.print(line_of(stage.row()))
     lines = console.file.getvalue().removesuffix("\n").split("\n")
-    assert len(lines) == 1 and cell_len(lines[0]) <= width and "\x1b" not in lines[0]
+    assert len(lines) == 1 and cell_len(lines[0]) <= width and "\x1b" not in lines[0] + stage.summary()
