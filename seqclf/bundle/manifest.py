@@ -62,11 +62,9 @@ SHAPE = {
 }
 POINT = {"threshold": (NOT_NEGATIVE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE, "loss": NOT_NEGATIVE}
 # Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `halting`: the model may stop early.
-# `padding_error`: the logits of a sequence depend on its padding, and so on the rows that are predicted with it.
 # `precision`: the LSTM layers have weights of 8 bits; what it costs, and the rounding of logits that it allows.
 # `recipe`: settings of the training (see `TrainConfig.recipe`).
 OPTIONAL = {
-    "padding_error": NOT_NEGATIVE,
     "step": {"states": [STATE]},
     "precision": {"weights": one_of("int8"), "lost": Each(float), "max_error": NOT_NEGATIVE, "tolerance": NOT_NEGATIVE},
     "recipe": {"data": dict, "trainer": dict, "seed": int},

@@ -91,11 +91,6 @@ class BundleModel:
         self.no_cuda: str | None = self.reader.session.no_cuda
         on_cpu = None if self.no_cuda is None else f"device={device}: takes {self.provider}: {self.no_cuda}"
         self.warnings = [line for line in (self._drop_guarantees(budget), on_cpu) if line is not None]
-        if (error := self.manifest.get("padding_error")) is not None:
-            self.warnings.append(
-                f"bundle={folder}: its network reads padding: the logits of a sequence change by up to {error:.2g} "
-                "with the sequences that are predicted with it"
-            )
 
     def _open_reader(self, budget: float | None) -> BatchReader:
         """Open the ONNX model. Raises InputError if `budget` is set and the model cannot stop early."""

@@ -66,7 +66,6 @@ class Facts(JsonResult):
     trained_steps: int | None = None
     halting: TokensCurve | None = None
     refit: Refit | None = None
-    padding_error: float | None = None
     history: Sequence[JsonObject] = ()
     warnings: Sequence[str] = ()
 
@@ -145,7 +144,6 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         trained_steps=facts.trained_steps,
         halting=facts.halting,
         refit=facts.refit,
-        padding_error=facts.padding_error,
     )
     result = _with_baseline_alarms(result)
     if facts.training is not None:

@@ -34,7 +34,6 @@ REASONS = {  # dict kind of alarm → reason against using the model
     NOT_BETTER: "it is not shown to beat a model that ignores the order",
 }
 RANDOM_ALERTS = "its alerts are not shown to be right more often than random ones"
-READS_PADDING = "its network reads padding, so its predictions depend on the rows that are scored with them"
 
 
 def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is_apart: bool = True) -> list[str]:
@@ -69,9 +68,7 @@ class RunResult:
     sentence. `data`: counts of the dataset by split. `leaks`: counts of rows that the splits of the dataset share.
     `holdout_rows`: number of validation rows that only set the threshold. `trained_steps`: optimizer steps of the
     evaluated checkpoint. `halting`: accuracy against tokens read, for a network that may halt before the end of a
-    sequence. `refit`: the second training on train and validation, None if there was none. `padding_error`: largest
-    change of a logit of the trained network with padding, None for a network that ignores padding (see the function
-    `padding_error`).
+    sequence. `refit`: the second training on train and validation, None if there was none.
 
     `targets`: held-out alerts of the decision's targets and of others (see `target_rows`). `ladder`: models on the same
     rows, from the lowest rung to the highest; empty if there is only one model.
@@ -91,7 +88,6 @@ class RunResult:
     trained_steps: int | None = None
     halting: TokensCurve | None = None
     refit: Refit | None = None
-    padding_error: float | None = None
 
     @property
     def split(self) -> str:
@@ -131,8 +127,7 @@ class RunResult:
     @property
     def not_yet(self) -> list[str]:
         """Reasons against the use of the model (see `reasons_against`)."""
-        reasons = reasons_against(self.metrics, self.decision, self.split, is_apart=self.is_apart)
-        return reasons if self.padding_error is None else [*reasons, READS_PADDING]
+        return reasons_against(self.metrics, self.decision, self.split, is_apart=self.is_apart)
 
     def scores(self) -> dict[str, dict[str, float]]:
         """Return dict split → `metric_key` → score, with the scores of the order-blind baseline as split `baseline`."""
@@ -156,7 +151,6 @@ class RunResult:
             "decision": self.decision,
             "halting": self.halting,
             "refit": self.refit,
-            "padding_error": self.padding_error,
             "calibration": self.calibration,
             "data": self.data or None,
             "holdout": {"rows": self.holdout_rows},
@@ -195,7 +189,6 @@ class RunResult:
                 trained_steps=state.get("step"),
                 halting=part("halting", TokensCurve.from_manifest),
                 refit=part("refit", Refit.from_dict),
-                padding_error=state.get("padding_error"),
             )
         # The file may be edited or of another version, so any key may be missing or have another type.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -85,11 +85,6 @@ def _data(manifest: Mapping[str, Any], result: RunResult) -> list[Block]:
 
 def _limits(schema: Schema, result: RunResult, manifest: Mapping[str, Any]) -> list[str]:
     lines = ["It is as good as stated on data like that above, and untested on any other."]
-    if (padding_error := manifest.get("padding_error")) is not None:
-        lines.append(
-            f"Its network reads padding: the logits of a sequence change by up to {padding_error:.2g} with the "
-            "sequences that are predicted with it."
-        )
     if "precision" in manifest:
         lines.append(
             f"Its LSTM layers compute in int8: logits differ from those of the training by up to "

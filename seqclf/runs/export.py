@@ -32,7 +32,7 @@ from seqclf.system.atomic_files import exchange, explain_disk_errors, keep_mode,
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
 from seqclf.system.version import package_versions
-from seqclf.training.checks.custom_network_checks import trained_padding_error
+from seqclf.training.checks.custom_network_checks import check_trained_network
 from seqclf.training.module import SequenceTask
 
 PARITY_SEED = 0
@@ -71,6 +71,7 @@ def write_bundle(
     # A checkpoint and metrics.json may be damaged. Check both before the export, because the export takes long.
     with error_context("the dataset that the checkpoint describes", "it is damaged or of another version; train again"):
         encoders = described_encoders(dataset)
+    check_trained_network(task)
     state = run_metrics.to_dict() if isinstance(run_metrics, RunResult) else run_metrics
     content = _manifest_content(task, state) | ({} if recipe is None else {"recipe": recipe})
     if memory is not None:
@@ -198,9 +199,6 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
     if task.model.halts:
         # Without the metrics of its run, the bundle reads every sequence to the end and has no curve for a budget.
         halting["halting"] = run_metrics.get("halting", {"threshold": None, "splits": {}})
-    padding_error = run_metrics.get("padding_error")
-    if padding_error is None:  # a bundle without the metrics of its run says too that its network reads padding
-        padding_error = trained_padding_error(task)
     return {
         "classes": dataset["classes"],
         "positive": dataset["positive"],
@@ -213,5 +211,4 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
         "metrics": {split: run_metrics[split] for split in SPLITS if split in run_metrics},
         "versions": package_versions(),
         **halting,
-        **({} if padding_error is None else {"padding_error": padding_error}),
     }

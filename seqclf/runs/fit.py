@@ -38,14 +38,14 @@ from seqclf.system.run_folder import RESULTS, is_resumed, remove_outputs, run_ou
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.system.watchdog import patience
 from seqclf.training.callbacks import BEFORE_REFIT, TrainingProgress, take_last, write_checkpoint
-from seqclf.training.checks.custom_network_checks import check_foreign_network, trained_padding_error
+from seqclf.training.checks.custom_network_checks import check_foreign_network
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import show_epoch
 from seqclf.training.explained_memory import explained_memory
 from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
-from seqclf.training.options import OnPadding, TrainConfig
+from seqclf.training.options import TrainConfig
 from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.structure_schedule import StructureSchedule
 
@@ -259,19 +259,18 @@ def set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Datase
 
 
 @contextmanager
-def opened_run(training: Training, warnings: list[str], *, finished: bool) -> Iterator[RunLogger | None]:
+def opened_run(training: Training, *, finished: bool) -> Iterator[RunLogger | None]:
     """Yield the logger of a run, None on ranks other than 0, and close it at the end of the block.
 
-    Checks the checkpoint that the run resumes, clears its folder and writes config.yaml. `warnings`: list to which the
-    warnings about a network of another package are added. `finished`: True if the training is finished, so that results
-    in the folder may still be those of its checkpoint.
+    Checks a network of another package and the checkpoint that the run resumes, clears the folder of the run and writes
+    config.yaml. `finished`: True if the training is finished, so that results in the folder may still be those of its
+    checkpoint.
     """
     if not finished:
         _check_resumed(training)
     logger = None
     if training.trainer.is_global_zero:
-        config, splits = training.config, training.batches.splits
-        warnings += model_warnings(training.task, config.export, splits, config.runtime.on_padding)
+        check_foreign_network(training.task, training.config.export, shortest_tokens(training.batches.splits))
         logger = _open_logger(training, keep=finished)
     training.trainer.loggers = [logger.curves] if logger is not None else []
     failed = True
@@ -301,22 +300,7 @@ def _check_resumed(training: Training) -> None:
     check_resumable(plain, training.task, training.batches)
 
 
-def model_warnings(
-    task: SequenceTask, export: bool, splits: Mapping[str, Split], on_padding: OnPadding = "stop"
-) -> list[str]:
-    """Return and print the warnings about a network of another package (see `check_foreign_network`)."""
-    lines = check_foreign_network(task, export, _shortest(splits), on_padding=on_padding)
-    for line in lines:
-        console.print(line, style="yellow", soft_wrap=True)
-    return lines
-
-
-def padding_error(fitted: Fitted, task: SequenceTask) -> float | None:
-    """Return the padding error of a trained task (see `trained_padding_error`)."""
-    return trained_padding_error(task, _shortest(fitted.training.batches.splits))
-
-
-def _shortest(splits: Mapping[str, Split]) -> int:
+def shortest_tokens(splits: Mapping[str, Split]) -> int:
     """Return the number of tokens of the shortest sequence."""
     return min(int(split.sequences.lengths.min()) for split in splits.values() if len(split.sequences))
 

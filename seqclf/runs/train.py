@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 from seqclf.bundle.training_memory import Rows, TrainingMemory
 from seqclf.data.encoding.strange_values import StrangeMeasures
@@ -34,7 +33,7 @@ from seqclf.report.run_report import best_epoch, read_run, write_run_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
 from seqclf.runs.finished_steps import FinishedSteps, file_hash, hash_of
-from seqclf.runs.fit import Fitted, Training, finished_fit, fit, opened_run, padding_error
+from seqclf.runs.fit import Fitted, Training, finished_fit, fit, opened_run
 from seqclf.runs.order_ablation import check_one_process, score_shuffled
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.refit import check_refit, refit
@@ -57,10 +56,7 @@ class TrainResult(JsonResult):
     the rows of this split chose nothing about the model and share no group and no time with earlier splits. `use`: True
     if there is no reason against using the model (see `reasons_against`). `bundle`: path of the bundle. `parity`:
     largest difference between the exported model and PyTorch. `bundle` and `parity` are None without an export.
-    `padding_error`: see `RunResult`.
     """
-
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"padding_error"})
 
     run: str
     epochs: int
@@ -74,7 +70,6 @@ class TrainResult(JsonResult):
     precision: float
     f1: float
     parity: float | None
-    padding_error: float | None = None
     train_s: float
     total_s: float
 
@@ -91,7 +86,6 @@ class TrainResult(JsonResult):
             use=not result.not_yet,
             **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
             parity=parity,
-            padding_error=result.padding_error,
             train_s=facts.training.seconds or 0.0,
             total_s=round(time.perf_counter() - started, 2),
         )
@@ -116,7 +110,7 @@ def train(
     """Train a model, judge its last step or best epoch (`monitor`) on every split, and export it.
 
     Writes all files of the run into the folder `run`. Call this function inside `process_settings`. Returns None on
-    ranks other than 0. `data_warnings`: warnings of the survey, which the report shows with warnings about the network.
+    ranks other than 0. `data_warnings`: warnings of the survey, which the report shows.
     `prints_verdict`: True to print the scores and their interpretation.
     """
     started = time.perf_counter()
@@ -125,14 +119,14 @@ def train(
         check_one_process(training)
     if training.config.refit:
         check_refit(training)
-    lines, known = [*data_warnings], finished_fit(training, steps)
-    with opened_run(training, lines, finished=known is not None) as logger:
+    known = finished_fit(training, steps)
+    with opened_run(training, finished=known is not None) as logger:
         if known is not None:
             console.print("fit: finished before, with these settings and this data")
         fitted = known or fit(training, steps)
         if fitted is None:
             return FastDevRunResult(str(run)) if training.trainer.is_global_zero else None
-        contenders, facts = score(fitted, steps, lines, reads_padding=len(lines) > len(data_warnings))
+        contenders, facts = score(fitted, steps, data_warnings)
         judged = judge_run(contenders, facts, training)
         if prints_verdict:
             show_verdict(judged.result)
@@ -143,13 +137,10 @@ def train(
     return TrainResult.of(judged.result, facts, run, parity, started)
 
 
-def score(
-    fitted: Fitted, steps: FinishedSteps, lines: Sequence[str], *, reads_padding: bool
-) -> tuple[list[Scores], Facts]:
+def score(fitted: Fitted, steps: FinishedSteps, data_warnings: Sequence[str]) -> tuple[list[Scores], Facts]:
     """Score the trained task and the models beside it, and write the scores and facts into the run folder.
 
-    A second training on other rows comes first where the config asks for it. `lines`: warnings about the data and the
-    network. `reads_padding`: True for a network that was found to read padding.
+    A second training on other rows comes first where the config asks for it.
     """
     training, run = fitted.training, fitted.training.folder
     config = training.config
@@ -161,7 +152,7 @@ def score(
             return contenders, _with_settings(facts, training)
     steps.forget("score", "export")
     shutil.rmtree(run / FOLDER, ignore_errors=True)
-    contenders, facts = _score(fitted, lines, reads_padding=reads_padding)
+    contenders, facts = _score(fitted, data_warnings)
     write_contenders(run / FOLDER, contenders)
     state = {"models": [scores.name for scores in contenders], **facts.to_dict()}
     write_output(run / FOLDER / FACTS, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
@@ -176,7 +167,7 @@ def _with_settings(facts: Facts, training: Training) -> Facts:
     return replace(facts, training=replace(facts.training, settings=training.config.model_dump(), bundle=bundle))
 
 
-def _score(fitted: Fitted, lines: Sequence[str], *, reads_padding: bool) -> tuple[list[Scores], Facts]:
+def _score(fitted: Fitted, data_warnings: Sequence[str]) -> tuple[list[Scores], Facts]:
     training, task, record = fitted.training, fitted.task, None
     config, dataset, batches, run = training.config, training.dataset, training.batches, training.folder
     others: list[Scores] = []
@@ -190,9 +181,8 @@ def _score(fitted: Fitted, lines: Sequence[str], *, reads_padding: bool) -> tupl
         task, record = refit(training, fitted.checkpoint, run)
     no_baseline = _no_baseline(config, dataset)
     contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
-    error = padding_error(fitted, task) if reads_padding else None
     facts = _facts(fitted, task.trained_steps, record)
-    return contenders, replace(facts, no_baseline=no_baseline, padding_error=error, warnings=tuple(lines))
+    return contenders, replace(facts, no_baseline=no_baseline, warnings=tuple(data_warnings))
 
 
 def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:

@@ -149,15 +149,11 @@ class RuntimeOptions(Options):
     flush_denormal: bool
 
 
-OnPadding = Literal["stop", "allow"]
-
-
 class TrainRuntimeOptions(RuntimeOptions):
     """Options of the config block `runtime` in conf/train.yaml."""
 
     rank_timeout: Positive
     on_nan: Literal["stop", "skip"]
-    on_padding: OnPadding
 
 
 class ScheduleOptions(Options):

@@ -102,13 +102,6 @@ def test_a_sound_bundle_with_static_fields_passes(tmp_path):
     assert failed(classifier.folder) == []
 
 
-def test_a_network_that_is_known_to_read_padding_is_a_warning(copy_bundle):
-    folder = copy_bundle("events")
-    write_signed(folder, {**manifest_of(folder), "padding_error": 0.1})
-    (found,) = [check for check in examined(folder).checks if check.name == "padding"]
-    assert found.passed is None and found.figure is not None
-
-
 def test_other_versions_are_a_warning(copy_bundle):
     folder = copy_bundle("events")
     write_signed(folder, {**manifest_of(folder), "versions": {"onnxruntime": "1.0", "numpy": np.__version__}})

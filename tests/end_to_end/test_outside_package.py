@@ -228,40 +228,7 @@ def test_an_encoder_that_reads_the_padding_is_rejected_before_the_first_epoch(sh
     line = rejected.stderr.splitlines()[-1]
     assert rejected.exit_code == 2 and "epoch   1" not in rejected.stderr
     assert line.startswith("error: model.encoder._target_=acme.encoders.LeakyConvolution: the logits of a sequence ")
-    assert "runtime.on_padding=allow" in line and not (shell.folder / "outside_leaky").exists()
-
-
-@pytest.fixture(scope="module")
-def reads_padding(shell, train):
-    """Run folder and completed command of a training that `runtime.on_padding` allows."""
-    over = ["model=own_encoder", "model.encoder._target_=acme.recurrent.OverPadding", "runtime.on_padding=allow"]
-    over += ["+model.hidden_size=8"]
-    return shell.folder / "outside_over_padding", train("outside_over_padding", *over)
-
-
-@pytest.mark.slow
-def test_a_run_that_may_read_the_padding_says_so_in_its_results(start, reads_padding):
-    run, completed = reads_padding
-    error = completed.result["padding_error"]
-    assert error > 1e-3 and completed.result["parity"] < 1e-5 and not completed.result["use"]
-    assert json.loads((run / "metrics.json").read_text())["padding_error"] == error
-    assert json.loads((run / "bundle/manifest.json").read_text())["padding_error"] == error
-    assert f"{error:.2g}" in (run / "bundle/MODEL_CARD.md").read_text(encoding="utf-8")
-    warning = "with its padding and batch mates"
-    assert warning in completed.stderr
-    assert warning in (run / "report.html").read_text(encoding="utf-8")
-    predicted = start("predict", f"bundle={run}/bundle", "input=outside_test.jsonl", f"output={run}/scores.parquet")()
-    assert predicted.result["rows"] == 90 and f"{error:.2g}" in predicted.stderr
-
-
-@pytest.mark.slow
-def test_an_export_without_the_figures_of_its_run_measures_the_padding_error_itself(start, reads_padding, tmp_path):
-    run, _ = reads_padding
-    checkpoint = tmp_path / "best.ckpt"  # outside of the run folder, which holds metrics.json
-    checkpoint.write_bytes((run / "checkpoints/best.ckpt").read_bytes())
-    start("export", f"checkpoint={checkpoint}", f"bundle={tmp_path}/bundle", "trust=acme")().result  # noqa: B018
-    manifest = json.loads((tmp_path / "bundle/manifest.json").read_text())
-    assert manifest["metrics"] == {} and manifest["padding_error"] > 1e-3
+    assert not (shell.folder / "outside_leaky").exists()
 
 
 @pytest.mark.slow

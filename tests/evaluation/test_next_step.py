@@ -126,4 +126,3 @@ def test_any_other_doubt_is_settled_before_the_model_is_used():
     assert chance.alarms and step(splits={"train": GOOD, "test": chance}) == f"try {chance.alarms[0].remedy}."
     chose = {"train": GOOD, "validation": split_of(0.9, used_for=["epoch"])}
     assert step(splits=chose).startswith("train again with data.split.test=0.2, so that")
-    assert step(padding_error=0.1).startswith("settle this first: its network reads padding")

@@ -9,8 +9,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.extend import MaskedLSTM, SequenceEncoder
-from seqclf.runs.fit import model_warnings
-from seqclf.training.checks.custom_network_checks import check_foreign_network, trained_padding_error
+from seqclf.runs.fit import shortest_tokens
+from seqclf.training.checks.custom_network_checks import check_foreign_network, check_trained_network
 
 HERE = __name__
 
@@ -131,10 +131,10 @@ class Errors(nn.CrossEntropyLoss):
 
 
 @pytest.mark.parametrize("members", [1, 2])
-def test_an_encoder_that_leaves_padding_alone_gets_no_warning(with_encoder, members):
+def test_an_encoder_that_leaves_padding_alone_is_accepted(with_encoder, members):
     checked = with_encoder(f"{HERE}.Tokenwise", members).train()
     weights = {name: value.clone() for name, value in checked.state_dict().items()}
-    assert check_foreign_network(checked, export=False) == []
+    check_foreign_network(checked, export=False)
     assert checked.training and all(torch.equal(value, weights[name]) for name, value in checked.state_dict().items())
 
 
@@ -155,7 +155,6 @@ def test_an_encoder_that_reads_padding_is_rejected(with_encoder, name, members):
         check_foreign_network(checked, export=True)
     assert caught.value.where == f"model.encoder._target_={HERE}.{name}"
     assert caught.value.problem.startswith("the logits of a sequence change by up to ")
-    assert "runtime.on_padding=allow" in caught.value.remedy
     masked = "MaskedLSTM or MaskedGRU, called as layer(tokens, lengths)"
     assert (masked in caught.value.remedy) == READING_PADDING[name]
     assert checked.training and all(torch.equal(value, weights[name]) for name, value in checked.state_dict().items())
@@ -163,7 +162,7 @@ def test_an_encoder_that_reads_padding_is_rejected(with_encoder, name, members):
 
 @pytest.mark.parametrize(("name", "export"), [("PlainForward", False), ("Packed", False), ("OwnRecurrent", True)])
 def test_an_encoder_whose_outputs_at_tokens_are_right_is_accepted(with_encoder, name, export):
-    assert check_foreign_network(with_encoder(f"{HERE}.{name}"), export) == []
+    check_foreign_network(with_encoder(f"{HERE}.{name}"), export)
 
 
 def test_packed_tokens_are_rejected_with_the_layer_unless_nothing_is_exported(with_encoder):
@@ -174,30 +173,24 @@ def test_packed_tokens_are_rejected_with_the_layer_unless_nothing_is_exported(wi
 
 def test_a_network_that_is_random_in_evaluation_is_not_said_to_read_padding(with_encoder):
     with pytest.raises(InputError, match=r"AlwaysDropping: .* differ between two runs .*training=self\.training$"):
-        check_foreign_network(with_encoder(f"{HERE}.AlwaysDropping"), export=False, on_padding="allow")
+        check_foreign_network(with_encoder(f"{HERE}.AlwaysDropping"), export=False)
 
 
-def test_an_encoder_that_reads_padding_may_be_allowed(with_encoder):
-    checked = with_encoder(f"{HERE}.PlainBackward")
-    (line,) = check_foreign_network(checked, export=False, on_padding="allow")
-    assert f"{trained_padding_error(checked):.2g}" in line
+def test_padding_that_makes_logits_infinite_is_rejected(with_encoder):
+    with pytest.raises(InputError, match=r"Overflowing: the logits of a sequence change by up to "):
+        check_foreign_network(with_encoder(f"{HERE}.Overflowing"), export=False)
 
 
-def test_padding_that_makes_logits_infinite_is_never_allowed(with_encoder):
-    with pytest.raises(InputError) as caught:
-        check_foreign_network(with_encoder(f"{HERE}.Overflowing"), export=False, on_padding="allow")
-    assert "Overflowing" in caught.value.where and "on_padding" not in caught.value.remedy
-
-
-def test_the_padding_error_of_a_trained_model_is_that_of_its_present_weights(task, with_encoder):
+def test_a_network_is_exported_by_its_trained_weights(task, with_encoder):
     checked = with_encoder(f"{HERE}.PlainBackward", members=2)
-    before = trained_padding_error(checked)
+    with pytest.raises(InputError, match="the logits of a sequence change by up to "):
+        check_trained_network(checked)
     with torch.no_grad():
         for member in checked.model.members:
             for weight in member.encoder.lstm.parameters():
                 weight.zero_()
-    assert before > 1e-3 and trained_padding_error(checked) is None
-    assert trained_padding_error(task()) is None
+    check_trained_network(checked)
+    check_trained_network(task())
 
 
 @pytest.mark.parametrize(
@@ -218,10 +211,10 @@ def test_a_network_is_tried_on_sequences_as_long_as_those_of_the_data(with_encod
     checked, split = with_encoder(f"{HERE}.AtLeastThree"), random_split(2, 0)
     splits = {length: split._replace(sequences=Ragged(np.array([0, 9, 9 + length]), {})) for length in (2, 3, 4)}
     with pytest.raises(InputError, match=r"AtLeastThree: fails on 1 sequences of 2 tokens "):
-        model_warnings(checked, False, splits)
-    assert model_warnings(checked, False, {4: splits[4], 3: splits[3]}) == []
+        check_foreign_network(checked, False, shortest_tokens(splits))
+    check_foreign_network(checked, False, shortest_tokens({4: splits[4], 3: splits[3]}))
 
 
 def test_networks_of_this_package_are_not_tried(task, monkeypatch):
-    monkeypatch.setattr("seqclf.training.checks.custom_network_checks.padding_error", None)
-    assert check_foreign_network(task(), export=True) == []
+    monkeypatch.setattr("seqclf.training.checks.custom_network_checks.require_padding_ignored", None)
+    check_foreign_network(task(), export=True)

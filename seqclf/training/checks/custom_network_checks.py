@@ -29,15 +29,12 @@ from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
 from seqclf.system.atomic_files import scratch_folder
 from seqclf.training.checks.padding_probe import (
-    MAX_LOGIT_ERROR,
-    explain_padding_error,
     finite_logits,
     padded_batch,
-    padding_error,
+    require_padding_ignored,
     run_network,
 )
 from seqclf.training.module import SequenceTask
-from seqclf.training.options import OnPadding
 
 REMEDY = "give the module that differs an onnx_form (see docs/extending.md), or set export=false"
 SEED = 0
@@ -136,10 +133,8 @@ def check_reloaded(task: SequenceTask, key: str, shortest: int) -> None:
         )
 
 
-def check_foreign_network(
-    task: SequenceTask, export: bool, shortest: int = 1, *, on_padding: OnPadding = "stop"
-) -> list[str]:
-    """Check the third-party network and the third-party loss of a task, and return a list of warnings.
+def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -> None:
+    """Check the third-party network and the third-party loss of a task.
 
     Networks of this package are not checked.
 
@@ -147,10 +142,6 @@ def check_foreign_network(
         task: task before its training.
         export: True to check also that the network exports to ONNX.
         shortest: number of tokens of the shortest sequence in the data.
-        on_padding: `stop` to reject a network whose logits depend on padding, `allow` to warn only.
-
-    Returns:
-        One warning if the network reads padding and `on_padding` is `allow`, else an empty list.
 
     Raises:
         InputError: the network does not return logits (B, C), the loss is not a single number, the logits depend on
@@ -162,41 +153,27 @@ def check_foreign_network(
         check_loss(task.loss, len(task.classes), foreign[0])
     foreign = _foreign_targets(hyper["model"], "model")
     if not foreign:
-        return []
+        return
     network = task.model.independent_parts()[0]
     fields = hyper["dataset"]["fields"]
     # Run `check_logits` first, so that an error in the code of the network is not reported as a failed export.
     check_logits(network, fields, len(task.classes), foreign[0], shortest)
-    error = padding_error(network, fields, foreign[0], shortest)
-    warning = None
     # This error comes before a failed export, because the remedy against it changes what is exported.
-    if error > MAX_LOGIT_ERROR:
-        warning = explain_padding_error(network, fields, foreign[0], shortest, error)
-        if not np.isfinite(error):  # such a network cannot be used at all, and JSON has no infinite numbers
-            raise warning
-        if on_padding == "stop":
-            raise warning.with_remedy(f"{warning.remedy}, or set runtime.on_padding=allow")
+    require_padding_ignored(network, fields, foreign[0], shortest)
     check_reloaded(task, foreign[0], shortest)
     if export:
         check_exportable(network, fields, foreign[0], shortest)
-    return [] if warning is None else [str(warning)]
 
 
-def trained_padding_error(task: SequenceTask, shortest: int = 1) -> float | None:
-    """Return the `padding_error` of the trained model of a task, None for a model that ignores padding.
+def check_trained_network(task: SequenceTask) -> None:
+    """Raise InputError if the third-party network of a trained task has learned to read padding.
 
-    Networks of this package do. The model is a copy on the CPU in float32, an ensemble as a whole. Raises InputError if
-    its logits are not finite.
+    The first weights may hide that, such as a weight that starts at 0. An ensemble is checked as a whole.
     """
     hyper: Mapping[str, Any] = task.hparams
-    foreign = _foreign_targets(hyper["model"], "model")
-    if not foreign:
-        return None
-    model = copy.deepcopy(task.model).cpu().float()
-    error = padding_error(model, hyper["dataset"]["fields"], foreign[0], shortest)
-    if not np.isfinite(error):
-        raise InputError(foreign[0], "the logits of a padded batch are not finite", "train with debug=nan")
-    return error if error > MAX_LOGIT_ERROR else None
+    if foreign := _foreign_targets(hyper["model"], "model"):
+        model = copy.deepcopy(task.model).cpu().float()
+        require_padding_ignored(model, hyper["dataset"]["fields"], foreign[0])
 
 
 def check_loss(loss: nn.Module, num_classes: int, key: str = "loss") -> None:

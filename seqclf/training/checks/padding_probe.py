@@ -52,13 +52,14 @@ def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "m
     return max(map(logit_error, alone, together))
 
 
-def explain_padding_error(
-    network: nn.Module, fields: Sequence[FieldSpec], key: str, shortest: int, error: float
-) -> InputError:
-    """Return the error of a network that reads padding.
+def require_padding_ignored(network: nn.Module, fields: Sequence[FieldSpec], key: str, shortest: int = 1) -> None:
+    """Raise InputError if a network reads padding, or is random in evaluation mode, which changes its logits too.
 
-    Raises InputError if the network is random in evaluation mode, because then its logits always change.
+    `key`, `shortest`: see `padding_error`.
     """
+    error = padding_error(network, fields, key, shortest)
+    if error <= MAX_LOGIT_ERROR:
+        return
     batch = padded_batch(fields, shortest)
     logits, again = (_array(run_network(network, batch, key)) for _ in range(2))
     if np.isfinite(error) and logit_error(logits, again) > MAX_LOGIT_ERROR:
@@ -72,7 +73,7 @@ def explain_padding_error(
         f"the logits of a sequence change by up to {error:.2g} with its padding and batch mates, so its prediction "
         "depends on the rows that are scored with it"
     )
-    return InputError(key, problem, f"{NO_PADDING}; for nn.{min(plain)}, {USE_MASKED}" if plain else NO_PADDING)
+    raise InputError(key, problem, f"{NO_PADDING}; for nn.{min(plain)}, {USE_MASKED}" if plain else NO_PADDING)
 
 
 def padded_batch(fields: Sequence[FieldSpec], shortest: int) -> dict[str, np.ndarray]:

@@ -1,7 +1,5 @@
 """Encoders with a recurrent layer."""
 
-import torch
-
 from seqclf.extend import MaskedLSTM, SequenceEncoder
 
 
@@ -15,16 +13,3 @@ class StackedLSTM(SequenceEncoder):
 
     def forward(self, tokens, lengths, host_lengths):
         return self.lstm(tokens, lengths)[0], lengths, host_lengths
-
-
-class OverPadding(SequenceEncoder):
-    """The same LSTM, which takes padding for tokens: the backward direction starts in the padding."""
-
-    def __init__(self, input_size, *, hidden_size):
-        super().__init__()
-        self.lstm = MaskedLSTM(input_size, hidden_size, bidirectional=True)
-        self.size = self.lstm.size
-
-    def forward(self, tokens, lengths, host_lengths):
-        widths = torch.full_like(lengths, tokens.shape[1])
-        return self.lstm(tokens, widths)[0], lengths, host_lengths
