@@ -1,10 +1,13 @@
 """Prediction on Ray: the table is that of one process, whatever happens to actors and nodes."""
 
+import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -133,6 +136,87 @@ def test_a_signal_ends_the_command_and_all_its_processes(exported, source, tmp_p
     assert process.returncode == 128 + number and errors.count("\n") == 1, errors
     gone, alive = psutil.wait_procs(children, timeout=20)
     assert gone and not alive and not (tmp_path / "out.parquet").exists()
+
+
+STRANGER = """
+import sys
+from ray._raylet import GcsClient
+client = GcsClient(address=sys.argv[1])
+print("reads", client.internal_kv_keys(b"", namespace=b"fun"))
+"""
+
+
+@pytest.mark.slow
+def test_a_local_ray_refuses_strangers(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    for _ in range(2):  # a second Ray has a token of its own
+        with ray_cluster.connected(None, cpus=1, object_store_mb=100):
+            assert ray.get(ray.remote(lambda: os.getpid()).remote()) != os.getpid()
+            node = ray._private.worker._global_node
+            private = Path(node.get_session_dir_path()).parents[1]
+            assert stat.S_IMODE(private.stat().st_mode) == 0o700 and private.parent == ray_cluster.FOLDER
+            processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+            sockets = [socket for process in processes for socket in process.net_connections("tcp")]
+            hosts = {socket.laddr.ip for socket in sockets if socket.status == "LISTEN"}
+            assert hosts <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+            environment = {name: value for name, value in os.environ.items() if "RAY_" not in name}
+            command = [sys.executable, "-c", STRANGER, node.gcs_address]
+            stranger = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+            assert "InvalidAuthToken" in stranger.stderr and "reads" not in stranger.stdout
+        assert not private.exists()
+
+
+@pytest.mark.parametrize(
+    "before", [{}, {"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a"}]
+)
+def test_a_local_ray_has_a_new_token_and_the_environment_stays(monkeypatch, before):
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
+    loader, seen = ray._raylet.AuthenticationTokenLoader.instance(), []
+
+    def init(**settings):
+        header = loader.get_token_for_http_header()["authorization"]
+        assert os.environ["RAY_AUTH_MODE"] == "token" and header == f"Bearer {os.environ['RAY_AUTH_TOKEN']}"
+        seen.append(header)
+        # Unix sockets of Ray have paths of at most 107 characters.
+        folder = Path(settings["_temp_dir"])
+        assert len(f"{folder}/session_2026-11-28_23-59-59_123456_1234567/sockets/plasma_store") < 107
+        assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+        raise ConnectionError("no")
+
+    monkeypatch.setattr(ray, "init", init)
+    for _ in range(2):
+        with pytest.raises(InputError, match="cannot start"), ray_cluster.connected(None, cpus=1, object_store_mb=100):
+            pass
+    assert len(set(seen)) == 2
+    after = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
+    assert after == before and ray._private.ray_constants.ENABLE_RAY_CLUSTER
+    mode = ray._raylet.AuthenticationMode
+    assert ray._raylet.get_authentication_mode() == (mode.TOKEN if "RAY_AUTH_TOKEN" in before else mode.DISABLED)
+
+
+def test_a_ray_of_the_user_is_left_alone(monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "shutdown", lambda: pytest.fail("ends the user's Ray"))
+    with pytest.raises(InputError, match="already"), ray_cluster.connected(None, cpus=1, object_store_mb=100):
+        pass
+
+
+def test_only_processes_of_the_local_ray_are_killed(tmp_path):
+    log = tmp_path / "log"
+    log.touch()
+    wait = [sys.executable, "-c", "import sys; print(flush=True); open(sys.argv[1]); sys.stdin.read()", str(log)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    reader = subprocess.Popen(wait, **pipes)
+    leftover = subprocess.Popen(wait, **pipes, env={**os.environ, "RAY_AUTH_TOKEN": "0123456789abcdef"})
+    with reader, leftover:
+        for process in (reader, leftover):
+            process.stdout.readline()
+        ray_cluster._end_leftovers("0123456789abcdef")
+        assert leftover.wait(20) == -signal.SIGKILL and reader.poll() is None
 
 
 def test_a_cluster_that_is_not_there_is_one_line():

@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import socket
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import seqclf
 from seqclf.errors import InputError, first_line
 from seqclf.system import signals
+from seqclf.system.atomic_files import scratch_folder
 
 CONNECT_S = 5.0
-FOLDER = "/tmp"  # parent of the temporary files of a local Ray; the paths of its Unix sockets must be short
+FOLDER = Path("/tmp")  # parent of the temporary files of a local Ray; the paths of its Unix sockets must be short
 
 
 @contextlib.contextmanager
@@ -34,7 +35,7 @@ def connected(address: str | None, *, cpus: int, object_store_mb: int) -> Iterat
             store is full.
 
     Raises:
-        InputError: Ray is not installed, Ray cannot start, or no cluster answers at the address.
+        InputError: Ray is not installed, cannot start or runs in this process, or no cluster answers at the address.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # avoids a warning of Ray about num_gpus=0
@@ -43,32 +44,45 @@ def connected(address: str | None, *, cpus: int, object_store_mb: int) -> Iterat
     except ModuleNotFoundError:
         raise InputError("engine=ray", "not installed", 'pip install "seqclf[ray]"') from None
     where = "engine=ray" if address is None else f"ray.address={address}"
+    if ray.is_initialized():
+        raise InputError(where, "Ray runs in this process already", "call ray.shutdown() first")
     with contextlib.ExitStack() as stack:
         settings: dict[str, Any] = {"address": address}
         if address is None:
-            folder = tempfile.TemporaryDirectory(prefix="ray-", dir=FOLDER, ignore_cleanup_errors=True)
+            folder, token = stack.enter_context(scratch_folder(FOLDER, "ray-")), secrets.token_hex()
+            # Others must not send code: Ray refuses requests without the token, and listens on the loopback address.
+            stack.callback(_read_token, ray)
+            stack.enter_context(_replaced(os.environ, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token))
+            stack.enter_context(_replaced(vars(ray._private.ray_constants), ENABLE_RAY_CLUSTER=False))
+            _read_token(ray)
             settings = {
                 "address": "local",  # "local" overrides the environment variable RAY_ADDRESS
                 "num_cpus": cpus,
                 "object_store_memory": object_store_mb * 10**6,
                 "include_dashboard": False,
-                "_temp_dir": stack.enter_context(folder),
+                "_temp_dir": str(folder / "r"),  # Ray lets every user enter this folder, but not its parent
             }
-            stack.callback(_end_leftovers, folder.name)
+            stack.callback(_end_leftovers, token)
         elif address != "auto":
             _require_cluster(address, where)
         stack.callback(ray.shutdown)
-        stack.enter_context(_quiet())
+        # Suppress messages about dead actors, which Ray prints on stdout: the pool replaces a dead actor.
+        stack.enter_context(_replaced(vars(ray._private.worker), print_to_stdstream=lambda *_, **__: None))
         _connect(ray, settings, where)
         yield ray, where
 
 
-def _end_leftovers(folder: str) -> None:
-    """Kill processes of a local Ray that hold files of its folder, which Ray leaves if a signal ends its start."""
+def _read_token(ray: Any) -> None:
+    """Let Ray read the variables RAY_AUTH_* again, which it reads once."""
+    ray._raylet.Config.initialize("")
+    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _end_leftovers(token: str) -> None:
+    """Kill processes of a local Ray, known by their token, which Ray leaves if a signal ends its start."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            files = [str(file.readlink()) for file in (process / "fd").iterdir()]
-            if process.name != str(os.getpid()) and any(file.startswith(f"{folder}/") for file in files):
+            if process.name != str(os.getpid()) and token.encode() in (process / "environ").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
 
 
@@ -88,19 +102,17 @@ def _connect(ray: Any, settings: dict[str, Any], where: str) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the messages about dead actors that Ray prints on stdout.
-
-    The messages are not needed: the pool replaces a dead actor, or ends the command with an error.
-    """
-    from ray._private import worker
-
-    printer = getattr(worker, "print_to_stdstream", None)
-    setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010 (of an internal module)
+def _replaced(variables: MutableMapping[str, Any], **values: Any) -> Iterator[None]:
+    """Set variables of the environment, or of an internal module of Ray, until the end of the block."""
+    before = {name: variables.get(name) for name in values}
+    variables.update(values)
     try:
         yield
     finally:
-        setattr(worker, "print_to_stdstream", printer)  # noqa: B010
+        for name, value in before.items():
+            del variables[name]
+            if value is not None:
+                variables[name] = value
 
 
 def _require_cluster(address: str, where: str) -> None:
