@@ -149,6 +149,7 @@ print("reads", client.internal_kv_keys(b"", namespace=b"fun"))
 @pytest.mark.slow
 def test_a_local_ray_refuses_strangers(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_ENABLE_K8S_TOKEN_AUTH", "1")
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     for _ in range(2):  # a second Ray has a token of its own
         with ray_cluster.connected(None, cpus=1, object_store_mb=100):
@@ -175,6 +176,7 @@ def test_a_local_ray_has_a_new_token_and_the_environment_stays(monkeypatch, befo
         monkeypatch.delenv(name, raising=False)
     for name, value in before.items():
         monkeypatch.setenv(name, value)
+    loopback_only = not ray._private.ray_constants.ENABLE_RAY_CLUSTER  # as on macOS and Windows
     loader, seen = ray._raylet.AuthenticationTokenLoader.instance(), []
 
     def init(**settings):
@@ -193,7 +195,7 @@ def test_a_local_ray_has_a_new_token_and_the_environment_stays(monkeypatch, befo
             pass
     assert len(set(seen)) == 2
     after = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
-    assert after == before and ray._private.ray_constants.ENABLE_RAY_CLUSTER
+    assert after == before and ray._private.ray_constants.ENABLE_RAY_CLUSTER is not loopback_only
     mode = ray._raylet.AuthenticationMode
     assert ray._raylet.get_authentication_mode() == (mode.TOKEN if "RAY_AUTH_TOKEN" in before else mode.DISABLED)
 

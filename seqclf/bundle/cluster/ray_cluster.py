@@ -52,7 +52,8 @@ def connected(address: str | None, *, cpus: int, object_store_mb: int) -> Iterat
             folder, token = stack.enter_context(scratch_folder(FOLDER, "ray-")), secrets.token_hex()
             # Others must not send code: Ray refuses requests without the token, and listens on the loopback address.
             stack.callback(_read_token, ray)
-            stack.enter_context(_replaced(os.environ, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token))
+            auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_ENABLE_K8S_TOKEN_AUTH": "0"}
+            stack.enter_context(_replaced(os.environ, **auth))
             stack.enter_context(_replaced(vars(ray._private.ray_constants), ENABLE_RAY_CLUSTER=False))
             _read_token(ray)
             settings = {
@@ -104,15 +105,14 @@ def _connect(ray: Any, settings: dict[str, Any], where: str) -> None:
 @contextlib.contextmanager
 def _replaced(variables: MutableMapping[str, Any], **values: Any) -> Iterator[None]:
     """Set variables of the environment, or of an internal module of Ray, until the end of the block."""
-    before = {name: variables.get(name) for name in values}
+    before = {name: variables[name] for name in values if name in variables}
     variables.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name in values.keys() - before.keys():
             del variables[name]
-            if value is not None:
-                variables[name] = value
+        variables.update(before)
 
 
 def _require_cluster(address: str, where: str) -> None:
