@@ -82,7 +82,8 @@ def make_private(folder: Path, parent: Path) -> None:
 def private_folder(path: Path) -> None:
     """Create a folder for copies of the user's data (see `make_private`), unless the folder exists."""
     if not path.is_dir():
-        path.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)  # closed even if the process is killed before the next line
         make_private(path, path.parent)
 
 

@@ -152,6 +152,22 @@ def test_the_entries_of_a_shared_cache_are_shared(tmp_path, shared, expected):
     assert mode(cache / "objects") == mode(cache / "entry") == expected
 
 
+@pytest.mark.parametrize("shared", [0o755, 0o775])
+def test_a_folder_is_closed_before_it_is_opened_to_a_group(tmp_path, monkeypatch, shared):
+    """A process may be killed between the two."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(shared)
+    monkeypatch.setattr("seqclf.system.atomic_files.make_private", lambda *_: None)
+    before = os.umask(0o002)
+    try:
+        private_folder(tmp_path / "cache" / "objects")
+        private_folder(tmp_path / "new" / "cache" / "objects")
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "cache" / "objects") == mode(tmp_path / "new" / "cache" / "objects") == 0o700
+    assert mode(tmp_path / "new" / "cache") == 0o775
+
+
 def test_no_special_bits_are_kept(tmp_path):
     path = tmp_path / "report.html"
     path.touch()
