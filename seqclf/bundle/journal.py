@@ -30,8 +30,9 @@ from seqclf.bundle.training_memory import RowSample, SampledRows
 from seqclf.data.reading.object_store import is_object_url
 from seqclf.data.reading.sources import Source, cache_folder, source_state
 from seqclf.documents.terminal import show_note
+from seqclf.errors import InputError
 from seqclf.system import progress
-from seqclf.system.atomic_files import explain_disk_errors, write_bytes
+from seqclf.system.atomic_files import explain_disk_errors, keep_mode, scratch_folder, write_bytes
 from seqclf.system.run_folder import LOCK, locked
 from seqclf.system.state_validation import read_json
 from seqclf.system.version import __version__
@@ -49,6 +50,22 @@ def journal_folder(output: str) -> Path:
     path = Path(output).absolute()
     # A name like `.seqclf-…` could match the names of temporary files, which the next command deletes.
     return path.with_name(f".seqclf.{path.name}.journal")
+
+
+def own_journal(output: str) -> Path:
+    """Return the folder of a journal. Raises InputError if others may write to it, or OSError if there is none.
+
+    A new folder beside it shows owner and mode of a folder of this user. Some file systems and Windows keep neither.
+    """
+    folder = journal_folder(output)
+    found = folder.lstat()
+    with scratch_folder(folder.parent, "journal-") as new:
+        own = new.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != own.st_uid or found.st_mode & ~own.st_mode & 0o022:
+            problem = "belongs to another user, or others may write to it"
+            raise InputError(folder, problem, "remove it, or write to another folder")
+        keep_mode(new, folder)
+    return folder
 
 
 def run_identity(classifier: BundleModel, source: Source, by_field: bool | None, engine: str) -> dict[str, str]:
@@ -73,7 +90,8 @@ def run_identity(classifier: BundleModel, source: Source, by_field: bool | None,
 def open_journal(output: str, identity: Mapping[str, str], sample: RowSample) -> Iterator[Journal]:
     """Hold the journal of an output, which is removed at the end of the `with` block.
 
-    After an error in the block, a journal with windows is left. Raises InputError if another process holds it.
+    After an error in the block, a journal with windows is left. Raises InputError if another process holds it, or if
+    others may write to it.
     """
     folder = journal_folder(output)
     made = [folder, *(path for path in folder.parents if not path.exists())]
@@ -81,9 +99,12 @@ def open_journal(output: str, identity: Mapping[str, str], sample: RowSample) ->
         if folder.is_symlink() or folder.is_file():  # the files of another folder would be changed
             folder.unlink()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # another process has just removed it
+            own_journal(output)
     try:
         with locked(folder, f"output={output}", "this output"):
-            journal = Journal(folder, identity, sample)
+            with explain_disk_errors(folder):
+                journal = Journal(own_journal(output), identity, sample)  # nobody can replace a folder with a lock
             try:
                 yield journal
             except BaseException:
@@ -139,8 +160,7 @@ class Journal:
         coming = iter(windows)
         rest: list[Window] = []  # the first window that is not in the folder
         for window in coming:
-            stored = self._read(self._key(window))
-            if stored is None:
+            if (stored := self._read(self._key(window))) is None:
                 rest.append(window)
                 break
             yield from stored
@@ -185,16 +205,16 @@ class Journal:
         content.seek(DIGEST_BYTES)
         arrays: dict[str, Any] = {f"{SAMPLED}{name}": column for name, column in sampled.columns.items()}
         arrays |= {"key": key, "rate": sampled.rate, "drawn": sampled.drawn}
-        arrays |= {
-            "counts": [result.counts for result in results],
-            "tables": np.frombuffer(tables.getvalue(), np.uint8),
-        }
+        arrays["counts"] = [result.counts for result in results]
+        arrays["tables"] = np.frombuffer(tables.getvalue(), np.uint8)
         np.savez(content, **arrays)
         view = content.getbuffer()
-        view[:DIGEST_BYTES] = _digest(view[DIGEST_BYTES:])
+        view[:DIGEST_BYTES] = hashlib.sha256(view[DIGEST_BYTES:]).digest()
         with explain_disk_errors(self._path):
             unfinished = self.folder / "unfinished"
-            unfinished.write_bytes(view)
+            unfinished.unlink(missing_ok=True)
+            with unfinished.open("xb") as file:  # follows no link
+                file.write(view)
             unfinished.replace(self._path)
         self.count += 1
 
@@ -204,7 +224,7 @@ class Journal:
             content = memoryview(self._path.read_bytes())
         except OSError:
             return None
-        if content[:DIGEST_BYTES] != _digest(content[DIGEST_BYTES:]):
+        if content[:DIGEST_BYTES] != hashlib.sha256(content[DIGEST_BYTES:]).digest():
             return None
         with np.load(io.BytesIO(content[DIGEST_BYTES:]), allow_pickle=False) as file:
             if str(file["key"]) != key:
@@ -214,7 +234,3 @@ class Journal:
             with pa.ipc.open_stream(pa.py_buffer(file["tables"])) as tables:
                 counts = (Counts(*each) for each in file["counts"].tolist())
                 return [Result(table, each) for table, each in zip(tables, counts, strict=True)]
-
-
-def _digest(content: memoryview) -> bytes:
-    return hashlib.sha256(content).digest()

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqclf.bundle import row_writers
-from seqclf.bundle.journal import journal_folder
+from seqclf.bundle.journal import journal_folder, own_journal
 from seqclf.data.reading.object_store import delete_object, is_object_url, object_states, store_object
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import explain_disk_errors, keep_mode, scratch_folder, write_bytes
@@ -42,13 +42,14 @@ def check_output(output: str) -> None:
 
 def _record(output: str, state: Any) -> None:
     """Write the state of what a command wrote into its journal, where the command that goes on finds it."""
-    if (folder := journal_folder(output)).is_dir():
-        write_bytes(folder / WRITTEN, json.dumps(state).encode())
+    if journal_folder(output).is_dir():
+        write_bytes(own_journal(output) / WRITTEN, json.dumps(state).encode())
 
 
 def _recorded(output: str) -> Any:
+    """Return the state that a killed command recorded, or None. What others may have written is not believed."""
     with suppress(OSError, ValueError, RecursionError):
-        return json.loads((journal_folder(output) / WRITTEN).read_bytes())
+        return json.loads((own_journal(output) / WRITTEN).read_bytes())
     return None
 
 
@@ -92,10 +93,6 @@ def open_output(output: str, schema: pa.Schema) -> Iterator[Any]:
             yield writer
 
 
-def part_name(number: int) -> str:
-    return f"part-{number:05d}.parquet"
-
-
 class _Parts:
     """Writes record batches to Parquet files, one after the other.
 
@@ -103,15 +100,13 @@ class _Parts:
     """
 
     def __init__(self, folder: Path, schema: pa.Schema, finish: Callable[[Path], None]):
-        self.folder = folder
-        self.schema = schema
-        self.finish = finish
+        self.folder, self.schema, self.finish = folder, schema, finish
         self.count = self.rows = 0
         self.writer: pq.ParquetWriter | None = None
 
     @property
     def path(self) -> Path:
-        return self.folder / part_name(self.count)
+        return self.folder / f"part-{self.count:05d}.parquet"
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         if self.writer is None:

@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -231,6 +233,103 @@ def test_only_own_parts_are_replaced(predict, files, monkeypatch):
     with pytest.raises(InputError, match="is not an empty folder"):
         predict("parts-2/")
     assert len(content(files / "parts-2")) == 5
+
+
+def tree(folder):
+    return [
+        (path.name, path.lstat().st_mode, path.is_file() and path.read_bytes()) for path in sorted(folder.iterdir())
+    ]
+
+
+def let_lstat_tell(patch, is_changed, **changes):
+    """Let `lstat` tell other attributes of the paths for which `is_changed` is true."""
+    lstat = Path.lstat
+
+    def told(path):
+        status = lstat(path)
+        changed = changes if is_changed(path) else {}
+        names = ("st_mode", "st_ino", "st_mtime_ns", "st_uid")
+        return SimpleNamespace(**({name: getattr(status, name) for name in names} | changed))
+
+    patch.setattr(Path, "lstat", told)
+
+
+posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+OPEN = [0o770, 0o702, 0o777, 0o1777]
+
+
+@posix
+@pytest.mark.parametrize("change", ["owner", *OPEN])
+@pytest.mark.parametrize("output", ["out.parquet", "parts/"])
+def test_a_journal_of_others_is_neither_read_nor_changed(predict, files, monkeypatch, output, change):
+    kill(predict, output, 3)
+    held = journal_folder(f"{files}/{output}")
+    if change != "owner":
+        held.chmod(change)
+    before = held.lstat().st_mtime_ns, tree(held.parent), tree(held)
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="belongs to another user, or") as raised:
+        if change == "owner":
+            let_lstat_tell(patch, lambda path: path == held, st_uid=os.geteuid() + 1)
+        predict(output)
+    assert raised.value.where == str(held) and "\n" not in str(raised.value)
+    assert (held.lstat().st_mtime_ns, tree(held.parent), tree(held)) == before and not (files / output).exists()
+
+
+@posix
+@pytest.mark.parametrize("change", ["owner", "link", *OPEN])
+def test_what_others_may_have_recorded_is_not_believed(files, monkeypatch, change):
+    """A file of the user is not removed as a part of a killed command."""
+    output, held = f"{files}/parts/", journal_folder(f"{files}/parts/")
+    (files / "parts").mkdir()
+    (files / "parts" / "thesis.txt").write_text("mine")
+    held.mkdir(mode=0o700)
+    outputs._record(output, outputs._folder_state(files / "parts"))
+    check_output(output)
+    if change == "owner":
+        let_lstat_tell(monkeypatch, lambda path: path == held, st_uid=os.geteuid() + 1)
+    elif change == "link":
+        held.rename(files / "elsewhere")
+        held.symlink_to(files / "elsewhere")
+    else:
+        held.chmod(change)
+    with pytest.raises(InputError, match="is not an empty folder"):
+        check_output(output)
+    with pytest.raises(InputError), outputs.open_output(output, pa.schema({"id": pa.int64()})):
+        pass
+    assert content(files / "parts") == [("thesis.txt", b"mine")]
+
+
+@posix
+def test_a_journal_that_others_could_read_is_closed(predict, files):
+    kill(predict, "out.parquet", 3)
+    held = journal_folder(f"{files}/out.parquet")
+    held.chmod(0o755)
+    with open_journal(f"{files}/out.parquet", {}, RowSample(None)):
+        assert stat.S_IMODE(held.stat().st_mode) == 0o700
+
+
+def test_file_systems_without_owners_and_modes_have_journals(predict, files, monkeypatch):
+    """There, each folder looks as if it belonged to somebody else and all might write to it."""
+    (expected, _), before = predict("parts/"), content(files / "parts")
+    shutil.rmtree(files / "parts")
+    let_lstat_tell(monkeypatch, Path.is_dir, st_uid=4321, st_mode=stat.S_IFDIR | 0o777)
+    kill(predict, "parts/", 3)
+    result, predicted = predict("parts/")
+    assert (result, predicted) == (expected, ROWS - 3 * WINDOW_ROWS) and content(files / "parts") == before
+    assert [path.name for path in files.glob(".seqclf*")] == []
+
+
+def test_a_window_is_not_written_through_a_link(predict, files, monkeypatch):
+    write, private = Journal._write, files / "private"
+    private.write_text("of the user")
+
+    def planted(held, *arguments):
+        (held.folder / "unfinished").symlink_to(private)
+        write(held, *arguments)
+
+    monkeypatch.setattr(Journal, "_write", planted)
+    predict("out.parquet")
+    assert private.read_text() == "of the user"
 
 
 def test_processes_that_take_turns_do_not_disturb_each_other(files):
