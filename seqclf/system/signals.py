@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from importlib.machinery import ExtensionFileLoader
 from typing import Any, NoReturn
 
-from seqclf.system.watchdog import watched
+from seqclf.system.watchdog import is_watched, watched
 
 # Windows has no SIGHUP.
 RETRY_S = 0.05  # seconds until a signal is sent again that came while a compiled module was loaded
@@ -45,6 +45,7 @@ class _State:
     received: int | None = None
     deferred = False
     ending = False  # whether `Terminated` was raised
+    loads = 0  # number of compiled modules that were being loaded at `install`
 
 
 def install() -> None:
@@ -54,6 +55,7 @@ def install() -> None:
     ignores SIGHUP.
     """
     _State.received, _State.deferred, _State.ending = None, False, False
+    _State.loads = _loads(sys._getframe())
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -72,8 +74,8 @@ def ending_command() -> Iterator[None]:
     If a signal ends the block, a message is printed on stderr, and the process ends with the exit code of the signal.
     Blocks may be nested, because the command `seqclf` runs other commands. The innermost block handles the signal.
     """
-    # In an inner block, `install` would forget a signal that an outer block recorded.
-    if not _is_installed() or _State.ending:
+    is_outer = not _is_installed()
+    if is_outer:  # in an inner block, `install` would forget a signal that an outer block recorded
         install()
     try:
         with watched(SIGNALS):
@@ -90,6 +92,9 @@ def ending_command() -> Iterator[None]:
             with suppress(OSError, AttributeError):  # stderr may be closed or on a full disk
                 sys.stderr.write(f"{end.message}\n")
         _State.received = None  # the message about the signal is printed
+        for number in SIGNALS if is_outer else ():  # no watchdog runs any more, so another signal ends the process
+            if signal.getsignal(number) is _receive:
+                signal.signal(number, signal.SIG_DFL)
         sys.exit(end.code)
 
 
@@ -138,23 +143,27 @@ def _is_installed() -> bool:
 def _receive(number: int, frame: Any) -> None:
     # While signals are deferred, a second SIGTERM is deferred too, and the watchdog gives the checkpoint some seconds.
     # While the command ends, it changes nothing: a new `Terminated` would lose the advice of the first, and break off
-    # what the first one closes. A second Ctrl-C ends the process at once.
+    # what the first one closes; without a watchdog, the first one may have been lost. A second Ctrl-C ends the process
+    # at once.
     repeated = _State.ending or _State.received is not None
-    if _State.ending and number != signal.SIGINT:
+    if _State.ending and number != signal.SIGINT and is_watched():
         return
-    if _loads_extension(frame):  # some abort the process if an exception is raised while they are loaded
-        threading.Timer(RETRY_S, os.kill, (os.getpid(), number)).start()
-        return
+    is_deferred = _State.deferred and not (repeated and number == signal.SIGINT)
+    # Some compiled modules abort the process if an exception is raised while they are loaded.
+    if not is_deferred and _loads(frame) > _State.loads:
+        with suppress(RuntimeError):  # no thread can start
+            threading.Timer(RETRY_S, os.kill, (os.getpid(), number)).start()
+            return
     _State.received = _State.received or number
-    if not _State.deferred or (repeated and number == signal.SIGINT):
+    if not is_deferred:
         _State.ending = True
         raise Terminated(_State.received)
 
 
-def _loads_extension(frame: Any) -> bool:
-    """Return True if a compiled module is loaded in `frame` or below it."""
+def _loads(frame: Any) -> int:
+    """Return the number of compiled modules that are being loaded in `frame` and the frames that called it."""
     loading = {ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__}
-    return any(one.f_code in loading for one, _ in traceback.walk_stack(frame))
+    return sum(one.f_code in loading for one, _ in traceback.walk_stack(frame))
 
 
 def requested() -> bool:

@@ -52,7 +52,7 @@ def watched(numbers: tuple[int, ...]) -> Iterator[None]:
         child = os.fork() or -1
     if child < 0:
         try:
-            for inherited in (0, 1, writing):  # a reader of the output waits until no process has it open
+            for inherited in {0, 1, writing} - {reading}:  # a reader of the output waits until no process has it open
                 with suppress(OSError):
                     os.close(inherited)
             _watch(process, reading, numbers)
@@ -67,15 +67,23 @@ def watched(numbers: tuple[int, ...]) -> Iterator[None]:
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         finally:  # also if a signal that came before is raised here
-            if os.getpid() == process:
-                if child:  # end the watchdog before the pipe, whose end would look like a crash
+            is_own = os.getpid() == process
+            try:  # end the watchdog before the pipe, whose end would look like a crash
+                if is_own and child:
                     with suppress(OSError):
                         os.kill(child, signal.SIGKILL)
                         os.waitpid(child, 0)
-                signal.set_wakeup_fd(before)
-                os.close(_pipes.pop())
-                os.close(reading)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            finally:  # also if another thread took a signal, which is raised in this one
+                if is_own:
+                    signal.set_wakeup_fd(before)
+                    os.close(_pipes.pop())
+                    os.close(reading)
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def is_watched() -> bool:
+    """Return True if a watchdog watches this process."""
+    return bool(_pipes)
 
 
 def _leave_to_parent() -> None:

@@ -1,6 +1,8 @@
 """A signal ends a command with one message."""
 
+import _imp
 import signal
+from importlib.machinery import ExtensionFileLoader
 
 import pytest
 
@@ -55,7 +57,44 @@ def test_open_generators_are_closed_while_the_watchdog_runs_and_a_second_signal_
     with pytest.raises(SystemExit) as raised, signals.ending_command():
         work()
     assert (raised.value.code, closed, capsys.readouterr().err) == (143, [1], "stopped by SIGTERM\n")
-    signal.raise_signal(signal.SIGHUP)  # after the message
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL, "no watchdog runs after the message"
     with pytest.raises(SystemExit) as raised, signals.ending_command():
         signal.raise_signal(signal.SIGHUP)
     assert raised.value.code == 129
+
+
+def test_a_signal_that_is_only_recorded_does_not_wait_for_a_compiled_module(monkeypatch):
+    """Sent again and again, it would look like a second request to the watchdog."""
+    recorded = []
+
+    def load(_):
+        signal.raise_signal(signal.SIGTERM)
+        recorded.append(signals.requested())
+
+    monkeypatch.setattr(_imp, "exec_dynamic", load)
+    signals.install()
+    with pytest.raises(signals.Terminated), signals.deferred_signals():
+        ExtensionFileLoader("a", "a.so").exec_module(None)
+    assert recorded == [True]
+
+
+def test_a_second_signal_ends_a_process_without_watchdog(monkeypatch):
+    """Python drops an exception in a finalizer."""
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)
+
+    class Finalized:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    signals.install()
+    with pytest.raises(signals.Terminated):
+        Finalized()
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_an_inner_block_remembers_the_signal_of_the_outer_one(capsys):
+    with pytest.raises(SystemExit) as raised, signals.ending_command():
+        signals._State.received, signals._State.ending = signal.SIGTERM, True  # as after an exception that is dropped
+        with signals.ending_command():
+            pass
+    assert (raised.value.code, capsys.readouterr().err) == (143, "stopped by SIGTERM\n")

@@ -143,6 +143,23 @@ def test_a_terminal_that_takes_no_line_holds_up_nothing():
     os.close(reading)
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
+def test_closed_files_leave_the_watchdog(closed):
+    send = "os.spawnlp(os.P_NOWAIT, 'sh', 'sh', '-c', f'sleep 0.3; kill {os.getpid()}')"
+    script = COMMAND.format(f"{send}; {ENDLESS['one instruction of Python']}")
+    run = f'exec {sys.executable} -c "$0" {closed}'
+    script = script.replace('print("runs", flush=True)', "pass")
+    done = subprocess.run(["bash", "-c", run, script], capture_output=True, check=False, text=True, timeout=30)
+    assert done.returncode == -signal.SIGKILL and done.stderr.startswith("stopped by SIGTERM, as")
+
+
+def test_a_signal_that_ends_the_end_of_the_watchdog_leaves_nothing(monkeypatch):
+    monkeypatch.setattr(os, "waitpid", lambda *_: sys.exit(143))
+    with pytest.raises(SystemExit), watchdog.watched((signal.SIGTERM,)):
+        pass
+    assert not watchdog._pipes and not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 def test_a_closed_stderr_keeps_the_exit_code():
     script = COMMAND.format("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)")
     done = subprocess.run(["bash", "-c", f'{sys.executable} -c "$0" 2>&-', script], capture_output=True, check=False)

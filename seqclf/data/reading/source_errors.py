@@ -74,10 +74,13 @@ def no_rows(source: Source, hint: str = "") -> InputError:
 
 LINES_TABLE, SCANS_TABLE = "malformed_lines", "malformed_scans"
 # DuckDB stores up to 10,000 characters of a malformed line. The text is the whole line alone unless it has a line break
-# or ends before the value with the problem. In a large file, it may be the line before.
+# or ends before the value with the problem. Then it may be the line before, which DuckDB also stores if a line has
+# several such values. DuckDB has found the end of the line if it stored an error behind the value.
 SINGLE_LINE = (
-    "length(csv_line) < 10_000 AND NOT contains(trim(csv_line, chr(10) || chr(13)), chr(10)) "
-    "AND byte_position - line_byte_position < strlen(csv_line)"
+    r"(length(csv_line) < 10_000 AND NOT regexp_matches(trim(csv_line, chr(10) || chr(13)), '[\r\n]') "
+    "AND byte_position - line_byte_position < strlen(csv_line) OR EXISTS (SELECT 1 FROM malformed_lines AS other "
+    "WHERE (other.scan_id, other.file_id, other.line) = (bad.scan_id, bad.file_id, bad.line) "
+    "AND other.line_byte_position > bad.byte_position))"
 )
 OPEN_QUOTE = (
     "a quote is never closed and swallows the lines after it",
@@ -109,7 +112,7 @@ def refusals(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refus
     if not tables:
         return []
     # DISTINCT ON selects one problem per line, so a line with several problems gives only one refusal.
-    rejected = f"FROM {LINES_TABLE} JOIN {SCANS_TABLE} USING (scan_id, file_id)"
+    rejected = f"FROM {LINES_TABLE} AS bad JOIN {SCANS_TABLE} USING (scan_id, file_id)"
     swallowing = connection.execute(
         f"SELECT file_path, line, error_type {rejected} WHERE error_type = 'LINE SIZE OVER MAXIMUM' "
         f"OR error_type = 'UNQUOTED VALUE' AND NOT coalesce({SINGLE_LINE}, false) "

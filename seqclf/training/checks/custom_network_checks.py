@@ -159,7 +159,7 @@ def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -
     # Run `check_logits` first, so that an error in the code of the network is not reported as a failed export.
     check_logits(network, fields, len(task.classes), foreign[0], shortest)
     # This error comes before a failed export, because the remedy against it changes what is exported.
-    require_padding_ignored(network, fields, foreign[0], shortest)
+    require_padding_ignored(network, fields, foreign[0], 1 if export else shortest)
     check_reloaded(task, foreign[0], shortest)
     if export:
         check_exportable(network, fields, foreign[0], shortest)

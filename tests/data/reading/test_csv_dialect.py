@@ -61,6 +61,7 @@ def test_each_encoding_is_read(tmp_path, encoding):
         ('"[1]",a,b', "is malformed: Expected Number of Columns: 2 Found: 3"),
         ('"[1]"', "is malformed: Expected Number of Columns: 2 Found: 1"),
         ("[1é],a", "is not valid utf-8; set data.encoding=latin-1"),
+        ('"[1]"x,"a"b', "is malformed: Value with unterminated quote found"),
     ],
 )
 def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_path, position, line, reason):
@@ -81,11 +82,13 @@ def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_pat
     [('"[1],a', 100), ('[1],"' + '"' * 6_000_000, 100), ('"[1],a', 40_000)],
     ids=["a list", "megabytes", "more than DuckDB's buffer"],
 )
-def test_an_unclosed_quote_stops_training_and_loses_no_row_silently(options, tmp_path, tail, rows):
+@pytest.mark.parametrize("newline", ["\n", "\r"])
+def test_an_unclosed_quote_stops_training_and_loses_no_row_silently(options, tmp_path, tail, rows, newline):
     token = "k" if rows < 1000 else "k" * 1000
     rows = [f"{row},[{token}],{'ab'[row % 2]}" for row in range(rows)]
     rows[30] = f"30,{tail}"
-    path = write_lines(tmp_path / "t.csv", ["id,tokens,label", *rows])
+    path = tmp_path / "t.csv"
+    path.write_bytes(newline.join(["id,tokens,label", *rows, ""]).encode())
     with pytest.raises(InputError, match=r"t.csv: line 32: a quote is never closed and swallows the lines after it"):
         prepare(options(train=path, label="label"))
 
