@@ -211,6 +211,7 @@ class Journal:
         view = content.getbuffer()
         view[:DIGEST_BYTES] = hashlib.sha256(view[DIGEST_BYTES:]).digest()
         with explain_disk_errors(self._path):
+            # The file is not flushed to disk, which takes time for each window: its digest shows an incomplete file.
             unfinished = self.folder / "unfinished"
             unfinished.unlink(missing_ok=True)
             with unfinished.open("xb") as file:  # follows no link

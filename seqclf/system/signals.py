@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 
 from seqclf.system.watchdog import is_watched, watched
 
-# Windows has no SIGHUP.
 RETRY_S = 0.05  # seconds until a signal is sent again that came while a compiled module was loaded
+# Windows has no SIGHUP.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
