@@ -20,7 +20,7 @@ from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms
 from seqclf.evaluation.baselines.baseline_scores import BaselineScores, baseline_metrics
 from seqclf.evaluation.calibration import Calibration, fit_temperature
 from seqclf.evaluation.decisions.choose_decision import choose_decision, uses_holdout
-from seqclf.evaluation.decisions.decision import RULES, Decision
+from seqclf.evaluation.decisions.decision import HELD_OUT, RULES, Decision
 from seqclf.evaluation.decisions.target_table import target_rows
 from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
 from seqclf.evaluation.ladder import Contender, JudgedRows, Rung, build_ladder, most_probable
@@ -54,7 +54,8 @@ class Facts(JsonResult):
     `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: choices that validation rows
     made about the model, such as its epoch, beside those of the decision. `no_baseline`: why there is no order-blind
     model. `training`: what the next step depends on; None without a training. `history`: rows of metrics.csv.
-    `warnings`: lines about the data and the network. For the other attributes see `RunResult`.
+    `warnings`: lines about the data and the network. `basis`: kind of the rows that set thresholds (see `Guarantee`).
+    For the other attributes see `RunResult`.
     """
 
     monitor: str | None = None
@@ -68,6 +69,7 @@ class Facts(JsonResult):
     refit: Refit | None = None
     history: Sequence[JsonObject] = ()
     warnings: Sequence[str] = ()
+    basis: str = HELD_OUT
 
     def to_dict(self) -> JsonObject:
         """Return the facts as plain values. The settings of the training are left out: config.yaml holds them."""

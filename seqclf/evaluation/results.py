@@ -46,7 +46,8 @@ class SplitOutputs(NamedTuple):
     (N,) bool. `groups`: (N,) group keys, equal for rows of one group; None for independent rows. `group_names`: (N,)
     values of the column `data.group`, null for a row without a group; None if equal sequences form the groups. `ids`:
     (N,) ids as strings, None if unknown. `probabilities`: (N, C) of a model that has no logits, None for others.
-    `positions`: (N,) positions of the rows in the split of the data set, None if unknown.
+    `positions`: (N,) positions of the rows in the split of the data set, None if unknown. `fold`: (N,) int64 number of
+    the part of the rows that each row belongs to, if the threshold that judges a part is set by the others; else None.
     """
 
     logits: np.ndarray
@@ -58,6 +59,7 @@ class SplitOutputs(NamedTuple):
     ids: pa.Array | None = None
     probabilities: np.ndarray | None = None
     positions: np.ndarray | None = None
+    fold: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

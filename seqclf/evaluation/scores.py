@@ -1,10 +1,10 @@
 """Scores of a model: what it says about the rows of a data set, as a Parquet file that judging reads.
 
-A file holds one model. Its columns are `split`, `id`, `group`, `group_name`, `length`, `truncated`, `label`, and either
-`logits` or `probabilities`, a list of one number for each class. The rows of each split stand together, in the order of
-the data set. A key of the schema's metadata, `seqclf`, names the classes in the order of the logits. Files of other
-tools need `split`, `id`, `label` and the scores alone, and may leave out the metadata where another file names the
-classes.
+A file holds one model. Its columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `label`, and
+either `logits` or `probabilities`, a list of one number for each class. The rows of each split stand together, in the
+order of the data set. A key of the schema's metadata, `seqclf`, names the classes in the order of the logits. Files of
+other tools need `split`, `id`, `label` and the scores alone, and may leave out the metadata where another file names
+the classes.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ def write_scores(path: Path, scores: Scores) -> None:
         ("id", pa.string()),
         ("group", pa.int64()),
         ("group_name", pa.string()),
+        ("fold", pa.int64()),
         ("length", pa.int64()),
         ("truncated", pa.bool_()),
         ("label", labels.type),
@@ -154,6 +155,7 @@ def _row_groups(split: str, outputs: SplitOutputs, labels: pa.Array) -> Iterator
             pa.array(numbers.astype(str)) if outputs.ids is None else outputs.ids[part].cast(pa.string()),
             pa.nulls(count, pa.int64()) if outputs.groups is None else pa.array(outputs.groups[part].astype(np.int64)),
             pa.nulls(count, pa.string()) if outputs.group_names is None else outputs.group_names[part],
+            pa.nulls(count, pa.int64()) if outputs.fold is None else pa.array(outputs.fold[part].astype(np.int64)),
             pa.array(outputs.lengths[part].astype(np.int64)),
             pa.array(outputs.truncated[part].astype(bool)),
             labels.take(pa.array(outputs.labels[part].astype(np.int64))),
@@ -219,7 +221,14 @@ def _scores_of(table: pa.Table, facts: dict[str, Any]) -> Scores:
     if THRESHOLD in listed:
         found.setdefault(THRESHOLD, np.empty(0, np.int64))  # a run may have held out no row
     outputs = _outputs(table, labels, values, texts["id"], is_probability=name == "probabilities")
-    return Scores(**facts, splits={split: taken(outputs, rows) for split, rows in found.items()})
+    parts = {split: taken(outputs, rows) for split, rows in found.items()}
+    # A split without folds has no number in any row.
+    parts = {split: part if _has_folds(part) else part._replace(fold=None) for split, part in parts.items()}
+    return Scores(**facts, splits=parts)
+
+
+def _has_folds(outputs: SplitOutputs) -> bool:
+    return outputs.fold is not None and bool((outputs.fold >= 0).all())
 
 
 def _column(table: pa.Table, name: str, kind: pa.DataType, *, required: bool = True) -> pa.Array:
@@ -271,6 +280,7 @@ def _outputs(
     )
     groups = _optional(table, "group", kind or pa.string(), partly=True)
     groups = named if groups is None else groups
+    fold = _optional(table, "fold", pa.int64(), partly=True)
     return SplitOutputs(
         logits=np.log(np.maximum(values, np.finfo(values.dtype).tiny)) if is_probability else values,
         labels=labels,
@@ -281,6 +291,7 @@ def _outputs(
         ids=ids,
         probabilities=values if is_probability else None,
         positions=None if rows is None else np.array(rows),
+        fold=None if fold is None else np.array(fold.fill_null(-1)),
     )
 
 

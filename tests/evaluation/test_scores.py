@@ -42,6 +42,7 @@ def outputs(rows, seed=0, *, grouped=False, probabilities=False):
         pa.array([None if row % 3 else f"g{row}" for row in range(rows)], pa.string()) if grouped else None,
         pa.array([f"{seed}-{row}" for row in range(rows)], pa.string()),
         shares,
+        fold=generator.integers(0, 5, rows) if grouped else None,
     )
 
 

@@ -24,6 +24,11 @@ COUNTED = {  # (unit of a guarantee, rule) → name of the units that the rule c
     ("sequence", "min_precision"): "different sequences with an alert",
     ("sequence", "max_alerts"): "different sequences",
 }
+# Kinds of rows that set a threshold: rows that chose nothing about the model; validation rows whose logits come from
+# head weights that were fitted without the row; rows of all folds, scored by models that did not train on them; rows that
+# chose the model too.
+HELD_OUT, CROSS_FITTED, FOLDS, CHOSEN = "held_out", "cross_fitted", "folds", "chosen"
+BASES = (HELD_OUT, CROSS_FITTED, FOLDS, CHOSEN)
 CERTAIN = 1e-12  # probabilities closer than this to 0 or 1 are moved to this distance before their margin is computed
 
 
