@@ -36,7 +36,7 @@ def main(config: DescribeConfig) -> JsonObject:
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, baseline=config.baseline)
     advice = quantity_advice(dataset.encoders, config.data.fields) + ignored_advice(dataset.schema, config.data)
-    guarantees = survey_guarantees(dataset, config.decision.holdout, config.decision.confidence)
+    guarantees = survey_guarantees(dataset, config.decision.holdout, config.decision.confidence or 0.95)
     survey = replace(survey, warnings=[*survey.warnings, *advice], guarantees=guarantees)
     for section in survey_sections(survey):
         show_section(section)

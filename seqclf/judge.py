@@ -13,6 +13,7 @@ from seqclf.errors import InputError
 if TYPE_CHECKING:
     from seqclf.command_options import JudgeConfig
     from seqclf.evaluation.decisions.decision import Decision
+    from seqclf.evaluation.judge import Facts
     from seqclf.evaluation.options import DecisionOptions
     from seqclf.evaluation.scores import Scores
     from seqclf.report.run_report import RunFiles
@@ -43,7 +44,7 @@ def main(config: JudgeConfig) -> JsonObject:
     contenders = [_changed(scores, config) for scores in contenders]
     if config.split is not None:
         facts = replace(facts, training=None)  # the next step is about the split of the run
-    result = judge(contenders, facts, _decision(config, settings.get("decision", {}), contenders)).result
+    result = judge(contenders, facts, _decision(config, settings.get("decision", {}), contenders, facts)).result
     show_verdict(result)
     if config.against:
         show_section(Section("Compared", [ladder_table(result.ladder)]))
@@ -93,24 +94,26 @@ def _check_split(config: JudgeConfig, network: Scores) -> None:
         raise InputError(f"split={config.split}", "does not judge this model", f"the splits are {', '.join(judging)}")
 
 
-def _decision(config: JudgeConfig, settings: dict[str, Any], contenders: list[Scores]) -> DecisionOptions | Decision:
+def _decision(
+    config: JudgeConfig, settings: dict[str, Any], contenders: list[Scores], facts: Facts
+) -> DecisionOptions | Decision:
     """Return the decision of `threshold`, or the target of the config in place of that of the run."""
     from seqclf.config.options import parse_options
     from seqclf.evaluation.decisions.decision import RULES, override_threshold
     from seqclf.evaluation.judge import decide
     from seqclf.evaluation.options import DecisionOptions
 
-    own = dict.fromkeys(RULES) | {"confidence": 0.95, "holdout": 0.5, "provisional": False, "calibrate": False}
+    own = dict.fromkeys(RULES) | {"confidence": None, "holdout": 0.5, "provisional": False, "calibrate": False}
     given = {key: value for key, value in config.decision.items() if value is not None}
-    if any(rule in given for rule in RULES):  # replaces the target of the run
-        settings = {key: value for key, value in settings.items() if key not in RULES}
+    if any(rule in given for rule in RULES):  # replaces the target of the run, with its confidence
+        settings = {key: value for key, value in settings.items() if key not in (*RULES, "confidence")}
     options, network = parse_options(DecisionOptions, {**own, **settings, **given}, "decision"), contenders[-1]
     if config.threshold is None:
         return options
     if rules := [rule for rule in RULES if rule in given]:
         raise InputError(f"threshold={config.threshold}", f"is beside decision.{rules[0]}", "set one of the two")
     # The threshold is one of probabilities, which the temperature of the run changes.
-    return override_threshold(decide(contenders, options), config.threshold, network.positive, network.classes)
+    return override_threshold(decide(contenders, facts, options), config.threshold, network.positive, network.classes)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ TARGET = {
     "rule": one_of(*RULES),
     "label": str,
     "target": POSITIVE,
-    "confidence": SHARE,
+    "confidence": (SHARE, None),
     "backed": bool,
     "rows": COUNT,
     "needed": (COUNT, None),

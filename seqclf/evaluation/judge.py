@@ -19,7 +19,7 @@ from seqclf.evaluation.alarms import WEAK_THRESHOLD
 from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms
 from seqclf.evaluation.baselines.baseline_scores import BaselineScores, baseline_metrics
 from seqclf.evaluation.calibration import Calibration, fit_temperature
-from seqclf.evaluation.decisions.choose_decision import choose_decision, uses_holdout
+from seqclf.evaluation.decisions.choose_decision import choose_decision
 from seqclf.evaluation.decisions.decision import HELD_OUT, RULES, Decision
 from seqclf.evaluation.decisions.target_table import target_rows
 from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
@@ -109,13 +109,13 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     for scores in contenders:
         if scores.classes != network.classes:
             raise InputError(f"scores of {scores.name}", "are for other classes", f"score {', '.join(network.classes)}")
-    options = None if isinstance(decision, Decision) else _with_held_out(decision, network)
-    held_out = _threshold_rows(network, before)
-    chosen = decision if isinstance(decision, Decision) else decide(contenders, decision)
+    options = None if isinstance(decision, Decision) else decision
+    held_out, basis = _threshold_rows(network, before), facts.basis
+    chosen = decision if isinstance(decision, Decision) else _decide(decision, network, held_out, basis)
     splits = _judged_splits(network, before)
     decisions = dict.fromkeys(splits, chosen)
     if options and before is not None and THRESHOLD in before.splits:  # the splits that trained the refitted model
-        own = _decide(options, before, before.splits[THRESHOLD])
+        own = _decide(options, before, before.splits[THRESHOLD], basis)
         decisions |= dict.fromkeys(before.splits.keys() - network.splits.keys(), own)
     made = [] if THRESHOLD in network.splits else _used_for(options, chosen.rule)
     used_for = {"validation": [*facts.chosen, *made]}
@@ -139,7 +139,11 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         baseline=baseline,
         no_baseline=facts.no_baseline if baseline is None else None,
         ladder=ladder,
-        targets=() if held_out is None or options is None else tuple(target_rows(chosen, held_out, network.classes)),
+        targets=(
+            ()
+            if held_out is None or options is None
+            else tuple(target_rows(options, chosen, held_out, network.classes, _unit(held_out), basis))
+        ),
         data=facts.data,
         leaks=facts.leaks,
         holdout_rows=len(network.splits[THRESHOLD].labels) if THRESHOLD in network.splits else 0,
@@ -174,19 +178,19 @@ def _threshold_rows(scores: Scores | None, before: Scores | None) -> SplitOutput
     return None
 
 
-def decide(contenders: Sequence[Scores], options: DecisionOptions) -> Decision:
+def decide(contenders: Sequence[Scores], facts: Facts, options: DecisionOptions) -> Decision:
     """Return the decision that `judge` would choose for these options."""
     network = _only(contenders, NETWORK)
     assert network is not None, "a model to judge"
-    return _decide(_with_held_out(options, network), network, _threshold_rows(network, _only(contenders, BEFORE_REFIT)))
+    rows = _threshold_rows(network, _only(contenders, BEFORE_REFIT))
+    return _decide(options, network, rows, facts.basis)
 
 
-def _with_held_out(options: DecisionOptions, network: Scores) -> DecisionOptions:
-    """Return options without a guarantee where no rows were held out: rows that chose the model back none."""
-    return options if THRESHOLD in network.splits else options.model_copy(update={"holdout": 0.0})
+def _unit(rows: SplitOutputs) -> str:
+    return "sequence" if rows.group_names is None else "group"
 
 
-def _decide(options: DecisionOptions, scores: Scores, rows: SplitOutputs | None) -> Decision:
+def _decide(options: DecisionOptions, scores: Scores, rows: SplitOutputs | None, basis: str) -> Decision:
     if rows is None:
         if all(getattr(options, rule) is None for rule in RULES):
             return Decision(positive=scores.positive)
@@ -199,13 +203,14 @@ def _decide(options: DecisionOptions, scores: Scores, rows: SplitOutputs | None)
             scores.classes,
             scores.positive,
             group_codes(rows.groups),
-            "sequence" if rows.group_names is None else "group",
+            _unit(rows),
+            basis,
         )
 
 
 def _used_for(options: DecisionOptions | None, rule: str) -> list[str]:
     """Return the choices of the decision (threshold, temperature) that validation rows made."""
-    if options is None or uses_holdout(options, rule):
+    if options is None:
         return []
     return [*(["threshold"] if rule != "argmax" else []), *(["temperature"] if options.calibrate else [])]
 

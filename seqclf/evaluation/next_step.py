@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqclf.evaluation.baselines.baseline_alarms import rounded_up
-from seqclf.evaluation.decisions.decision import Guarantee
+from seqclf.evaluation.decisions.decision import CHOSEN, Guarantee
 from seqclf.evaluation.run_result import RunResult
 
 MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto (conf/trainer/default.yaml)
@@ -86,9 +86,11 @@ def _is_too_short(result: RunResult, training: FinishedTraining) -> bool:
 def _step_to_back(guarantee: Guarantee) -> str:
     """Return the step that would back a guarantee."""
     target = f"decision.{guarantee.rule}={guarantee.target:g}"
-    if guarantee.provisional:
-        return "train again with decision.provisional=false decision.holdout=0.5, so that held-out rows back it."
+    if guarantee.basis == CHOSEN:
+        return (
+            "train again with decision.provisional=false decision.holdout=auto, so that other rows set the threshold."
+        )
     if guarantee.conflict or not guarantee.needed or guarantee.needed <= guarantee.rows:
         return f"set an easier target than {target}: the model does not separate the classes well enough."
-    needed = f"about {rounded_up(guarantee.needed):,} held-out {guarantee.counted} instead of {guarantee.rows:,}"
-    return f"get {needed}, which would back {target} (decision.holdout is the fraction of validation that is held out)."
+    needed = f"about {rounded_up(guarantee.needed):,} {guarantee.counted} instead of {guarantee.rows:,}"
+    return f"get {needed} to set the threshold, which would back {target}."

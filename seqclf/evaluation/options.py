@@ -55,7 +55,7 @@ class DecisionOptions(Options):
 
     >>> from seqclf.config.options import parse_options
     >>> keys = dict.fromkeys(("min_recall", "min_precision", "max_alerts", "cost"))
-    >>> keys |= {"confidence": 0.95, "holdout": 0.5, "provisional": False, "calibrate": False}
+    >>> keys |= {"confidence": None, "holdout": 0.5, "provisional": False, "calibrate": False}
     >>> parse_options(DecisionOptions, {**keys, "min_recall": 0.8}, "decision").min_recall
     0.8
     >>> parse_options(DecisionOptions, {**keys, "min_recall": 80}, "decision")
@@ -68,7 +68,7 @@ class DecisionOptions(Options):
     min_precision: TargetShare | None
     max_alerts: TargetShare | None
     cost: TargetCost | None
-    confidence: Annotated[float, Field(ge=0.5, le=0.9999)]
+    confidence: Annotated[float, Field(ge=0.5, le=0.9999)] | None
     holdout: Annotated[float, Field(ge=0, le=0.9)]
     provisional: bool
     calibrate: bool

@@ -45,9 +45,9 @@ def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is
     reasons = [RANDOM_ALERTS] if unproven_labels(decision, metrics) else []
     reasons += [REASONS.get(alarm.kind, alarm.text) for alarm in metrics.alarms]
     if any(result.status == BROKEN for result in metrics.targets or ()):
-        reasons.append(f"its guarantee does not hold on {split}")
+        reasons.append(f"{split} contradicts its target")
     elif any(target.rule != "cost" and not target.backed for target in decision.targets):
-        reasons.append("its guarantee is not backed")
+        reasons.append("its threshold has a weaker statement than was asked for")
     if metrics.used_for:
         reasons.append(f"the {split} rows that judge it also chose its {' and '.join(metrics.used_for)}")
     if not is_apart:

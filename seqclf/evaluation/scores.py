@@ -1,9 +1,9 @@
 """Scores of a model: what it says about the rows of a data set, as a Parquet file that judging reads.
 
-A file holds one model. Its columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `label`, and
-either `logits` or `probabilities`, a list of one number for each class. The rows of each split stand together, in the
-order of the data set. A key of the schema's metadata, `seqclf`, names the classes in the order of the logits. Files of
-other tools need `split`, `id`, `label` and the scores alone, and may leave out the metadata where another file names
+A file holds one model. Its columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `label`,
+and either `logits` or `probabilities`, a list of one number for each class. The rows of each split stand together, in
+the order of the data set. A key of the schema's metadata, `seqclf`, names the classes in the order of the logits. Files
+of other tools need `split`, `id`, `label` and the scores alone, and may leave out the metadata where another file names
 the classes.
 """
 

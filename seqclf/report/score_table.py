@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from seqclf.documents.blocks import Alerts, Block, Section, Table, Text
 from seqclf.documents.formatting import number, probability_text, score, shortened
 from seqclf.documents.terminal import show_section
+from seqclf.evaluation.decisions.target_table import CONFIDENCE, TargetRow, cost_of_picking
+from seqclf.evaluation.decisions.thresholds import ROWS
 from seqclf.evaluation.metrics import ShownMetric, metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
@@ -26,13 +27,16 @@ BETWEEN_GROUPS = (
     "group, or nearly so."
 )
 COMPARISON_COLUMNS = {"": "text", **dict.fromkeys(("this model", "order-blind", "difference", "between"), "number")}
-TARGET_COLUMNS = dict.fromkeys(("threshold", "alerts per 1,000", "precision", "recall", "backed"), "number")
-ALONE = "{0.target:g} was set before these rows were seen, and holds with {0.confidence:.0%} confidence by itself. "
 PICKED = (
-    "All other backed targets hold together with {:.0%} confidence, so pick any of them: train with that target and "
-    "decision.confidence={:.4f}."
+    "Each line is what seqclf judge gives for its target, on average on the left, and {confidence:.0%} sure with "
+    "decision.confidence={confidence:g} on the right. A statement is for a target set before these rows were seen. "
 )
-UNBACKED = " Targets that the rows do not back stand at the threshold at which they reach them, without a guarantee."
+COST = (
+    "Picked after reading, the worst line on the left misses its target by {shortfall:.3f} on average over such "
+    "samples, and some line on the right misses its target in {missed:.0%} of them."
+)
+NO_COST = "What a pick after reading costs is not known for a precision."
+IN_ROWS = " * Reached by these rows alone: they are too few for a statement on average."
 WEAKEST = 3  # classes with the lowest recall that the terminal prints
 MAX_LABEL_CHARACTERS = 20  # characters of a label in a metric name or a column heading
 
@@ -113,29 +117,44 @@ def verdict_blocks(result: RunResult) -> list[Block]:
 
 
 def target_blocks(result: RunResult) -> list[Block]:
-    """Return the table of targets of each guarantee, and a sentence about its confidence."""
+    """Return the table of targets of each guarantee, and a sentence about what a pick from the table costs."""
     blocks: list[Block] = []
     for asked in result.decision.targets:
         if not (rows := [row for row in result.targets if row.label == asked.label]):
             continue
-        place = next(number for number, row in enumerate(rows) if row.asked)
+        confidence = next((row.confidence for row in rows if row.confidence is not None), CONFIDENCE)
+        lines: dict[float, dict[bool, TargetRow]] = {}
+        for row in rows:
+            lines.setdefault(row.target, {})[row.confidence is not None] = row
         cells = [
             (
-                f"{row.target:g}{' (this run)' if row.asked else ''}",
-                *(probability_text(row.threshold), number(row.alerts_per_1000), score(row.precision)),
-                *(score(row.recall), "yes" if row.backed else "no"),
+                f"{target:g}{' (this run)' if target == asked.target else ''}",
+                *_cells(line.get(False)),
+                *_cells(line.get(True)),
             )
-            for row in rows
+            for target, line in lines.items()
         ]
-        columns = {f"decision.{asked.rule}": "text", **TARGET_COLUMNS}
-        caption = f"Targets for {shortened(asked.label, MAX_LABEL_CHARACTERS)} on held-out rows"
-        blocks.append(Table(columns, cells, place, caption=caption))
-        # Rounded up, because a lower confidence would give another threshold.
-        joint = {math.ceil(1e4 * row.confidence - 1e-6) / 1e4 for row in rows if row.backed and not row.asked}
-        others = PICKED.format(asked.confidence, *joint) if joint else ""
-        others += "" if all(row.backed for row in rows) else UNBACKED
-        blocks.append(Text((ALONE.format(asked) if asked.backed else "") + others, soft=True))
+        sure = f", {confidence:.0%} sure"
+        columns = {f"decision.{asked.rule}": "text"} | {
+            f"{name}{end}": "number"
+            for end in ("", sure)
+            for name in ("threshold", "alerts per 1,000", "precision", "recall")
+        }
+        caption = f"Targets for {shortened(asked.label, MAX_LABEL_CHARACTERS)} on the rows that set the threshold"
+        blocks.append(Table(columns, cells, list(lines).index(asked.target), caption=caption))
+        cost = cost_of_picking(rows, asked, len(result.decision.targets))
+        text = PICKED.format(confidence=confidence)
+        text += NO_COST if cost is None else COST.format(shortfall=cost[0], missed=cost[1])
+        text += IN_ROWS if any(row.statement == ROWS for row in rows) else ""
+        blocks.append(Text(text, soft=True))
     return blocks
+
+
+def _cells(row: TargetRow | None) -> tuple[str, ...]:
+    if row is None:
+        return ("\N{EN DASH}",) * 4
+    threshold = probability_text(row.threshold) + ("*" if row.statement == ROWS else "")
+    return threshold, number(row.alerts_per_1000), score(row.precision), score(row.recall)
 
 
 def between_note(metrics: SplitMetrics) -> str | None:

@@ -7,13 +7,14 @@ but not their order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from seqclf.documents.formatting import percent, probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.decisions.decision import CHOSEN, FOLDS, Decision, Guarantee
 from seqclf.evaluation.decisions.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
+from seqclf.evaluation.decisions.thresholds import ROWS, SURE, rows_beyond_lowest
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
@@ -22,7 +23,7 @@ from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.evaluation.uncertainty.group_scores import GroupScores
 from seqclf.evaluation.uncertainty.intervals import SIGNED, Interval, PositiveIntervals, interval_text
 
-# Sentences about the guarantees of a decision (thresholds chosen to meet targets).
+# Sentences about the targets of a decision, and the statements of their thresholds.
 
 TARGETS = {
     "min_recall": "at least {target:.1%} of {label} found",
@@ -36,12 +37,14 @@ STATUS = {
     BROKEN: "BROKEN, which chance does not explain",
     None: "unknown",
 }
+CROSS_VALIDATED = "no guarantee: the bundle is another model than those that gave the scores"
 
 
 def guarantees(decision: Decision, metrics: SplitMetrics, split: str) -> str | None:
     """Return one sentence with a clause for each target of a decision, or `None` if the decision has no targets.
 
-    Each clause gives the target, the evidence for the target, and the value that the model achieves on a split.
+    Each clause names the statement of the threshold, the target, the rows behind the statement, and the value that the
+    model achieves on a split.
     """
     clauses, results = [], {(entry.rule, entry.label): entry for entry in metrics.targets or ()}
     for guarantee in decision.targets:
@@ -49,33 +52,50 @@ def guarantees(decision: Decision, metrics: SplitMetrics, split: str) -> str | N
         if guarantee.rule == "cost":
             clauses.append(f"Its threshold has {target}, on {guarantee.rows:,} validation rows")
             continue
-        evidence = _evidence(guarantee, joint=len(decision.targets) > 1)
-        opening = "Guarantee" if guarantee.backed else "Guarantee NOT backed"
+        evidence = "; ".join(_evidence(guarantee, len(decision.targets)))
         achieved = _achieved(results.get((guarantee.rule, guarantee.label)))
-        clauses.append(f"{opening}: {target} ({evidence}), on {split} {achieved}")
+        clauses.append(f"{statement_text(guarantee)}: {target} ({evidence}), on {split} {achieved}")
     return f"{'; '.join(clauses)}." if clauses else None
 
 
-def _evidence(guarantee: Guarantee, joint: bool) -> str:
-    """Return the reason why a target is guaranteed, or why it is not guaranteed.
+def statement_text(guarantee: Guarantee) -> str:
+    """Return the statement of a threshold in a few words, such as "On average"."""
+    if not guarantee.rows or guarantee.statement == ROWS or guarantee.basis == CHOSEN or guarantee.conflict:
+        return "No statement about new rows"
+    sure, on_average = f"{guarantee.confidence or 0.0:.0%} sure", "On average"
+    if guarantee.basis == FOLDS:
+        sure, on_average = f"Estimated at the rank that is {sure}", "Estimated on average"
+    elif guarantee.approximate:
+        sure, on_average = f"About {sure}", "On average, approximately"
+    return sure if guarantee.statement == SURE else on_average
 
-    `joint`: True if the decision has several targets.
-    """
-    if guarantee.conflict:
-        return "it cannot hold together with the others"
-    if guarantee.provisional:
-        return "its threshold is set on rows that also chose the model"
-    if guarantee.backed:
-        together = ", together with the others" if joint else ""
-        of_each = ", one row of each" if guarantee.unit is not None else ""
-        new = f"{guarantee.rows:,} new {guarantee.counted} or more{of_each}"
-        return f"{guarantee.confidence:.0%} sure{together}, on {new}"
-    few = f"{guarantee.rows:,} held-out {guarantee.counted} are too few"
-    if not guarantee.needed:
-        return few
-    if guarantee.needed <= guarantee.rows:
-        return f"{few}; the model does not separate well enough"
-    return f"{few}; about {guarantee.needed:,} would be enough"
+
+def _evidence(guarantee: Guarantee, labels: int) -> Iterator[str]:
+    """Yield the reasons why a target has its statement, and why not a stronger one. `labels`: number of targets."""
+    few = f"{guarantee.rows:,} {guarantee.counted}"
+    confidence = guarantee.confidence and 1 - (1 - guarantee.confidence) / labels
+    if not guarantee.rows:
+        yield f"no {guarantee.counted} to set the threshold; the most probable label is predicted"
+    elif guarantee.conflict:
+        yield "it cannot hold together with the others"
+    elif guarantee.basis == CHOSEN:
+        yield f"{few} set its threshold, and also chose the model"
+    elif guarantee.statement == SURE:
+        together = ", together with the others" if labels > 1 else ""
+        yield f"on {few} or more{', one row of each' if guarantee.unit is not None else ''}{together}"
+    else:
+        yield f"by {few}"
+    if guarantee.basis == FOLDS:
+        yield CROSS_VALIDATED
+    if guarantee.needed and guarantee.rows:
+        asked = "on average" if guarantee.confidence is None else f"{guarantee.confidence:.0%} sure"
+        enough = guarantee.needed > guarantee.rows
+        takes = f"takes about {guarantee.needed:,}" if enough else "takes a model that separates better"
+        yield f"not {asked}, which {takes}"
+    if guarantee.rule == "min_recall" and guarantee.rows:
+        beyond = rows_beyond_lowest(guarantee.statement, guarantee.target, guarantee.rows, confidence)
+        if beyond is not None:
+            yield f"the lowest score of all {guarantee.rows:,} sets the threshold, from {beyond:,} on it does not"
 
 
 def _achieved(result: TargetResult | None) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decisions.holdout import holdout_rows, units_by_class
-from seqclf.evaluation.decisions.thresholds import recall_holds, threshold_for_recall
+from seqclf.evaluation.decisions.thresholds import recall_holds, rows_needed
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system.json_result import JsonResult
 
@@ -56,12 +54,11 @@ def survey_guarantees(dataset: Dataset, holdout: float, confidence: float) -> Gu
     group = group_codes(None if validation.groups is None else validation.groups[held_out])
     unit = "row" if group is None else "sequence" if validation.group_names is None else "group"
     counts = units_by_class(validation.labels[held_out], group, len(dataset.classes)).tolist()
-    none, no_label = np.empty(0), np.empty(0, bool)
     return GuaranteeSurvey(
         confidence=confidence,
         holdout=holdout,
         unit=unit,
-        needed={recall: threshold_for_recall(none, no_label, recall, confidence).needed for recall in RECALLS},
+        needed={recall: rows_needed("min_recall", recall, confidence) for recall in RECALLS},
         labels=[
             LabelEvidence(
                 label=label,

@@ -25,7 +25,7 @@ from seqclf.training.module import SequenceTask
 
 ROWS = 40
 METRICS = {"test": {"recall": 0.5}}
-EVIDENCE = {"confidence": 0.95, "backed": False, "rows": 20, "needed": 90, "conflict": False}
+EVIDENCE = {"confidence": 0.95, "backed": False, "statement": "average", "rows": 20, "needed": 90, "conflict": False}
 DECISION = {
     "rule": "threshold",
     "positive": "k1",

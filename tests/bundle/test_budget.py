@@ -151,7 +151,9 @@ def test_a_mutated_curve_predicts_or_is_refused(adaptive, tmp_path):
 
 def test_guarantees_are_lost_at_another_budget(adaptive):
     classifier = load(adaptive[1])
-    target = Guarantee(rule="min_recall", label="k0", target=0.8, confidence=0.95, backed=True, rows=50, needed=None)
+    target = Guarantee(
+        rule="min_recall", label="k0", target=0.8, confidence=0.95, statement="sure", backed=True, rows=50, needed=None
+    )
     for budget, kept in ((None, True), (0.5, True), (0.3, False), (1, False)):
         classifier.decision = replace(classifier.decision, targets=(target,))
         warning = classifier._drop_guarantees(budget)

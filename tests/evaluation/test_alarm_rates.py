@@ -41,7 +41,14 @@ def two_classes(generator, rows, prevalence, separation, recall=None):
         at = separation + norm.ppf(1 - recall)
         threshold = separation * at - separation**2 / 2 + prior if separation else at
         target = Guarantee(
-            rule="min_recall", label="c1", target=recall, confidence=0.95, backed=True, rows=99, needed=None
+            rule="min_recall",
+            label="c1",
+            target=recall,
+            confidence=0.95,
+            statement="sure",
+            backed=True,
+            rows=99,
+            needed=None,
         )
         decision = Decision(targets=(target,)).with_margin("min_recall", ["c0", "c1"], threshold, "c1")
     return alarm_kinds(logits, labels, "c1", decision)

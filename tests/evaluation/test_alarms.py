@@ -102,7 +102,16 @@ def three_labels(target=True, seed=0):
     generator, names = np.random.default_rng(seed), ["ok", "warn", "fail"]
     labels = generator.choice(3, 2000, p=[0.68, 0.3, 0.02])
     logits = np.eye(3)[labels] * 8 + generator.normal(size=(2000, 3))
-    fail = Guarantee(rule="min_recall", label="fail", target=0.9, confidence=0.95, backed=False, rows=13, needed=29)
+    fail = Guarantee(
+        rule="min_recall",
+        label="fail",
+        target=0.9,
+        confidence=0.95,
+        statement="average",
+        backed=False,
+        rows=13,
+        needed=29,
+    )
     decision = Decision(rule="min_recall", offsets=(0.0, 0.0, 7.8), targets=(fail,)) if target else Decision()
     outputs = SplitOutputs(logits, labels, np.full(2000, 5), np.zeros(2000, bool))
     return evaluate_split(outputs, names, None, decision, with_intervals=False)

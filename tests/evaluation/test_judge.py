@@ -56,7 +56,9 @@ def test_held_out_rows_back_a_guarantee_and_validation_rows_do_not():
     margins = np.diff(scores(2.0).splits["threshold"].logits.astype(float)).ravel()
     found = (margins >= 0)[scores(2.0).splits["threshold"].labels == 1]
     assert backed.backed and backed.rows == len(found)
-    without = judge([scores(2.0, splits=("train", "validation", "test"))], Facts(), options).result
+    validation = [scores(2.0, splits=("train", "validation", "test"))]
+    assert judge(validation, Facts(), options).result.decision.targets[0].backed, "of a file, validation is untouched"
+    without = judge(validation, Facts(basis="chosen"), options).result
     assert not without.decision.targets[0].backed and "threshold" in without.splits["validation"].used_for
 
 

@@ -16,7 +16,9 @@ from seqclf.evaluation.uncertainty.comparison import MetricComparison
 
 DATA = {"validation": None, "test": None, "split": {"by": "random"}}
 SETTINGS = {"data": DATA, "trainer": {"max_epochs": 30}, "monitor": "recall"}
-PROMISE = Guarantee(rule="min_recall", label="yes", target=0.8, confidence=0.95, backed=True, rows=40, needed=None)
+PROMISE = Guarantee(
+    rule="min_recall", label="yes", target=0.8, confidence=0.95, statement="sure", backed=True, rows=40, needed=None
+)
 
 
 def split_of(recall, used_for=None):
@@ -61,11 +63,11 @@ def test_a_good_model_is_to_be_used():
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({}, "get about 60 held-out rows of yes instead of 40, which would back decision.min_recall=0.8 ("),
-        ({"unit": "group"}, "get about 60 held-out groups with yes instead of 40, which would back"),
+        ({}, "get about 60 rows of yes instead of 40 to set the threshold, which would back decision.min_recall=0.8."),
+        ({"unit": "group"}, "get about 60 groups with yes instead of 40 to set the threshold, "),
         ({"needed": 20}, "set an easier target than decision.min_recall=0.8: "),
         ({"conflict": True}, "set an easier target than "),
-        ({"provisional": True}, "train again with decision.provisional=false decision.holdout=0.5, "),
+        ({"basis": "chosen"}, "train again with decision.provisional=false decision.holdout=auto, "),
         ({"backed": True}, "use it with "),
         ({"rule": "cost"}, "use it with "),
     ],

@@ -20,7 +20,9 @@ GOOD = evaluate_split(
     Decision(positive="yes"),
     with_intervals=True,
 )
-TARGET = Guarantee(rule="min_recall", label="yes", target=0.8, confidence=0.95, backed=True, rows=50, needed=None)
+TARGET = Guarantee(
+    rule="min_recall", label="yes", target=0.8, confidence=0.95, statement="sure", backed=True, rows=50, needed=None
+)
 
 
 def result(status):

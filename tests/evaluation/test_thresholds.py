@@ -4,27 +4,28 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, betabinom, hypergeom
+from scipy.stats import beta, betabinom, hypergeom, norm
 from support.binary_scores import sample_scores
 
 from seqclf.evaluation.decisions.thresholds import (
     alerts_hold,
+    find_threshold,
     precision_holds,
     recall_holds,
-    threshold_for_alerts,
-    threshold_for_precision,
-    threshold_for_recall,
+    rows_beyond_lowest,
     threshold_of_least_cost,
 )
 
+RULES = ("min_recall", "max_alerts", "min_precision")
 
-def share_of_guarantees_kept(find_threshold, is_kept, target, **sample_options):
+
+def share_of_guarantees_kept(rule, is_kept, target, **sample_options):
     """Share of 600 simulations in which the threshold of held-out rows keeps its guarantee on new rows."""
     generator = np.random.default_rng(0)
     kept = []
     for _ in range(600):
-        threshold = find_threshold(*sample_scores(generator, **sample_options), target, 0.9)
-        assert threshold.backed
+        threshold = find_threshold(rule, *sample_scores(generator, **sample_options), target, 0.9)
+        assert threshold.statement == "sure"
         new_scores, is_positive = sample_scores(generator, **sample_options)
         kept.append(is_kept(new_scores >= threshold.value, is_positive))
     return np.mean(kept)
@@ -33,7 +34,7 @@ def share_of_guarantees_kept(find_threshold, is_kept, target, **sample_options):
 @pytest.mark.parametrize("decimals", [None, 1])
 def test_the_recall_guarantee_holds_on_new_data_with_its_confidence(decimals):
     share = share_of_guarantees_kept(
-        threshold_for_recall,
+        "min_recall",
         lambda is_alert, is_positive: is_alert[is_positive].mean() >= 0.7,
         0.7,
         decimals=decimals,
@@ -44,16 +45,14 @@ def test_the_recall_guarantee_holds_on_new_data_with_its_confidence(decimals):
 
 @pytest.mark.parametrize("decimals", [None, 1])
 def test_the_guarantee_on_the_share_of_alerts_holds_on_new_data(decimals):
-    share = share_of_guarantees_kept(
-        threshold_for_alerts, lambda is_alert, _: is_alert.mean() <= 0.1, 0.1, decimals=decimals
-    )
+    share = share_of_guarantees_kept("max_alerts", lambda is_alert, _: is_alert.mean() <= 0.1, 0.1, decimals=decimals)
     assert share > 0.88
     assert decimals or share < 0.95
 
 
 def test_the_precision_guarantee_holds_on_new_data():
     share = share_of_guarantees_kept(
-        threshold_for_precision,
+        "min_precision",
         lambda is_alert, is_positive: is_positive[is_alert].mean() >= 0.5,
         0.5,
         rows=3000,
@@ -101,35 +100,94 @@ def test_no_threshold_has_a_lower_cost(seed, cost):
         return cost * missed.sum() + false_alerts.sum()
 
     lowest = min(total_cost(threshold) for threshold in [*np.unique(scores), 99.0])
-    assert total_cost(threshold_of_least_cost(scores, is_positive, cost, 0.9).value) == lowest
+    assert total_cost(threshold_of_least_cost(scores, is_positive, cost).value) == lowest
 
 
-def test_too_few_rows_back_no_guarantee_and_the_number_needed_is_reported():
-    generator = np.random.default_rng(0)
-    few = threshold_for_recall(generator.random(6), np.ones(6, bool), 0.9, 0.95)
-    assert not few.backed
-    assert few.rows == 6
-    all_positive = np.ones(few.needed, bool)
-    assert threshold_for_recall(generator.random(few.needed), all_positive, 0.9, 0.95).backed
-    assert not threshold_for_recall(generator.random(few.needed - 1), all_positive[1:], 0.9, 0.95).backed
+@pytest.mark.parametrize(("confidence", "asked", "weaker"), [(0.95, "sure", "average"), (None, "average", "rows")])
+def test_too_few_rows_back_the_next_weaker_statement_and_the_number_needed_is_reported(confidence, asked, weaker):
+    scores = np.random.default_rng(0).random(99)
+    needed = {0.95: 40, None: 9}[confidence]
+    for count, statement in ((needed, asked), (needed - 1, weaker)):
+        threshold = find_threshold("min_recall", scores[:count], np.ones(count, bool), 0.9, confidence)
+        assert (threshold.statement, threshold.rows) == (statement, count)
+        assert threshold.needed == (None if statement == asked else needed)
 
 
-def test_without_positive_rows_no_guarantee_is_backed():
-    for find_threshold in (threshold_for_recall, threshold_for_precision):
-        threshold = find_threshold(np.linspace(0, 1, 9), np.zeros(9, bool), 0.5, 0.9)
-        assert not threshold.backed
-        assert threshold.rows == 0
+def test_the_lowest_score_sets_the_threshold_of_a_rank_alone_that_is_the_number_of_rows():
+    beyond = [rows_beyond_lowest("average", 0.8, count, None) for count in range(3, 10)]
+    assert beyond == [None, *[9] * 5, None]
+    assert rows_beyond_lowest("sure", 0.8, 20, 0.95) == next(
+        n for n in range(20, 99) if recall_holds(n - 1, n, 0.8, 0.95)
+    )
 
 
-@pytest.mark.parametrize("find_threshold", [threshold_for_recall, threshold_for_alerts, threshold_for_precision])
+@pytest.mark.parametrize("rule", ["min_recall", "min_precision"])
+@pytest.mark.parametrize("confidence", [None, 0.9])
+def test_without_positive_rows_the_most_probable_label_is_predicted(rule, confidence):
+    threshold = find_threshold(rule, np.linspace(0, 1, 9), np.zeros(9, bool), 0.5, confidence)
+    assert (threshold.value, threshold.statement, threshold.rows) == (0.0, "rows", 0)
+
+
+def wrongly_labelled(generator, rows, positives=None):
+    """Scores and labels of rows, 4 % positive, whose scores lie four deviations higher; 5 % of the labels are wrong."""
+    is_labelled = generator.random(rows) < 0.04 if positives is None else np.arange(rows) < positives
+    return generator.normal(size=rows) + 4 * (is_labelled & (generator.random(rows) < 0.95)), is_labelled
+
+
+@pytest.mark.parametrize("positives", [7, 12, 25, 61])
+def test_a_recall_on_average_holds_for_the_mean_and_few_positives_do_not_ruin_its_alerts(positives):
+    generator, recalls, alerts = np.random.default_rng(positives), [], []
+    for _ in range(1500):
+        threshold = find_threshold("min_recall", *wrongly_labelled(generator, 25 * positives, positives), 0.8)
+        assert threshold.statement == "average"
+        recalls.append(0.95 * norm.sf(threshold.value, 4) + 0.05 * norm.sf(threshold.value))
+        alerts.append(0.04 * recalls[-1] + 0.96 * norm.sf(threshold.value))
+    error = np.std(recalls) / 1500**0.5
+    # The threshold is lowered where no alert is added, so the mean lies a little above k / (n + 1).
+    assert 0.8 - 3 * error < np.mean(recalls) < np.ceil(0.8 * (positives + 1)) / (positives + 1) + 0.06
+    assert np.median(alerts) < 0.055 and (positives < 25 or np.quantile(alerts, 0.9) < 0.055)
+
+
+@pytest.mark.parametrize(("rule", "target"), [("max_alerts", 0.05), ("min_precision", 0.7)])
+def test_alerts_and_precision_on_average_hold_for_the_mean(rule, target):
+    generator, values = np.random.default_rng(0), []
+    for _ in range(1000):
+        threshold = find_threshold(rule, *sample_scores(generator, rows=1000, separation=3), target)
+        assert threshold.statement == "average"
+        of_positives, of_others = norm.sf(threshold.value, 3), norm.sf(threshold.value)
+        alerts = 0.1 * of_positives + 0.9 * of_others
+        values.append(alerts if rule == "max_alerts" else 0.1 * of_positives / alerts)
+    slack = 3 * np.std(values) / 1000**0.5
+    assert np.mean(values) < target + slack if rule == "max_alerts" else np.mean(values) > target - slack
+
+
+def test_a_recall_on_average_is_that_of_one_row_of_each_new_group():
+    """With unequal groups whose large ones are harder, all rows as independent miss the recall of one row a group."""
+    means = {}
+    for by_group in (True, False):
+        generator, found = np.random.default_rng(0), []
+        for _ in range(400):
+            sizes = np.r_[generator.choice([1, 1, 1, 20], 40), np.ones(400, int)]  # the last ones have no label
+            group = np.repeat(np.arange(440), sizes)
+            scores = 2 * generator.normal(size=440)[group] + 2 * (sizes[group] > 1) + generator.normal(size=len(group))
+            threshold = find_threshold("min_recall", scores, group < 40, 0.8, None, group if by_group else None)
+            size = generator.choice([1, 1, 1, 20], 4000)  # one row of each new group
+            new = 2 * generator.normal(size=4000) + 2 * (size > 1) + generator.normal(size=4000)
+            found.append((new > threshold.value).mean())
+        means[by_group] = np.mean(found)
+    assert means[True] > 0.79 and means[False] < 0.75
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("confidence", [0.9, None])
 @pytest.mark.parametrize("shift", [-2e-5, 2e-5])
-def test_rounding_errors_of_another_runtime_change_no_decision(find_threshold, shift):
+def test_rounding_errors_of_another_runtime_change_no_decision(rule, confidence, shift):
     """Many equal sequences lie at the threshold, and their scores differ slightly on another machine."""
     generator = np.random.default_rng(0)
     scores = np.repeat([3.0, 2.0, 1.0, 0.0], [50, 100, 300, 550])
     is_positive = np.repeat([True, False, True, False], [45, 105, 20, 830])
-    target = 0.1 if find_threshold is threshold_for_alerts else 0.5
-    threshold = find_threshold(scores, is_positive, target, 0.9).value
+    target = 0.1 if rule == "max_alerts" else 0.5
+    threshold = find_threshold(rule, scores, is_positive, target, confidence).value
     rounded_otherwise = scores + shift * generator.random(1000)
     np.testing.assert_array_equal(scores >= threshold, rounded_otherwise >= threshold)
 
@@ -137,5 +195,5 @@ def test_rounding_errors_of_another_runtime_change_no_decision(find_threshold, s
 def test_recall_beyond_the_target_is_taken_where_it_costs_no_alert():
     scores = np.repeat([9.0, 5.0, 1.0], [20, 100, 880])
     is_positive = np.repeat([False, True, False], [20, 100, 880])
-    assert 1.0 < threshold_for_recall(scores, is_positive, 0.5, 0.9).value < 5.0
-    assert threshold_for_recall(scores[is_positive], is_positive[is_positive], 0.5, 0.9).value < 5.0
+    assert 1.0 < find_threshold("min_recall", scores, is_positive, 0.5, 0.9).value < 5.0
+    assert find_threshold("min_recall", scores[is_positive], is_positive[is_positive], 0.5, 0.9).value < 5.0

@@ -199,7 +199,7 @@ def test_the_page_opens_with_the_verdict_as_a_sentence(reports, pages):
     metrics = reports["two_classes.html"].metrics.positive
     assert page.startswith("cards cards Use it: yes. Of 100 sequences labelled yes it finds ")
     assert f"Of 100 sequences labelled yes it finds {round(100 * metrics.recall)} (between " in page
-    assert "Guarantee: at least 80.0% of yes found (95% sure, on" in page
+    assert "95% sure: at least 80.0% of yes found (on" in page
     assert "Settle this before you use the model" not in page
     assert "order-blind (logistic regression)" in page and "always no" in page
 
@@ -291,7 +291,16 @@ def test_operating_points_equal_counts_over_all_rows():
 
 def test_the_threshold_section_shows_what_a_target_changes_with_any_number_of_classes(tmp_path):
     labels = ("calm", "odd", "loud")
-    goal = Guarantee(rule="min_recall", label="loud", target=0.9, confidence=0.95, backed=False, rows=9, needed=29)
+    goal = Guarantee(
+        rule="min_recall",
+        label="loud",
+        target=0.9,
+        confidence=0.95,
+        statement="average",
+        backed=False,
+        rows=9,
+        needed=29,
+    )
     decision = Decision(rule="min_recall", offsets=(0.0, 0.0, 5.0), targets=(goal,))
     report = simulated_report(rows=500, labels=labels, positive=None, decision=decision)
     section = threshold_section(report)

@@ -108,15 +108,29 @@ def test_two_nearly_perfect_models_are_noted():
     assert note in comparison_sentence(unclear) and note not in comparison_sentence(unclear, better)
 
 
-@pytest.mark.parametrize(("backed", "opening"), [(True, "Guarantee: "), (False, "Guarantee NOT backed: ")])
-def test_a_promise_says_if_it_is_backed(backed, opening):
-    promise = Guarantee(
-        rule="min_recall", label="fraud", target=0.8, confidence=0.95, backed=backed, rows=40, needed=60
-    )
-    decision = Decision(rule="min_recall", positive="fraud", targets=(promise,))
+@pytest.mark.parametrize(
+    ("statement", "rows", "known", "opening", "parts"),
+    [
+        ("sure", 40, {}, "95% sure: ", ["on 40 rows of fraud or more"]),
+        ("sure", 40, {"approximate": True}, "About 95% sure: ", []),
+        ("sure", 40, {"basis": "folds"}, "Estimated at the rank that is 95% sure: ", ["no guarantee: the bundle"]),
+        ("average", 40, {"confidence": None}, "On average: ", ["by 40 rows of fraud)"]),
+        ("average", 7, {"needed": 20}, "On average: ", ["not 95% sure, which takes about 20", "from 9 on it does not"]),
+        ("average", 40, {"confidence": None, "basis": "folds"}, "Estimated on average: ", ["no guarantee: the bundle"]),
+        ("rows", 3, {"confidence": None, "needed": 4}, "No statement", ["not on average, which takes about 4"]),
+        ("rows", 0, {"needed": 20}, "No statement", ["the most probable label is predicted"]),
+        ("sure", 40, {"basis": "chosen"}, "No statement", ["also chose the model"]),
+        ("average", 40, {"conflict": True}, "No statement", ["cannot hold together with the others"]),
+    ],
+)
+def test_a_target_names_its_statement_and_what_a_stronger_one_takes(statement, rows, known, opening, parts):
+    settings = {"rule": "min_recall", "label": "fraud", "target": 0.8, "confidence": 0.95, "needed": None, **known}
+    target = Guarantee(statement=statement, backed=not known.get("needed"), rows=rows, **settings)
+    decision = Decision(rule="min_recall", positive="fraud", targets=(target,))
     result = TargetResult(rule="min_recall", label="fraud", target=0.8, units=100, value=0.86, status="met")
     sentence = verdict(replace(FRAUD, targets=[result]), decision).guarantee
-    assert sentence.startswith(f"{opening}at least 80.0% of fraud found (") and sentence.endswith("on test 86.0%, met.")
+    assert sentence.startswith(opening) and all(part in sentence for part in parts)
+    assert ": at least 80.0% of fraud found (" in sentence and sentence.endswith("on test 86.0%, met.")
     assert verdict(FRAUD).guarantee is None
 
 
@@ -124,7 +138,15 @@ def test_a_promise_says_if_it_is_backed(backed, opening):
 @pytest.mark.parametrize("rule", ["min_recall", "min_precision", "max_alerts"])
 def test_a_target_that_was_missed_is_never_said_to_be_kept(rule, unit):
     promise = Guarantee(
-        rule=rule, label="fraud", target=0.8, confidence=0.95, backed=True, rows=40, needed=None, unit=unit
+        rule=rule,
+        label="fraud",
+        target=0.8,
+        confidence=0.95,
+        statement="sure",
+        backed=True,
+        rows=40,
+        needed=None,
+        unit=unit,
     )
     result = TargetResult(
         rule=rule, label="fraud", target=0.8, units=60, value=0.385, low=0.25, high=0.5, status="broken"
@@ -138,12 +160,21 @@ def test_the_terminal_prints_at_most_three_sentences_with_the_guarantee_before_t
     compared = verdict(FRAUD, no_baseline="baseline=false", next_step="use it.")
     assert compared.headline == [compared.use, compared.result, compared.comparison]
     promises = tuple(
-        Guarantee(rule="min_recall", label=label, target=0.8, confidence=0.95, backed=True, rows=40, needed=None)
+        Guarantee(
+            rule="min_recall",
+            label=label,
+            target=0.8,
+            confidence=0.95,
+            statement="sure",
+            backed=True,
+            rows=40,
+            needed=None,
+        )
         for label in ("no", "fraud")
     )
     guaranteed = verdict(FRAUD, Decision(rule="min_recall", targets=promises), no_baseline="baseline=false")
     assert guaranteed.headline == [guaranteed.use, guaranteed.result, guaranteed.guarantee]
-    assert guaranteed.guarantee.count("Guarantee: ") == 2 and guaranteed.answers.keys() == {
+    assert guaranteed.guarantee.count("95% sure: ") == 2 and guaranteed.answers.keys() == {
         "Does it beat the baseline?",
         "Does the guarantee hold?",
     }

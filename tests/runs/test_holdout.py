@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.binary_scores import decision_options
+from scipy.stats import betabinom
+from support.binary_scores import CLASSES, decision_options
 
 from seqclf.data.prepare import prepare
 from seqclf.evaluation.decisions.choose_decision import choose_decision, one_of_each
@@ -103,6 +104,7 @@ def test_a_target_is_judged_in_the_unit_of_its_guarantee(rule, by_group):
         label="yes",
         target=0.6,
         confidence=0.95,
+        statement="sure",
         backed=True,
         rows=20,
         needed=None,
@@ -117,9 +119,16 @@ def test_a_target_is_judged_in_the_unit_of_its_guarantee(rule, by_group):
 
 def test_a_target_that_chance_does_not_explain_is_broken():
     labels, predicted = np.ones(200, int), (np.arange(200) < 77).astype(int)  # 38.5 %
-    target = Guarantee(rule="min_recall", label="yes", target=0.8, confidence=0.95, backed=True, rows=20, needed=None)
+    target = Guarantee(
+        rule="min_recall", label="yes", target=0.8, confidence=0.95, statement="sure", backed=True, rows=20, needed=None
+    )
     (result,) = target_results(Decision(targets=(target,)), labels, predicted, ["no", "yes"])
     assert result.status == "broken" and result.high < 0.5
+    average = replace(target, confidence=None, statement="average", rows=10)
+    for hits, status in ((141, "within_chance"), (77, "broken")):  # few held-out rows let the recall vary
+        (result,) = target_results(Decision(targets=(average,)), labels, (np.arange(200) < hits).astype(int), CLASSES)
+        least = betabinom.ppf(0.025, 200, 9, 2)
+        assert result.status == status and (hits < least) == (status == "broken")
     (unknown,) = target_results(Decision(targets=(target,)), labels * 0, predicted, ["no", "yes"])
     assert unknown.status is None and unknown.to_dict().keys() == {"rule", "label", "target", "units"}
 

@@ -1,22 +1,37 @@
-"""Choice of decision thresholds on held-out rows, with guarantees that targets hold on new data."""
+"""Choice of decision thresholds on held-out rows, with statements about new data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import fit_temperature
-from seqclf.evaluation.decisions.decision import RULES, Decision, Guarantee
-from seqclf.evaluation.decisions.thresholds import HOLDS, THRESHOLDS, Threshold
+from seqclf.evaluation.decisions.decision import (
+    CHOSEN,
+    CROSS_FITTED,
+    FOLDS,
+    HELD_OUT,
+    RULES,
+    Decision,
+    Guarantee,
+)
+from seqclf.evaluation.decisions.thresholds import (
+    AVERAGE,
+    ROWS,
+    SURE,
+    Threshold,
+    find_threshold,
+    holds,
+    one_of_each,
+    unit_weights,
+)
 from seqclf.evaluation.options import DecisionOptions
 
 GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # rules whose thresholds are set on held-out rows
 ROUNDS = 20  # maximum number of passes over the classes, if their thresholds keep changing
-SEED = 0  # seed of the random draw of one row from each group
 
 
 def choose_decision(
@@ -27,88 +42,61 @@ def choose_decision(
     positive: str | None,
     group: np.ndarray | None = None,
     unit: str = "group",
+    basis: str = HELD_OUT,
 ) -> Decision:
     """Return the decision that meets the targets of `options` (conf/decision) on new data.
 
-    `logits`: (N, C) logits of held-out rows, which neither trained the model nor selected the epoch (see `hold_out`).
-    `labels`: (N,) class numbers of the rows. `group`: (N,) code of each row's group, None if the rows are independent.
-    A guarantee counts independent units, so it counts only one random row of each group. A recall target counts only
-    rows with its label. `unit`: see `Guarantee`.
+    `logits`: (N, C) logits of the rows that set the thresholds. `labels`: (N,) class numbers of the rows. `group`: (N,)
+    code of each row's group, None if the rows are independent. `unit`, `basis`: see `Guarantee`.
 
-    If there are too few rows for a guarantee, the decision uses the most cautious threshold that the rows allow. The
-    guarantee then has `backed: False`, and its field `needed` is the number of rows that would be enough. If the same
-    rows also selected the epoch (`holdout` is 0, or `provisional` is true), the guarantees are not backed. Guarantees
-    for several labels hold jointly with the probability `confidence`, because the risk is divided evenly among the
-    labels (Bonferroni).
+    Each threshold has the strongest statement that the rows back, up to the statement that `options.confidence` asks
+    for (see `find_threshold`). If the rows also chose the model, no statement is backed, and if models of several folds
+    scored the rows, no sure statement is backed. Sure statements for several labels hold jointly with the probability
+    `confidence`, because the risk is divided evenly among the labels (Bonferroni). Statements on average hold for each
+    label by itself.
     """
     rule, targets = parse_rule(options, classes, positive)
     temperature = fit_temperature(logits, labels) if options.calibrate else 1.0
     argmax = Decision(positive=positive, temperature=temperature)
     if rule == "argmax":
         return argmax
-    confidence = options.confidence
-    scaled = argmax.scaled(logits)
+    scaled, confidence = argmax.scaled(logits), options.confidence
     if positive is None:
-        # The Bonferroni correction also holds if the classes are not independent of each other.
-        confidence_each = 1 - (1 - confidence) / max(1, len(targets))
-        offsets, guarantees = _choose_offsets(rule, targets, scaled, labels, classes, confidence_each, group)
-        guarantees = tuple(replace(guarantee, confidence=confidence) for guarantee in guarantees)
-        decision = replace(argmax, rule=rule, offsets=offsets, targets=guarantees)
+        decision = _joint_decision(argmax, rule, targets, scaled, labels, classes, confidence, group)
     else:
         index, target = classes.index(positive), targets[positive]
-        rows = counted_rows(rule, labels == index, group)
-        threshold = THRESHOLDS[rule](margin_of(scaled, index)[rows], labels[rows] == index, target, confidence)
-        guarantee = _guarantee(rule, positive, target, confidence, threshold)
+        threshold = find_threshold(rule, margin_of(scaled, index), labels == index, target, confidence, group)
         decision = argmax.with_margin(rule, classes, threshold.value, positive)
-        decision = replace(decision, targets=(guarantee,))
-    marks: dict[str, Any] = {}
-    if group is not None and rule in GUARANTEED_RULES:
-        marks["unit"] = unit
-    if rule in GUARANTEED_RULES and not uses_holdout(options, rule):
-        marks |= {"backed": False, "provisional": True}
-    return replace(decision, targets=tuple(replace(target, **marks) for target in decision.targets))
+        decision = replace(decision, targets=(_guarantee(rule, positive, target, confidence, threshold),))
+    if rule not in GUARANTEED_RULES:
+        return decision
+    return replace(decision, targets=tuple(_with_evidence(each, group, unit, basis) for each in decision.targets))
 
 
-def counted_rows(rule: str, is_label: np.ndarray, group: np.ndarray | None) -> np.ndarray:
-    """Return a mask (N,) of the rows that are counted when a threshold is set.
-
-    `is_label`: (N,) bool, True for rows with the label. `group`: (N,) code of each row's group, None if the rows are
-    independent.
-    """
-    counted = np.ones(len(is_label), bool)
-    if group is None or rule not in GUARANTEED_RULES:
-        return counted
-    drawn = is_label if rule == "min_recall" else counted
-    return one_of_each(np.flatnonzero(drawn), group) | ~drawn
-
-
-def one_of_each(rows: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Return a mask (N,) that selects one random row of each group among the row numbers `rows`.
-
-    Equal arguments give the same rows.
-    """
-    shuffled = np.random.default_rng(SEED).permutation(rows)
-    _, first = np.unique(group[shuffled], return_index=True)
-    chosen = np.zeros(len(group), bool)
-    chosen[shuffled[first]] = True
-    return chosen
-
-
-def _guarantee(rule: str, label: str, target: float, confidence: float, threshold: Threshold) -> Guarantee:
+def _guarantee(rule: str, label: str, target: float, confidence: float | None, threshold: Threshold) -> Guarantee:
     return Guarantee(
         rule=rule,
         label=label,
         target=target,
-        confidence=confidence,
-        backed=threshold.backed,
+        confidence=None if rule == "cost" else confidence,
+        statement=threshold.statement,
+        backed=rule == "cost" or threshold.statement == (AVERAGE if confidence is None else SURE),
         rows=threshold.rows,
         needed=threshold.needed,
     )
 
 
-def uses_holdout(options: DecisionOptions, rule: str) -> bool:
-    """Return True if the threshold of a rule is set on held-out validation rows."""
-    return rule in GUARANTEED_RULES and options.holdout > 0 and not options.provisional
+def _with_evidence(guarantee: Guarantee, group: np.ndarray | None, unit: str, basis: str) -> Guarantee:
+    """Return a guarantee with the kind of the rows that set its threshold."""
+    is_backed = guarantee.backed and basis != CHOSEN and not (basis == FOLDS and guarantee.statement == SURE)
+    is_approximate = guarantee.approximate or (basis == CROSS_FITTED and guarantee.statement != ROWS)
+    return replace(
+        guarantee,
+        backed=is_backed,
+        basis=basis,
+        approximate=is_approximate or None,
+        unit=None if group is None else unit,
+    )
 
 
 def parse_rule(options: DecisionOptions, classes: Sequence[str], positive: str | None) -> tuple[str, dict[str, float]]:
@@ -141,47 +129,56 @@ def parse_rule(options: DecisionOptions, classes: Sequence[str], positive: str |
     return rule, {label: float(target) for label, target in targets.items()}
 
 
-def _choose_offsets(
+def _joint_decision(
+    argmax: Decision,
     rule: str,
     targets: Mapping[str, float],
     scaled: np.ndarray,
     labels: np.ndarray,
     classes: Sequence[str],
-    confidence: float,
+    confidence: float | None,
     group: np.ndarray | None,
-) -> tuple[tuple[float, ...], tuple[Guarantee, ...]]:
-    """Return the logit offsets that meet the target of each label, and the guarantees of these targets.
+) -> Decision:
+    """Return the decision whose logit offsets meet the target of each label.
 
     A row is predicted as a class if its margin over the other classes exceeds a threshold. The threshold of one class
     is set while the offsets of the other classes stay fixed. The classes are visited in turn until no threshold
     changes.
     """
-    offsets = np.zeros(len(classes))
-    counted = {label: counted_rows(rule, labels == classes.index(label), group) for label in targets}
-    thresholds: dict[str, Threshold] = {}
+    offsets, thresholds = np.zeros(len(classes)), dict[str, Threshold]()
+    # The Bonferroni correction also holds if the classes are not independent of each other.
+    each = None if confidence is None else 1 - (1 - confidence) / len(targets)
     for _ in range(ROUNDS):
         before = offsets.copy()
         for label, target in targets.items():
             index = classes.index(label)
             scores = margin_of(scaled + offsets, index) - offsets[index]
-            rows = counted[label]
-            thresholds[label] = THRESHOLDS[rule](scores[rows], labels[rows] == index, target, confidence)
+            thresholds[label] = find_threshold(rule, scores, labels == index, target, each, group)
             offsets[index] = -thresholds[label].value
         # The thresholds may not converge. After `ROUNDS` passes, the check below is applied to the last thresholds.
         if np.allclose(offsets, before, atol=1e-9):
             break
-    predicted = (scaled + offsets).argmax(axis=1)
-    guarantees = []
+    predicted, guarantees = (scaled + offsets).argmax(axis=1), []
     for label, target in targets.items():
-        index, counts = classes.index(label), counted[label]
-        is_predicted, is_label = (predicted == index) & counts, (labels == index) & counts
-        rows = is_label if rule == "min_recall" else is_predicted
-        # Check the target again, because the thresholds of other classes may have changed after this threshold was set.
-        holds = HOLDS[rule](int((is_predicted & is_label).sum()), int(rows.sum()), target, confidence)
+        is_predicted, is_label = predicted == classes.index(label), labels == classes.index(label)
+        is_drawn = is_label if rule == "min_recall" else np.ones(len(labels), bool)
         guarantee = _guarantee(rule, label, target, confidence, thresholds[label])
-        backed = guarantee.backed
-        guarantees.append(replace(guarantee, backed=backed and holds, conflict=backed and not holds))
-    return tuple(offsets.tolist()), tuple(guarantees)
+        weights = unit_weights(is_drawn, group)
+        if guarantee.statement == SURE and group is not None:
+            weights = one_of_each(np.flatnonzero(is_drawn), group).astype(np.float64)
+        units = float(weights[is_label if rule == "min_recall" else is_predicted].sum())
+        hits = float(weights[is_predicted & is_label].sum())
+        # Check the target again, because the thresholds of other classes may have changed after this threshold was set.
+        kept = guarantee.backed and holds(rule, guarantee.statement, hits, units, target, each)
+        guarantees.append(
+            replace(
+                guarantee,
+                backed=kept,
+                conflict=guarantee.backed and not kept,
+                approximate=guarantee.statement == AVERAGE,
+            )
+        )
+    return replace(argmax, rule=rule, offsets=tuple(offsets.tolist()), targets=tuple(guarantees))
 
 
 def margin_of(scaled: np.ndarray, index: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
+from seqclf.evaluation.decisions.thresholds import ROWS, SURE
 from seqclf.system.json_result import JsonResult
 
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
@@ -25,8 +26,8 @@ COUNTED = {  # (unit of a guarantee, rule) → name of the units that the rule c
     ("sequence", "max_alerts"): "different sequences",
 }
 # Kinds of rows that set a threshold: rows that chose nothing about the model; validation rows whose logits come from
-# head weights that were fitted without the row; rows of all folds, scored by models that did not train on them; rows that
-# chose the model too.
+# head weights that were fitted without the row; rows of all folds, scored by models that did not train on them; rows
+# that chose the model too.
 HELD_OUT, CROSS_FITTED, FOLDS, CHOSEN = "held_out", "cross_fitted", "folds", "chosen"
 BASES = (HELD_OUT, CROSS_FITTED, FOLDS, CHOSEN)
 CERTAIN = 1e-12  # probabilities closer than this to 0 or 1 are moved to this distance before their margin is computed
@@ -34,28 +35,31 @@ CERTAIN = 1e-12  # probabilities closer than this to 0 or 1 are moved to this di
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee(JsonResult):
-    """A target of a decision for one label, and the evidence that the target will hold on new data.
+    """A target of a decision for one label, and what the rows that set its threshold say about new rows.
 
-    `rows`: number of held-out rows that the rule counts. The rule min_recall counts the rows of the label,
-    min_precision counts the alerts, and other rules count all rows. `backed`: True if, with the probability
-    `confidence`, the target holds on new data with at least `rows` counted rows. `needed`: number of held-out rows that
-    would be enough to back the target, None if unknown. `conflict`: True if the targets of several labels cannot all be
-    met. `provisional`: True if the threshold was set on rows that also selected the epoch. `unit`: None if the
-    guarantee counts rows, "group" if it counts one random row of each group, "sequence" if it counts one random row of
-    each distinct sequence.
+    `confidence`: confidence of the sure statement that was asked for, None if a statement on average was asked for.
+    `statement`: statement of the threshold, one of `STATEMENTS` (see `thresholds`). `backed`: True if the rows back the
+    statement that was asked for. `rows`: number of rows that the rule counts. The rule min_recall counts the rows of
+    the label, min_precision counts the alerts, and other rules count all rows. `needed`: number of rows that would be
+    enough to back the statement asked for, None if it is backed or if the number is unknown. `basis`: kind of the rows,
+    one of `BASES`. `approximate`: True if the statement was not proven but simulated. `conflict`: True if the targets
+    of several labels cannot all be met. `unit`: None if rows are counted, "group" if groups with such rows are
+    counted, "sequence" if distinct sequences are counted.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"conflict", "provisional", "unit"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"approximate", "conflict", "unit"})
 
     rule: str
     label: str
     target: float
-    confidence: float
+    confidence: float | None
+    statement: str
     backed: bool
     rows: int
     needed: int | None
+    basis: str = HELD_OUT
+    approximate: bool | None = None
     conflict: bool | None = None
-    provisional: bool | None = None
     unit: str | None = None
 
     @property
@@ -91,7 +95,13 @@ class Decision(JsonResult):
         # pydantic is not used here, because its import would take 0.1 s whenever a prediction starts. The module
         # `manifest` has already checked the values.
         names = {field.name for field in fields(Guarantee)}
-        targets = (Guarantee(**{key: target[key] for key in target if key in names}) for target in state["targets"])
+        targets = (
+            # Bundles without statements had sure ones alone.
+            Guarantee(
+                **{"statement": SURE if target["backed"] else ROWS} | {k: v for k, v in target.items() if k in names}
+            )
+            for target in state["targets"]
+        )
         offsets = state["offsets"]
         return cls(**{**state, "offsets": None if offsets is None else tuple(offsets), "targets": tuple(targets)})
 

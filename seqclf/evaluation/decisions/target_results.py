@@ -8,9 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.decisions.thresholds import SURE, at_or_above, rank_of
 from seqclf.evaluation.uncertainty.intervals import proportion_interval
 from seqclf.system.json_result import JsonResult
 
+TAIL = 0.025  # probability of a count that contradicts a statement on average
 MET, WITHIN_CHANCE, BROKEN = "met", "within_chance", "broken"
 
 
@@ -22,7 +24,9 @@ class TargetResult(JsonResult):
     counts groups, `value` is the expected value for one random row of each group. `units`: number of rows or groups
     that are counted. `low`, `high`: limits of the 95 % confidence interval of `value`. `status`: "met",
     "within_chance", "broken", or None if no row is counted. In the cases "within_chance" and "broken", the value misses
-    the target. The interval contains the target only in the case "within_chance".
+    the target. In the case "broken", the rows contradict the statement: for a sure statement and for a precision the
+    interval does not contain the target; for the others the count lies in the outer 2.5 % of the beta-binomial
+    distribution that follows from the rank of the threshold.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"value", "low", "high", "status"})
@@ -45,7 +49,8 @@ def target_results(
     `labels`, `predicted`: (N,) class numbers. `group`: (N,) code of each row's group, None if the rows are independent.
 
     >>> target = Guarantee(
-    ...     rule="min_recall", label="yes", target=0.8, confidence=0.95, backed=True, rows=20, needed=None
+    ...     rule="min_recall", label="yes", target=0.8, confidence=None, statement="average", backed=True, rows=20,
+    ...     needed=None,
     ... )
     >>> labels, predicted = np.ones(50, int), np.arange(50) % 2
     >>> (result,) = target_results(Decision(targets=(target,)), labels, predicted, ["no", "yes"])
@@ -79,8 +84,17 @@ def _result(
     if interval is None:
         return result
     value, (low, high) = share / units, interval
-    if target.rule == "max_alerts":
-        status = MET if value <= target.target else BROKEN if low > target.target else WITHIN_CHANCE
-    else:
-        status = MET if value >= target.target else BROKEN if high < target.target else WITHIN_CHANCE
+    is_met = value <= target.target if target.rule == "max_alerts" else value >= target.target
+    status = MET if is_met else BROKEN if _contradicts(target, share, units, (low, high)) else WITHIN_CHANCE
     return TargetResult(**{**vars(result), "value": value, "low": low, "high": high, "status": status})
+
+
+def _contradicts(target: Guarantee, hits: float, units: float, interval: tuple[float, float]) -> bool:
+    """Return True if a count that misses a target is too far off for chance. `interval`: interval of the proportion."""
+    is_limit = target.rule == "max_alerts"
+    rank = rank_of(target.rule, target.statement, target.target, target.rows, target.confidence)
+    if target.statement == SURE or rank is None:
+        return interval[0] > target.target if is_limit else interval[1] < target.target
+    count, new_rows = round(hits), round(units)
+    at_least = at_or_above(rank, target.rows, new_rows, count if is_limit else count + 1)
+    return (at_least if is_limit else 1 - at_least) < TAIL

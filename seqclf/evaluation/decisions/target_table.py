@@ -1,25 +1,27 @@
-"""Table of targets: the thresholds that other targets than the configured one have on the held-out rows.
+"""Table of targets: the thresholds of other targets than the configured one, on the rows that set the threshold.
 
-Whoever picks a target from the table picks on the held-out rows, so all its targets must hold together. The rules
-min_recall and max_alerts divide the risk evenly among the targets (Bonferroni). The rule min_precision already divides
-it among its candidate thresholds, and a candidate that fails a target fails each higher one, so more targets cost
-nothing. The configured target was set before the rows were seen: it holds by itself, not together with the others.
+Each row is the decision of one target and one statement, as `choose_decision` makes it. The statement of a row is about
+a target that was set before the rows were seen. `cost_of_picking` says what a pick after reading the table costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from seqclf.evaluation.decisions.choose_decision import counted_rows, margin_of
-from seqclf.evaluation.decisions.decision import Decision, expit
-from seqclf.evaluation.decisions.thresholds import THRESHOLDS, threshold_reached
+from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, choose_decision
+from seqclf.evaluation.decisions.decision import HELD_OUT, Decision, Guarantee
+from seqclf.evaluation.decisions.thresholds import AVERAGE, SURE, rank_of
+from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system.json_result import JsonResult
 
+CONFIDENCE = 0.95  # of the sure statements in the table, where the run asks for a statement on average
+DRAWS = 20_000  # simulated samples of held-out rows, for the cost of picking a row of the table
 TARGETS = {  # rule → targets, the hardest first
     "min_recall": (0.99, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.2),
     "min_precision": (0.99, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
@@ -29,17 +31,17 @@ TARGETS = {  # rule → targets, the hardest first
 
 @dataclass(frozen=True)
 class TargetRow(JsonResult):
-    """Alerts for `label` at the threshold of one target, counted on all held-out rows.
+    """Alerts for `label` at the threshold of one target, counted on all rows that set the threshold.
 
-    `asked`: True for the configured target. `backed`: True if the held-out rows back the target. A target that they do
-    not back has the threshold at which they reach it by themselves. `confidence`: value of `decision.confidence` with
-    which a run has the threshold of a backed target. `threshold`: probability of the label;
-    with several classes, beside the most probable other label alone. `precision`, `recall`: None if undefined.
+    `confidence`: value of `decision.confidence` that gives the threshold, null for a statement on average.
+    `statement`, `backed`: see `Guarantee`. `asked`: True for the configured target. `threshold`: probability of the
+    label; with several classes, beside the most probable other label alone. `precision`, `recall`: None if undefined.
     """
 
     label: str
     target: float
-    confidence: float
+    confidence: float | None
+    statement: str
     threshold: float
     alerts_per_1000: float
     precision: float | None
@@ -48,36 +50,95 @@ class TargetRow(JsonResult):
     asked: bool
 
 
-def target_rows(decision: Decision, held_out: SplitOutputs, classes: list[str]) -> Iterator[TargetRow]:
-    """Yield the rows of each guarantee of `decision`, by rising threshold, from the rows that set its thresholds.
+def target_rows(
+    options: DecisionOptions,
+    decision: Decision,
+    held_out: SplitOutputs,
+    classes: list[str],
+    unit: str = "group",
+    basis: str = HELD_OUT,
+) -> Iterator[TargetRow]:
+    """Yield rows for each guarantee of `decision`, the hardest target first.
 
-    With several classes, the other labels keep their thresholds.
+    Each target has a row on average, and a sure row if the rows back one. A target with the same thresholds as a harder
+    one is left out. `held_out`: outputs for the rows that set the thresholds of `decision` by `options`.
     """
-    offsets = np.array(decision.offsets or np.zeros(len(classes)))
-    if decision.positive_index is not None:
-        offsets -= offsets[1 - decision.positive_index]  # the threshold of two classes is the margin of their logits
+    if decision.rule not in GUARANTEED_RULES:
+        return
+    group = group_codes(held_out.groups)
     for asked in decision.targets:
-        index, targets = classes.index(asked.label), TARGETS.get(asked.rule, ())
-        scores = margin_of(decision.scaled(held_out.logits) + offsets, index) - offsets[index]
-        is_label = held_out.labels == index
-        counted = counted_rows(asked.rule, is_label, group_codes(held_out.groups))
-        divisor = 1 if asked.rule == "min_precision" else max(1, len(targets))
-        confidence = 1 - (1 - asked.confidence) / divisor
-        each, shipped = 1 - (1 - confidence) / len(decision.targets), float(-offsets[index])
-        found: dict[float, tuple[float, float, bool, bool]] = {}
+        sure, known = asked.confidence or CONFIDENCE, set()
+        targets = sorted({*TARGETS[asked.rule], asked.target}, reverse=asked.rule != "max_alerts")
         for target in targets:
-            threshold = THRESHOLDS[asked.rule](scores[counted], is_label[counted], target, each)
-            value = threshold.value
-            if not threshold.backed:
-                value = threshold_reached(asked.rule, scores, is_label, target)
-            # Of targets with the same threshold, keep the hardest one that is backed, else the hardest one.
-            if target != asked.target and (value not in found or (threshold.backed and not found[value][2])):
-                found[value] = target, confidence, threshold.backed and not asked.provisional, False
-        points = [(value, *row) for value, row in found.items() if row[2] or value != shipped]
-        points += [(shipped, asked.target, asked.confidence, asked.backed, True)] if targets else []
-        for value, target, used, backed, is_asked in sorted(points):
-            is_alert = scores > value
-            alerts, hits, positives = (int(part.sum()) for part in (is_alert, is_alert & is_label, is_label))
-            precision, recall = hits / alerts if alerts else None, hits / positives if positives else None
-            rate = 1000 * alerts / max(1, len(scores))
-            yield TargetRow(asked.label, target, used, expit(value), rate, precision, recall, backed, is_asked)
+            rows = []
+            for confidence in (None, sure):
+                changed = _with_target(options, decision, asked.label, target, confidence)
+                other = choose_decision(
+                    changed, held_out.logits, held_out.labels, classes, decision.positive, group, unit, basis
+                )
+                guarantee = next(entry for entry in other.targets if entry.label == asked.label)
+                is_asked = (target, confidence) == (asked.target, asked.confidence)
+                if confidence is None or guarantee.statement == SURE or is_asked:
+                    rows.append(_row(guarantee, other, held_out, classes, is_asked))
+            thresholds = tuple(row.threshold for row in rows)
+            if thresholds not in known or any(row.asked for row in rows):
+                known.add(thresholds)
+                yield from rows
+
+
+def _with_target(
+    options: DecisionOptions, decision: Decision, label: str, target: float, confidence: float | None
+) -> DecisionOptions:
+    targets: Mapping[str, float] | float = target
+    if decision.positive is None:
+        targets = {entry.label: entry.target for entry in decision.targets} | {label: target}
+    changed: dict[str, Any] = {decision.rule: targets, "confidence": confidence}
+    return options.model_copy(update=changed)
+
+
+def _row(
+    guarantee: Guarantee, decision: Decision, held_out: SplitOutputs, classes: list[str], is_asked: bool
+) -> TargetRow:
+    index = classes.index(guarantee.label)
+    is_alert, is_label = decision.choose(held_out.logits) == index, held_out.labels == index
+    alerts, hits, positives = (int(part.sum()) for part in (is_alert, is_alert & is_label, is_label))
+    return TargetRow(
+        label=guarantee.label,
+        target=guarantee.target,
+        confidence=guarantee.confidence,
+        statement=guarantee.statement,
+        threshold=decision.threshold_of(index),
+        alerts_per_1000=1000 * alerts / max(1, len(is_label)),
+        precision=hits / alerts if alerts else None,
+        recall=hits / positives if positives else None,
+        backed=guarantee.backed,
+        asked=is_asked,
+    )
+
+
+def cost_of_picking(rows: Sequence[TargetRow], guarantee: Guarantee, labels: int = 1) -> tuple[float, float] | None:
+    """Return what the statements lose if a row of the table is picked after reading it, at worst.
+
+    The first number is the mean, over samples of held-out rows, of the largest amount by which the value on new rows
+    misses the target of a row on average. The second one is the probability that some sure row misses its target.
+    `labels`: number of labels with a target, which share the risk of the sure rows. Returns None for a precision,
+    whose thresholds have no ranks.
+    """
+    ranked = []
+    for row in rows:
+        confidence = row.confidence and 1 - (1 - row.confidence) / labels
+        ranked.append((row, rank_of(guarantee.rule, row.statement, row.target, guarantee.rows, confidence)))
+    ranks = np.array([rank for _, rank in ranked if rank is not None])
+    if not len(ranks):
+        return None
+    # The fractions of new rows above the held-out rows of some ranks are sums of gamma variables over their total.
+    order = np.unique([0, *ranks, guarantee.rows + 1])
+    gaps = np.random.default_rng(0).gamma(np.diff(order), size=(DRAWS, len(order) - 1))
+    above = np.cumsum(gaps, axis=1) / gaps.sum(axis=1, keepdims=True)
+    sign = -1 if guarantee.rule == "max_alerts" else 1
+    missed = {AVERAGE: [np.zeros(DRAWS)], SURE: [np.zeros(DRAWS)]}
+    for row, rank in ranked:
+        if rank is not None and row.statement in missed:
+            missed[row.statement].append(sign * (row.target - above[:, np.searchsorted(order, rank) - 1]))
+    worst = {statement: np.max(values, axis=0) for statement, values in missed.items()}
+    return float(worst[AVERAGE].mean()), float((worst[SURE] > 0).mean())

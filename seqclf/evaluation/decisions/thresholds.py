@@ -1,17 +1,25 @@
-"""Decision thresholds with guarantees on new data, from scores and labels of held-out rows.
+"""Decision thresholds from scores and labels of held-out rows, with a statement about new rows.
 
-The guarantees are exact and hold for any distribution of scores. A threshold is set at the k-th highest score of n
-held-out rows. Take m new rows from the same distribution. The number of new rows at or above the threshold is then
-beta-binomial with the parameters (m, k, n - k + 1), which is a fact of order statistics. Ties only make a guarantee
-safer.
+A threshold has the strongest statement that the rows back, up to the statement that was asked for:
 
-A guarantee covers new data with at least as many rows as were held out, so it covers every m ≥ n. Several m allow the
-same number of missed rows, and the guarantee is hardest to keep for the largest of these m. It is therefore enough to
-check two cases: the first such m, and the whole population. The probabilities of these two cases bound the
+- *Sure*: with a given confidence, the target holds on new data.
+- *On average*: the target holds for the expected value on new data. The mean is taken over draws of the held-out rows.
+- *As in the rows*: the held-out rows themselves meet the target, and nothing is said about new rows.
+
+The statements hold for any distribution of scores. Take m new rows from the distribution of n held-out rows. The number
+of new rows at or above the k-th highest held-out score is beta-binomial with the parameters (m, k, n - k + 1), which is
+a fact of order statistics, and its mean is m k / (n + 1). Ties only make a statement safer.
+
+A sure statement covers new data with at least as many rows as were held out, so it covers every m ≥ n. Several m allow
+the same number of missed rows, and the statement is hardest to keep for the largest of these m. It is therefore enough
+to check two cases: the first such m, and the whole population. The probabilities of these two cases bound the
 probabilities for all other m (`tests/evaluation/test_thresholds.py` compares every m).
 
+Rows of one group are not independent. A sure statement counts one random row of each group. The other statements give
+each of G groups the weight 1 / (G + 1), shared by its rows (hierarchical conformal prediction).
+Reference: Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data".
+
 Scores are logit margins (differences of logits), because margins stay distinct where probabilities round to 1.
-`choose_decision` calls the function that belongs to the configured rule.
 """
 
 from __future__ import annotations
@@ -21,46 +29,186 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CANDIDATES = 20  # number of thresholds that are tested for the rule min_precision
+SURE, AVERAGE, ROWS = STATEMENTS = ("sure", "average", "rows")  # the strongest first
+CANDIDATES = 20  # number of thresholds that are tested for a sure precision
 LOGIT_NOISE = 1e-4  # largest difference of a logit between PyTorch and ONNX Runtime, or between two batches
+SEED = 0  # seed of the random draw of one row from each group
+TOLERANCE = 1e-9  # of sums of weights
 
 
 @dataclass(frozen=True)
 class Threshold:
     """Decision threshold on the logit margin. At a threshold of 0, the most probable label is predicted.
 
-    `backed`: True if the guarantee holds. `rows`: number of held-out rows on which the guarantee is based. `needed`:
-    number of held-out rows that would be enough; None if `rows` are enough, or if the number is unknown.
+    `statement`: one of `STATEMENTS`. `rows`: number of held-out units that the rule counts. `needed`: number of units
+    that would back the statement asked for; None if the units back it, or if the number is unknown.
     """
 
     value: float
-    backed: bool
+    statement: str
     rows: int
     needed: int | None = None
 
 
-def threshold_for_recall(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
-    """Return the threshold with the fewest false alerts that keeps a recall of at least `target` on new data.
+def find_threshold(
+    rule: str,
+    scores: np.ndarray,
+    truth: np.ndarray,
+    target: float,
+    confidence: float | None = None,
+    group: np.ndarray | None = None,
+) -> Threshold:
+    """Return the threshold of a rule with the strongest statement that held-out rows back.
 
-    `scores`: (N,) logit margins. `truth`: (N,) bool, True for rows with the label. Among thresholds with the same
-    number of false alerts, the lowest threshold is returned, because it has the highest recall.
+    Args:
+        rule: "min_recall", "min_precision", "max_alerts" or "cost".
+        scores: (N,) logit margins.
+        truth: (N,) bool, True for rows with the label.
+        target: Target of the rule.
+        confidence: Confidence of a sure statement; None to ask for a statement on average.
+        group: (N,) code of each row's group, None if the rows are independent.
 
     >>> scores = np.arange(100.0)
-    >>> threshold_for_recall(scores, scores >= 40, target=0.8, confidence=0.95)
-    Threshold(value=39.5, backed=True, rows=60, needed=None)
-    >>> threshold_for_recall(scores[95:], scores[95:] >= 40, target=0.8, confidence=0.95).needed
-    20
+    >>> find_threshold("min_recall", scores, scores >= 40, target=0.8, confidence=0.95)
+    Threshold(value=39.5, statement='sure', rows=60, needed=None)
+    >>> find_threshold("min_recall", scores[95:], scores[95:] >= 40, target=0.8, confidence=0.95)
+    Threshold(value=94.9999, statement='average', rows=5, needed=20)
+    """
+    if rule == "cost":
+        return threshold_of_least_cost(scores, truth, target)
+    sure, at_mean = RULES[rule]
+    is_counted = truth if rule == "min_recall" else np.ones(len(scores), bool)
+    weights = unit_weights(is_counted, group)
+    units = round(float(weights.sum()))
+    if confidence is not None:
+        drawn = np.ones(len(scores), bool) if group is None else one_of_each(np.flatnonzero(is_counted), group)
+        drawn |= ~is_counted
+        if (value := sure(scores[drawn], truth[drawn], target, confidence)) is not None:
+            return Threshold(value, SURE, _counted(rule, units, drawn & (scores > value)))
+    needed = rows_needed(rule, target, confidence)
+    for statement, spare in ((AVERAGE, 1), (ROWS, 0)):
+        if units and (value := at_mean(scores, truth, weights, target, spare)) is not None:
+            rows = _counted(rule, units, weights[scores > value])
+            return Threshold(value, statement, rows, needed if (statement, confidence) != (AVERAGE, None) else None)
+    if rule != "min_precision" or not truth.any():
+        return Threshold(0.0, ROWS, 0, needed)
+    value = _of_highest_precision(scores, truth)  # no threshold reaches the target
+    return Threshold(value, ROWS, _counted(rule, units, weights[scores > value]), needed)
+
+
+def _counted(rule: str, units: int, alerts: np.ndarray) -> int:
+    """Return the number of units that a rule counts. `alerts`: weights of the alerts, which a precision counts."""
+    return round(float(alerts.sum())) if rule == "min_precision" else units
+
+
+def unit_weights(is_counted: np.ndarray, group: np.ndarray | None) -> np.ndarray:
+    """Return weights (N,) of the counted rows. The counted rows of a group together have the weight 1."""
+    if group is None:
+        return is_counted.astype(np.float64)
+    sizes = np.bincount(group[is_counted], minlength=int(group.max(initial=0)) + 1)
+    return np.where(is_counted, 1 / np.maximum(sizes[group], 1), 0.0)
+
+
+def one_of_each(rows: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Return a mask (N,) that selects one random row of each group among the row numbers `rows`.
+
+    Equal arguments give the same rows.
+    """
+    shuffled = np.random.default_rng(SEED).permutation(rows)
+    _, first = np.unique(group[shuffled], return_index=True)
+    chosen = np.zeros(len(group), bool)
+    chosen[shuffled[first]] = True
+    return chosen
+
+
+def rank_of(rule: str, statement: str, target: float, rows: int, confidence: float | None = None) -> int | None:
+    """Return the rank k, from the highest score, of the held-out row that sets a threshold; None if it has no rank.
+
+    A recall counts rows with the label, and `max_alerts` counts all rows. A precision has no rank.
+
+    >>> [rank_of("min_recall", statement, 0.8, 61, 0.95) for statement in STATEMENTS]
+    [56, 50, 49]
+    """
+    if rule not in ("min_recall", "max_alerts"):
+        return None
+    spare = 1 if statement == AVERAGE else 0
+    if rule == "min_recall":
+        rank = _ceil(target * (rows + spare))
+        if statement == SURE:
+            rank = _first(rows, lambda k: recall_holds(k, rows, target, confidence or 0.0)) or 0
+    else:
+        rank = int(target * (rows + spare) + TOLERANCE) + 1 - spare
+        if statement == SURE:
+            rank = (_first(rows, lambda k: not alerts_hold(k, rows, target, confidence or 0.0)) or rows + 1) - 1
+    return rank if 1 <= rank <= rows else None
+
+
+def rows_beyond_lowest(statement: str, target: float, rows: int, confidence: float | None) -> int | None:
+    """Return the number of rows from which the lowest score of all does not set the threshold of a recall.
+
+    Returns None if the threshold of `rows` rows is not set by the lowest score.
+    """
+    if rank_of("min_recall", statement, target, rows, confidence) != rows:
+        return None
+    count = rows + 1
+    while rank_of("min_recall", statement, target, count, confidence) == count:
+        count += 1
+    return count
+
+
+def rows_needed(rule: str, target: float, confidence: float | None) -> int | None:
+    """Return the number of units that is enough for a statement, sure with a `confidence`, or else on average.
+
+    The number for a precision counts alerts, and is that of a model whose alerts are all right.
+    """
+    if confidence is None:
+        return {
+            "min_recall": lambda: _ceil(target / (1 - target)),
+            "min_precision": lambda: _ceil(1 / (1 - target)),
+            "max_alerts": lambda: _ceil(1 / target - 1),
+        }[rule]()
+    return _rows_needed(
+        {
+            "min_recall": lambda n: recall_holds(n, n, target, confidence),
+            "min_precision": lambda n: precision_holds(n, n, target, confidence),
+            "max_alerts": lambda n: alerts_hold(1, n, target, confidence),
+        }[rule]
+    )
+
+
+def holds(rule: str, statement: str, hits: float, units: float, target: float, confidence: float | None = None) -> bool:
+    """Return True if a statement holds for `hits` of `units` counted units (rows with the label, or alerts)."""
+    if statement == SURE:
+        return {"min_recall": recall_holds, "min_precision": precision_holds}[rule](
+            round(hits), round(units), target, confidence or 0.0
+        )
+    spare = 1 if statement == AVERAGE else 0
+    if rule == "min_recall":
+        return hits >= target * (units + spare) - TOLERANCE
+    return units - hits + spare <= (1 - target) * units + TOLERANCE
+
+
+def sure_recall(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> float | None:
+    """Return the threshold with the fewest false alerts that keeps a recall of at least `target` on new data.
+
+    Among thresholds with the same number of false alerts, the lowest threshold is returned, because it has the highest
+    recall. Returns None if the rows are too few.
     """
     ranked = -np.sort(-scores[truth])
-    count = len(ranked)
-    hits = _first(count, lambda k: recall_holds(k, count, target, confidence))
-    if hits is not None:
-        # The score of rank `hits` is the highest threshold that keeps the recall, so this threshold has the fewest
-        # false alerts.
-        return Threshold(_lower_for_free(ranked, scores[~truth], float(ranked[hits - 1])), True, count)
-    # The rows are too few to back the target. The most cautious threshold finds every held-out row of the label.
-    lowest = float(ranked[-1]) - LOGIT_NOISE if count else 0.0
-    return Threshold(lowest, False, count, _rows_needed(lambda n: recall_holds(n, n, target, confidence)))
+    rank = _first(len(ranked), lambda k: recall_holds(k, len(ranked), target, confidence))
+    return None if rank is None else _lower_for_free(ranked, scores[~truth], float(ranked[rank - 1]))
+
+
+def mean_recall(scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: int) -> float | None:
+    """Return the highest threshold that a weight of `target` (units + `spare`) reaches; None without one.
+
+    `weights`: (N,) weights of the rows with the label. `spare`: 1 for a recall on average, because the new row is one
+    more unit; 0 for a recall as in the rows.
+    """
+    order = np.argsort(-scores[truth], kind="stable")
+    ranked, reached = scores[truth][order], np.cumsum(weights[truth][order])
+    enough = np.flatnonzero(reached >= target * (reached[-1] + spare) - TOLERANCE) if len(ranked) else ranked
+    return _lower_for_free(ranked, scores[~truth], float(ranked[enough[0]])) if len(enough) else None
 
 
 def _lower_for_free(ranked: np.ndarray, others: np.ndarray, highest: float) -> float:
@@ -83,7 +231,7 @@ def recall_holds(hits: int, rows: int, target: float, confidence: float) -> bool
     if not hits or _probability_of_share(target, hits, rows) < confidence:
         return False
     new_rows = _hardest_count(rows, 1 - target)
-    return _at_or_above(hits, rows, new_rows, _ceil(target * new_rows)) >= confidence
+    return at_or_above(hits, rows, new_rows, _ceil(target * new_rows)) >= confidence
 
 
 def _probability_of_share(share: float, rank: int, rows: int) -> float:
@@ -106,21 +254,21 @@ def _hardest_count(rows: int, share: float) -> int:
     return max(rows, _ceil((allowed + 1) / share) - 1)
 
 
-def threshold_for_alerts(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
-    """Return the lowest threshold at which at most a fraction `target` of new rows are alerts.
-
-    The arguments have the same meaning as in `threshold_for_recall`.
-    """
+def sure_alerts(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> float | None:
+    """Return the lowest threshold at which at most a fraction `target` of new rows are alerts, None if rows are few."""
     ranked = -np.sort(-scores)
-    count = len(ranked)
+    rank = rank_of("max_alerts", SURE, target, len(ranked), confidence)
     # An alert scores above the k-th score, so the number of alerts is at most the number of new rows at or above this
     # score.
-    first_failure = _first(count, lambda k: not alerts_hold(k, count, target, confidence))
-    alerts = (first_failure or count + 1) - 1
-    if alerts < 1:
-        needed = _rows_needed(lambda n: alerts_hold(1, n, target, confidence))
-        return Threshold(float(ranked[0]) + LOGIT_NOISE if count else 0.0, False, count, needed)
-    return Threshold(float(ranked[alerts - 1]) + LOGIT_NOISE, True, count)
+    return None if rank is None else float(ranked[rank - 1]) + LOGIT_NOISE
+
+
+def mean_alerts(scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: int) -> float | None:
+    """Return the lowest threshold whose alerts have a weight of at most `target` (units + `spare`) - `spare`."""
+    order = np.argsort(-scores, kind="stable")
+    above = np.cumsum(weights[order]) - weights[order]
+    enough = np.flatnonzero(above + spare <= target * (weights.sum() + spare) + TOLERANCE)
+    return float(scores[order][enough[-1]]) + LOGIT_NOISE if len(enough) else None
 
 
 def alerts_hold(alerts: int, rows: int, target: float, confidence: float) -> bool:
@@ -131,31 +279,45 @@ def alerts_hold(alerts: int, rows: int, target: float, confidence: float) -> boo
     if _probability_of_share(target, alerts, rows) > 1 - confidence:
         return False
     new_rows = _hardest_count(rows, target)
-    return _at_or_above(alerts, rows, new_rows, int(target * new_rows + 1e-9) + 1) <= 1 - confidence
+    return at_or_above(alerts, rows, new_rows, int(target * new_rows + 1e-9) + 1) <= 1 - confidence
 
 
-def threshold_for_precision(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
-    """Return the threshold of highest recall at which the precision on new data is at least `target`.
+def sure_precision(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> float | None:
+    """Return the threshold of highest recall at which the precision on new data is at least `target`, None without one.
 
-    The guarantee covers new data with at least as many alerts as the held-out rows. Fisher's exact test is applied to
+    The statement covers new data with at least as many alerts as the held-out rows. Fisher's exact test is applied to
     `CANDIDATES` thresholds, and the risk is divided among these tests (Bonferroni). A threshold passes the test if its
-    held-out precision would be very unlikely for new data with a precision below the target. The arguments have the
-    same meaning as in `threshold_for_recall`.
+    held-out precision would be very unlikely for new data with a precision below the target.
     """
     ranked = -np.sort(-scores[truth])
     ranks = np.unique(np.ceil(np.arange(1, CANDIDATES + 1) / CANDIDATES * len(ranked)).astype(int))
     values = [float(ranked[rank - 1]) - LOGIT_NOISE for rank in ranks.tolist() if rank]
-    counts = [(int((truth & (scores >= value)).sum()), int((scores >= value).sum())) for value in values]
     # The thresholds are tested in ascending order. The first threshold that passes has the highest recall.
-    for value, (hits, alerts) in zip(values[::-1], counts[::-1], strict=True):
-        if precision_holds(hits, alerts, target, confidence):
-            return Threshold(value, True, alerts)
-    needed = _rows_needed(lambda n: precision_holds(n, n, target, confidence))
-    if not counts:
-        return Threshold(0.0, False, 0, needed)
-    # No threshold passes the test. Return the candidate with the highest observed precision.
-    best = int(np.argmax([hits / alerts for hits, alerts in counts]))
-    return Threshold(values[best], False, counts[best][1], needed)
+    for value in values[::-1]:
+        if precision_holds(int((truth & (scores >= value)).sum()), int((scores >= value).sum()), target, confidence):
+            return value
+    return None
+
+
+def mean_precision(
+    scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: int
+) -> float | None:
+    """Return the lowest threshold at which (wrong alerts + `spare`) / alerts is at most 1 - `target`; None without one.
+
+    The precision on new rows is `target` or more on average in simulations (docs/log.md), which nothing proves.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    alerts, wrong = np.cumsum(weights[order]), np.cumsum((weights * ~truth)[order])
+    fits_between = np.r_[ranked[:-1] - ranked[1:] > LOGIT_NOISE, True]
+    enough = np.flatnonzero(fits_between & (wrong + spare <= (1 - target) * alerts + TOLERANCE))
+    return float(ranked[enough[-1]]) - LOGIT_NOISE / 2 if len(enough) else None
+
+
+def _of_highest_precision(scores: np.ndarray, truth: np.ndarray) -> float:
+    ranked = -np.sort(-scores[truth])
+    precisions = np.arange(1, len(ranked) + 1) / np.searchsorted(np.sort(-scores), -ranked, side="right")
+    return float(ranked[precisions.argmax()]) - LOGIT_NOISE
 
 
 def precision_holds(hits: int, alerts: int, target: float, confidence: float) -> bool:
@@ -174,13 +336,13 @@ def precision_holds(hits: int, alerts: int, target: float, confidence: float) ->
     return bool(hypergeom.cdf(short, alerts + new_alerts, hits + short, new_alerts) <= risk)
 
 
-def threshold_of_least_cost(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
+def threshold_of_least_cost(scores: np.ndarray, truth: np.ndarray, target: float) -> Threshold:
     """Return the threshold with the lowest total cost.
 
     A missed row (`truth` is True) costs `target` times as much as a false alert.
     """
     if not len(scores):
-        return Threshold(0.0, False, 0)
+        return Threshold(0.0, ROWS, 0)
     order = np.argsort(-scores, kind="stable")
     ranked, is_hit = scores[order], truth[order]
     missed = is_hit.sum() - np.concatenate([[0], np.cumsum(is_hit)])
@@ -191,39 +353,17 @@ def threshold_of_least_cost(scores: np.ndarray, truth: np.ndarray, target: float
         value = ranked[0] + LOGIT_NOISE if alerts == 0 else ranked[-1] - LOGIT_NOISE
     else:
         value = (ranked[alerts - 1] + ranked[alerts]) / 2
-    return Threshold(float(value), True, len(scores))
+    return Threshold(float(value), ROWS, len(scores))
 
 
-def threshold_reached(rule: str, scores: np.ndarray, truth: np.ndarray, target: float) -> float:
-    """Return the threshold at which the rows themselves meet a target, of which new rows may fall short.
-
-    >>> threshold_reached("min_recall", np.arange(5.0), np.arange(5) % 2 > 0, target=0.5)
-    2.5
-    """
-    ranked = -np.sort(-(scores if rule == "max_alerts" else scores[truth]))
-    if not len(ranked):
-        return 0.0
-    if rule == "min_recall":
-        return _lower_for_free(ranked, scores[~truth], float(ranked[_ceil(target * len(ranked)) - 1]))
-    if rule == "max_alerts":
-        alerts = int(target * len(ranked) + 1e-9)
-        return float(ranked[alerts - 1]) - LOGIT_NOISE if alerts else float(ranked[0]) + LOGIT_NOISE
-    precisions = np.arange(1, len(ranked) + 1) / np.searchsorted(np.sort(-scores), -ranked, side="right")
-    reached = np.flatnonzero(precisions >= target)
-    return float(ranked[reached[-1] if len(reached) else precisions.argmax()]) - LOGIT_NOISE
-
-
-THRESHOLDS = {
-    "min_recall": threshold_for_recall,
-    "min_precision": threshold_for_precision,
-    "max_alerts": threshold_for_alerts,
-    "cost": threshold_of_least_cost,
+RULES = {  # rule → function of the sure threshold, and function of the threshold on average and as in the rows
+    "min_recall": (sure_recall, mean_recall),
+    "min_precision": (sure_precision, mean_precision),
+    "max_alerts": (sure_alerts, mean_alerts),
 }
 
-HOLDS = {"min_recall": recall_holds, "min_precision": precision_holds}
 
-
-def _at_or_above(rank: int, rows: int, new_rows: int, least: int) -> float:
+def at_or_above(rank: int, rows: int, new_rows: int, least: int) -> float:
     """Return the probability that at least `least` of `new_rows` new rows score at least as high as an old row.
 
     The old row has the rank `rank` among `rows` old rows. At least `least` new rows reach its score if at least
