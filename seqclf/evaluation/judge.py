@@ -20,7 +20,7 @@ from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms
 from seqclf.evaluation.baselines.baseline_scores import BaselineScores, baseline_metrics
 from seqclf.evaluation.calibration import Calibration, fit_temperature
 from seqclf.evaluation.decisions.choose_decision import choose_decision
-from seqclf.evaluation.decisions.decision import HELD_OUT, RULES, Decision
+from seqclf.evaluation.decisions.decision import CROSS_FITTED, FOLDS, HELD_OUT, RULES, Decision
 from seqclf.evaluation.decisions.target_table import target_rows
 from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
 from seqclf.evaluation.ladder import Contender, JudgedRows, Rung, build_ladder, most_probable
@@ -37,7 +37,7 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.scores import BEFORE_REFIT, NETWORK, ORDER_BLIND, Scores, positions_in
+from seqclf.evaluation.scores import BEFORE_REFIT, NETWORK, ORDER_BLIND, Scores, positions_in, taken
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
 from seqclf.evaluation.uncertainty.design_effect import group_codes
@@ -98,8 +98,9 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
 
     `contenders`: scores of models, from the weakest to the strongest; exactly one has the role `network`, and its last
     split judges it. Simpler models have scores of this split; order-blind ones those of validation too, which chooses
-    among them. `decision`: a decision, or targets, whose thresholds are set on the split `threshold`, or on
-    validation if no rows were held out.
+    among them. `decision`: a decision, or targets, whose thresholds are set on the split `threshold`, on the rows of
+    all folds (see `Facts.basis`), or else on validation. If these rows and those of the last split have folds, each
+    fold is judged at the thresholds that the rows of the other folds set.
 
     Raises InputError for a target without such rows, and for scores of other rows, classes or labels.
     """
@@ -110,15 +111,21 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         if scores.classes != network.classes:
             raise InputError(f"scores of {scores.name}", "are for other classes", f"score {', '.join(network.classes)}")
     options = None if isinstance(decision, Decision) else decision
-    held_out, basis = _threshold_rows(network, before), facts.basis
+    held_out, basis = _threshold_rows(network, before, facts.basis), facts.basis
     chosen = decision if isinstance(decision, Decision) else _decide(decision, network, held_out, basis)
     splits = _judged_splits(network, before)
+    last = list(splits)[-1]
+    if options and held_out is not None and chosen.rule != "argmax":
+        splits[last] = splits[last]._replace(
+            predicted=_predicted_by_folds(options, network, held_out, splits[last], basis)
+        )
     decisions = dict.fromkeys(splits, chosen)
     if options and before is not None and THRESHOLD in before.splits:  # the splits that trained the refitted model
         own = _decide(options, before, before.splits[THRESHOLD], basis)
         decisions |= dict.fromkeys(before.splits.keys() - network.splits.keys(), own)
-    made = [] if THRESHOLD in network.splits else _used_for(options, chosen.rule)
-    used_for = {"validation": [*facts.chosen, *made]}
+    used_for = _used_for(options, chosen.rule, network, facts)
+    if splits[last].predicted is not None:  # no row is judged at a threshold that it set
+        used_for[last] = [choice for choice in used_for.get(last, []) if choice != "threshold"]
     metrics = {
         split: evaluate_split(
             outputs,
@@ -169,9 +176,14 @@ def _judged_splits(network: Scores, before: Scores | None) -> dict[str, SplitOut
     return {split: known[split] for split in order if split != THRESHOLD}
 
 
-def _threshold_rows(scores: Scores | None, before: Scores | None) -> SplitOutputs | None:
-    """Return the outputs for the rows that set thresholds and the temperature: held-out rows, or else validation."""
-    for source in (scores, before):
+def _threshold_rows(network: Scores, before: Scores | None, basis: str) -> SplitOutputs | None:
+    """Return the outputs for the rows that set thresholds and the temperature.
+
+    These rows are those of all folds, the held-out rows, or else validation.
+    """
+    if basis == FOLDS:
+        return next((outputs for outputs in network.splits.values() if outputs.fold is not None), None)
+    for source in (network, before):
         for split in (THRESHOLD, "validation"):
             if source is not None and split in source.splits:
                 return source.splits[split]
@@ -182,8 +194,25 @@ def decide(contenders: Sequence[Scores], facts: Facts, options: DecisionOptions)
     """Return the decision that `judge` would choose for these options."""
     network = _only(contenders, NETWORK)
     assert network is not None, "a model to judge"
-    rows = _threshold_rows(network, _only(contenders, BEFORE_REFIT))
+    rows = _threshold_rows(network, _only(contenders, BEFORE_REFIT), facts.basis)
     return _decide(options, network, rows, facts.basis)
+
+
+def _predicted_by_folds(
+    options: DecisionOptions, scores: Scores, rows: SplitOutputs, judged: SplitOutputs, basis: str
+) -> np.ndarray | None:
+    """Return the predicted class numbers (N,) of `judged`, None without folds.
+
+    `rows`: rows that set thresholds. The rows of the other folds set the threshold of a fold.
+    """
+    if rows.fold is None or judged.fold is None or len(np.unique(rows.fold)) < 2:
+        return None
+    predicted = np.empty(len(judged.labels), np.int64)
+    for fold in np.unique(judged.fold):
+        decision = _decide(options, scores, taken(rows, np.flatnonzero(rows.fold != fold)), basis)
+        of_fold = judged.fold == fold
+        predicted[of_fold] = decision.choose(judged.logits[of_fold])
+    return predicted
 
 
 def _unit(rows: SplitOutputs) -> str:
@@ -208,11 +237,15 @@ def _decide(options: DecisionOptions, scores: Scores, rows: SplitOutputs | None,
         )
 
 
-def _used_for(options: DecisionOptions | None, rule: str) -> list[str]:
-    """Return the choices of the decision (threshold, temperature) that validation rows made."""
-    if options is None:
-        return []
-    return [*(["threshold"] if rule != "argmax" else []), *(["temperature"] if options.calibrate else [])]
+def _used_for(options: DecisionOptions | None, rule: str, network: Scores, facts: Facts) -> dict[str, list[str]]:
+    """Return dict split → choices about the model and the decision that its rows made."""
+    made: list[str] = []
+    if options is not None and (facts.basis in (CROSS_FITTED, FOLDS) or THRESHOLD not in network.splits):
+        made = [*(["threshold"] if rule != "argmax" else []), *(["temperature"] if options.calibrate else [])]
+    folds = {
+        split: made for split, outputs in network.splits.items() if facts.basis == FOLDS and outputs.fold is not None
+    }
+    return {**folds, "validation": [*facts.chosen, *made]}
 
 
 def _calibration(

@@ -48,6 +48,7 @@ class SplitOutputs(NamedTuple):
     (N,) ids as strings, None if unknown. `probabilities`: (N, C) of a model that has no logits, None for others.
     `positions`: (N,) positions of the rows in the split of the data set, None if unknown. `fold`: (N,) int64 number of
     the part of the rows that each row belongs to, if the threshold that judges a part is set by the others; else None.
+    `predicted`: (N,) int64 class numbers, predicted at the threshold of each part; None for the threshold of all rows.
     """
 
     logits: np.ndarray
@@ -60,6 +61,11 @@ class SplitOutputs(NamedTuple):
     probabilities: np.ndarray | None = None
     positions: np.ndarray | None = None
     fold: np.ndarray | None = None
+    predicted: np.ndarray | None = None
+
+    def chosen(self, decision: Decision) -> np.ndarray:
+        """Return the predicted class numbers (N,): `predicted`, or else the classes that `decision` chooses."""
+        return decision.choose(self.logits) if self.predicted is None else self.predicted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +153,7 @@ class Evaluation:
     @property
     def predicted(self) -> np.ndarray:
         """Predicted class numbers (N,) of the rows of the last split."""
-        return self.decision.choose(self.last.logits)
+        return self.last.chosen(self.decision)
 
 
 def evaluate_split(
@@ -175,7 +181,7 @@ def evaluate_split(
     """
     labels = outputs.labels.astype(np.int64)
     predictions = ScoredRows(
-        labels, decision.choose(outputs.logits), decision.probabilities(outputs.logits), classes, positive
+        labels, outputs.chosen(decision), decision.probabilities(outputs.logits), classes, positive
     )
     metrics = classification_metrics(labels, predictions.probabilities, classes, positive, predictions.predicted)
     by_length = slices_by_length(predictions, outputs.lengths)

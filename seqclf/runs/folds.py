@@ -20,7 +20,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.holdout import hold_out
+from seqclf.evaluation.decisions.decision import FOLDS, RULES
 from seqclf.evaluation.judge import FACTS, Facts, judge
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import FOLDER, Scores, taken, write_contenders
@@ -36,14 +36,19 @@ from seqclf.system.run_folder import FOLD, PREDICTIONS, remove_outputs, run_outp
 from seqclf.training.options import AUTO, TrainConfig
 
 TEST = "test"
+ESTIMATE = (
+    "each fold is judged at the threshold that the other folds set: a cross-validated estimate, no guarantee: "
+    "the bundle is another model than those that gave the scores"
+)
 FOLD_STRIDE = 2**32  # positions of the rows of a fold start at its number times this
 
 
 def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig, Path], object]) -> TrainResult:
     """Train a model of each fold in RUN/fold-N, and judge their scores of the rows that each left out, as those of one.
 
-    Then a model of all rows becomes the bundle: the training of the first fold, repeated with the rows of validation
-    and test (see `refit`), so that its vocabularies and scales are those of this fold. No row is left to judge it.
+    No rows are held out for a threshold: the rows of the other folds set the threshold at which a fold is judged. Then
+    a model of all rows becomes the bundle: the training of the first fold, repeated with the rows of validation and
+    test (see `refit`), so that its vocabularies and scales are those of this fold. No row is left to judge it.
     `train_fold`: trains and scores the model of a fold, and leaves the files of a run. A run that was killed goes on
     with the folds that are not finished. Raises InputError before the first training if a fold lacks a class, or if
     there can be no model of all rows.
@@ -61,19 +66,20 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     for fold, (of_fold, folder) in enumerate(zip(configs, folders, strict=True)):
         console.rule(f"fold {fold + 1} of {len(configs)}")
         train_fold(of_fold, folder)
-    datasets = [hold_out(dataset, config.decision) for dataset in prepared]
     files = [read_run(folder) for folder in folders]
-    contenders = _joined([of_fold.contenders for of_fold in files], datasets)
+    contenders = _joined([of_fold.contenders for of_fold in files], prepared)
     rows = sum(len(split.labels) for split in prepared[0].splits.values())
-    facts = _facts([of_fold.facts for of_fold in files], config, rows, held_out=datasets[0].held_out is not None)
+    facts = _facts([of_fold.facts for of_fold in files], config, rows)
     judged = judge(contenders, facts, config.decision)
     console.rule(f"{len(configs)} folds together")
     show_verdict(judged.result)
+    for line in _estimates(config):
+        console.print(f"threshold: {line}", soft_wrap=True)
     write_contenders(run / FOLDER, contenders)
     state = {"models": [scores.name for scores in contenders], **facts.to_dict()}
     write_output(run / FOLDER / FACTS, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
     write_output(run / "metrics.json", json.dumps(judged.result.to_dict(), indent=1, ensure_ascii=False) + "\n")
-    network, measured = contenders[-1], [_strange(dataset) for dataset in datasets]
+    network, measured = contenders[-1], [_strange(dataset) for dataset in prepared]
     strange = {name: np.concatenate([columns[name] for columns in measured]) for name in measured[0]}
     labels = typed_labels(network.classes, network.label_type)
     outputs, decisions = {TEST: judged.outputs[TEST]}, {TEST: judged.decisions[TEST]}
@@ -82,7 +88,8 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     if config.export:
         training = _first_training(configs, prepared, folders)
         task, _ = refit(training, training.chosen_checkpoint(), run, (*prepared[0].splits,))
-        parity = write_bundle(task, run / "bundle", judged.result, training.config.recipe()).max_error
+        recipe = training.config.model_copy(update={"decision": config.decision}).recipe()
+        parity = write_bundle(task, run / "bundle", judged.result, recipe).max_error
         bundle = shown_path(run / "bundle")
         console.print(f"bundle: {bundle}, of all {rows:,} rows; the scores are those of the folds", soft_wrap=True)
     report(None, judged, facts, run)
@@ -97,7 +104,7 @@ def _check_classes(datasets: Sequence[Dataset]) -> None:
 
 
 def _first_training(configs: Sequence[TrainConfig], datasets: Sequence[Dataset], folders: Sequence[Path]) -> Training:
-    """Return the training of the first fold, with its held-out rows. Raises InputError if it cannot be repeated."""
+    """Return the training of the first fold. Raises InputError if it cannot be repeated."""
     training = Training.build(configs[0].model_copy(update={"checkpoint": None}), datasets[0], folders[0])
     check_refit(training, f"data.split.fold={ALL_FOLDS}", "set export=false")
     return training
@@ -106,23 +113,27 @@ def _first_training(configs: Sequence[TrainConfig], datasets: Sequence[Dataset],
 def _of_fold(config: TrainConfig, fold: int) -> TrainConfig:
     split = config.data.split.model_copy(update={"fold": fold})
     data = config.data.model_copy(update={"split": split})
-    return config.model_copy(update={"data": data, "export": False})
+    decision = config.decision.model_copy(update={"holdout": 0.0})
+    return config.model_copy(update={"data": data, "decision": decision, "export": False})
 
 
-def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int, *, held_out: bool) -> Facts:
+def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:
     """Return the facts of the first fold, with what differs between the folds joined."""
     first, trainings = folds[0], [facts.training for facts in folds]
     assert first.training is not None, "facts of a training"
     seconds = sum(training.seconds or 0.0 for training in trainings if training is not None)
     lines = dict.fromkeys(line for facts in folds for line in facts.warnings)
     note = f"the scores are those of {len(folds)} models on the rows that each left out"
-    reused = "; the threshold is set by rows that are in test of other folds" if held_out else ""
     bundle = f"; the bundle is trained on all {rows:,} rows, and no row judges it" if config.export else ""
     training = replace(first.training, settings=config.model_dump(), seconds=round(seconds, 2), bundle=None)
     chosen = tuple(dict.fromkeys(choice for facts in folds for choice in facts.chosen))
-    return replace(
-        first, training=training, chosen=chosen, warnings=(*lines, note + reused + bundle), refit=None, halting=None
-    )
+    warnings = (*lines, note + bundle, *_estimates(config))
+    return replace(first, training=training, chosen=chosen, warnings=warnings, basis=FOLDS, refit=None, halting=None)
+
+
+def _estimates(config: TrainConfig) -> list[str]:
+    """Return a line about the thresholds of the decision, none without a threshold."""
+    return [ESTIMATE] if any(getattr(config.decision, rule) is not None for rule in RULES) else []
 
 
 def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> list[Scores]:
@@ -133,7 +144,7 @@ def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> l
         replace(
             scores,
             splits={
-                split: _concatenated([fold[key].splits[split] for fold in by_fold], kept[split])
+                split: _concatenated([fold[key].splits[split] for fold in by_fold], kept[split], of_test=split == TEST)
                 for split in scores.splits
             },
         )
@@ -160,18 +171,20 @@ def _first_of_each_row(datasets: Sequence[Dataset], split: str) -> list[np.ndarr
     return kept
 
 
-def _concatenated(parts: Sequence[SplitOutputs], kept: Sequence[np.ndarray]) -> SplitOutputs:
+def _concatenated(parts: Sequence[SplitOutputs], kept: Sequence[np.ndarray], *, of_test: bool) -> SplitOutputs:
+    """Return the kept rows of the parts, one part after the other. Rows of test get the number of their fold."""
     chosen = []
     for fold, (outputs, rows) in enumerate(zip(parts, kept, strict=True)):
         assert outputs.positions is not None, "scores of a run"
         some = np.flatnonzero(np.isin(outputs.positions, rows))
         chosen.append(taken(outputs, some)._replace(positions=outputs.positions[some] + fold * FOLD_STRIDE))
+    folds = np.repeat(np.arange(len(chosen)), [len(outputs.labels) for outputs in chosen])
     columns = {}
     for name in SplitOutputs._fields:
         values = [getattr(outputs, name) for outputs in chosen]
         if values[0] is not None:
             columns[name] = pa.concat_arrays(values) if isinstance(values[0], pa.Array) else np.concatenate(values)
-    return SplitOutputs(**columns)
+    return SplitOutputs(**columns)._replace(fold=folds if of_test else None)
 
 
 def _strange(dataset: Dataset) -> dict[str, np.ndarray]:

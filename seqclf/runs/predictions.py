@@ -70,11 +70,12 @@ def _row_groups(
 
     A row group is small enough for the memory, however many classes there are.
     """
+    predicted = rows.chosen(decision)
     size = max(1, min(GROUP_ROWS, GROUP_PROBABILITIES // len(classes)))
     for start in range(0, len(rows.labels), size):
         part = slice(start, start + size)
         logits = rows.logits[part]
-        chosen, probabilities = decision.choose(logits), decision.probabilities(logits)
+        chosen, probabilities = predicted[part], decision.probabilities(logits)
         count = len(chosen)
         yield [
             pa.array(np.arange(start, start + count).astype(str)) if rows.ids is None else rows.ids[part],

@@ -9,7 +9,12 @@ import pytest
 
 import seqclf
 from seqclf import InputError
+from seqclf.config.options import parse_options
+from seqclf.evaluation.decisions.choose_decision import choose_decision
+from seqclf.evaluation.judge import judge
+from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.scores import read_contenders
+from seqclf.report.run_report import read_run
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8", "baseline=false"]
 SETTINGS += ["trainer.max_epochs=2", "batching.max_sequences=16", "data.id=id", "model.heads=[recurrent,linear]"]
@@ -113,12 +118,24 @@ def test_trainings_that_patience_stopped_become_a_bundle(tmp_path):
     assert (tmp_path / "run/bundle/manifest.json").is_file()
 
 
-def test_a_bundle_has_the_rows_held_out_for_a_threshold_too(tmp_path):
+def test_no_row_is_held_out_and_each_fold_is_judged_at_the_threshold_of_the_others(tmp_path):
     train(tmp_path, "decision.min_recall=0.5", "data.positive=yes")
     lines = json.loads((tmp_path / "run/scores/facts.json").read_text())["warnings"]
-    assert "test of other folds" in lines[-1] and f"all {ROWS} rows" in lines[-1]
-    counts = {split: len(rows.labels) for split, rows in read_contenders(tmp_path / "run/scores")[-1].splits.items()}
-    assert counts["threshold"] and counts["test"] == ROWS
+    assert "no guarantee: the bundle is another model" in lines[-1] and f"all {ROWS} rows" in lines[-2]
+    contenders, facts, settings = read_run(tmp_path / "run")
+    rows = contenders[-1].splits["test"]
+    assert "threshold" not in contenders[-1].splits and np.unique(rows.fold).tolist() == [0, 1, 2]
+    options = parse_options(DecisionOptions, settings["decision"], "decision")
+    found = pq.read_table(tmp_path / "run/predictions.parquet")["prediction"].to_numpy() == "yes"
+    for fold in range(3):
+        others, own = rows.fold != fold, rows.fold == fold
+        decision = choose_decision(options, rows.logits[others], rows.labels[others], ["no", "yes"], "yes")
+        assert (found[own] == decision.choose(rows.logits[own])).all()
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    assert metrics["test"]["positive"]["alerts"] == found.sum() and metrics["test"]["used_for"] == []
+    assert judge(contenders, facts, options).result.to_dict()["test"] == metrics["test"]
+    recipe = json.loads((tmp_path / "run/bundle/manifest.json").read_text())["recipe"]
+    assert recipe["decision"] == settings["decision"]
 
 
 def test_rows_of_several_files_that_share_their_number_are_all_scored(tmp_path):

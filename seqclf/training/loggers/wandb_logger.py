@@ -82,7 +82,7 @@ def _confusion_matrix(split: str, outputs: SplitOutputs, decision: Decision, cla
 
     if len(classes) > MAX_CLASSES:
         return {}
-    predicted = decision.choose(outputs.logits).tolist()
+    predicted = outputs.chosen(decision).tolist()
     plot = wandb.plot.confusion_matrix(y_true=outputs.labels.tolist(), preds=predicted, class_names=classes)
     return {f"{split}/confusion_matrix": plot}
 
