@@ -7,16 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 KINDS = ["food", "fuel", "fun", "travel", "rent"]  # of ordinary events
-QUICK = [  # settings of a short training that ranks such rows well
-    "trainer.max_epochs=8",
-    "model.hidden_size=24",
-    "model.embedding_size=12",
-    "optimizer.lr=0.02",
-    "batching.max_sequences=32",
-    "runtime.threads=1",
-    "logger=none",
-    "trainer.accelerator=cpu",
-]
+# Settings of a short training that ranks such rows well.
+QUICK = ["trainer.max_epochs=8", "model.hidden_size=24", "model.embedding_size=12", "optimizer.lr=0.02"]
+QUICK += ["batching.max_sequences=32", "runtime.threads=1", "logger=none", "trainer.accelerator=cpu"]
 
 
 def card_orders(rows: int, seed: int, positives: float = 0.04, wrong: float = 0.05) -> pa.Table:
