@@ -20,36 +20,25 @@ CARDS = ["data.group_by=card", "data.order_by=time", f"data.fields={{{FIELDS}}}"
 FOLDS = ["data.split.by=fold", "data.split.folds=5", "data.split.fold=all", "data.positive='yes'", "baseline=false"]
 
 
-def margins(folder, data, positives, seed):
-    """Out-of-fold margins of the rows and margins of the bundle for new rows, each with a mask of positive rows."""
-    paths, rows, share = (
-        [folder / f"{split}.parquet" for split in ("train", "test")],
-        ROWS[positives],
-        positives / ROWS[positives],
-    )
-    folder.mkdir()
-    if data == "transactions":
-        transactions.write(folder, {"train": rows, "test": NEW_ROWS}, 12, share, seed)
-    else:
-        [write_card_orders(path, count, seed, share) for path, count in zip(paths, (rows, NEW_ROWS), strict=True)]
-    own = [
-        *(CARDS if data == "transactions" else ["data.id=holder"]),
-        f"data.cache_dir={folder / 'cache'}",
-        f"seed={seed}",
-    ]
-    run = seqclf.fit(str(paths[0]), label="fraud", overrides=[*QUICK, *FOLDS, *own], folder=folder / "run")
-    new = predict_labelled(run.classifier, run.classifier.table_source(str(paths[1])), "fraud", None).outputs
-    parts = (read_contenders(folder / "run/scores")[-1].splits["test"], new)
-    return [(margin_of(part.logits.astype(float), 1), part.labels == 1) for part in parts]
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("positives", ROWS)
 @pytest.mark.parametrize("data", ["orders", "transactions"])
 def test_the_bundle_finds_at_least_what_the_ranks_of_the_out_of_fold_scores_say(tmp_path, data, positives):
-    found = []
+    found, share, rows = [], positives / ROWS[positives], {"train": ROWS[positives], "test": NEW_ROWS}
     for seed in range(SEEDS):
-        (scores, labels), (new, is_fraud) = margins(tmp_path / str(seed), data, positives, seed)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        if data == "transactions":
+            transactions.write(folder, rows, 12, share, seed)
+        else:
+            [write_card_orders(folder / f"{split}.parquet", rows[split], seed, share) for split in rows]
+        own = CARDS if data == "transactions" else ["data.id=holder"]
+        settings = [*QUICK, *FOLDS, *own, f"data.cache_dir={folder / 'cache'}", f"seed={seed}"]
+        run = seqclf.fit(str(folder / "train.parquet"), label="fraud", overrides=settings, folder=folder / "run")
+        source = run.classifier.table_source(str(folder / "test.parquet"))
+        parts = [predict_labelled(run.classifier, source, "fraud", None).outputs]
+        parts += [read_contenders(folder / "run/scores")[-1].splits["test"]]
+        (new, is_fraud), (scores, labels) = ((margin_of(part.logits, 1), part.labels == 1) for part in parts)
         ranked, count = -np.sort(-scores[labels]), int(labels.sum())
         average = min(int(np.ceil(0.8 * (count + 1))), count)
         sure = next((rank for rank in range(1, count) if recall_holds(rank, count, 0.8, 0.95)), count)
