@@ -73,8 +73,6 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     judged = judge(contenders, facts, config.decision)
     console.rule(f"{len(configs)} folds together")
     show_verdict(judged.result)
-    for line in _estimates(config):
-        console.print(f"threshold: {line}", soft_wrap=True)
     write_contenders(run / FOLDER, contenders)
     state = {"models": [scores.name for scores in contenders], **facts.to_dict()}
     write_output(run / FOLDER / FACTS, json.dumps(state, indent=1, ensure_ascii=False) + "\n")

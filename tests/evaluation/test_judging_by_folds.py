@@ -55,7 +55,7 @@ def test_each_fold_is_judged_at_the_threshold_that_the_other_folds_set(classes, 
     metrics, decision = judged.result.metrics, judged.result.decision
     assert metrics.accuracy == pytest.approx((expected == test.labels).mean()) and metrics.used_for == []
     whole = choose_decision(options, test.logits, test.labels, network.classes, network.positive)
-    assert decision.offsets == whole.offsets == decide([network], options, FOLDS).offsets
+    assert decision.offsets == whole.offsets == decide([network], Facts(basis=FOLDS), options).offsets
     assert (whole.choose(test.logits) != expected).any()
     assert "threshold" in judged.result.splits["validation"].used_for
 
