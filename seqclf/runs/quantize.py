@@ -24,6 +24,7 @@ from seqclf.config.options import parse_options
 from seqclf.config.targets import Trust
 from seqclf.data.prepare import prepare
 from seqclf.data.ragged import take
+from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import sampled_rows
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -70,7 +71,8 @@ class Int8:
         self.decision = parse_options(DecisionOptions, settings["decision"], "decision")
         self.dataset = hold_out(prepare(run_data(settings, trust)), self.decision)
         self.network = next(scores for scores in self.contenders if scores.role == NETWORK)
-        self.judging = {split: known for split, known in self.network.splits.items() if split != "train"}
+        splits = [split for split in self.network.splits if split != "train" and split in self.dataset.all_splits]
+        self.judging = {split: self.network.splits[split] for split in splits}
 
     def __call__(self, bundle: Path, content: JsonObject) -> tuple[RunResult, Parity]:
         """Quantize the models in the folder `bundle`.
@@ -138,6 +140,12 @@ class Int8:
             if not np.isfinite(errors[-1]):
                 raise InputError(KEY, f"gives logits that are not finite for rows of {split}", FLOAT)
             outputs[split] = known._replace(logits=logits)
+        if THRESHOLD in self.network.splits.keys() - outputs.keys():
+            # These are validation rows with cross-fitted logits, which the session cannot give: their difference from
+            # the final logits stays the same.
+            known = self.network.splits[THRESHOLD]
+            moved = outputs[JUDGE].logits - self.network.splits[JUDGE].logits
+            outputs[THRESHOLD] = known._replace(logits=known.logits + moved)
         return replace(self.network, splits=outputs), max(errors)
 
 

@@ -39,6 +39,7 @@ from seqclf.runs.order_ablation import check_one_process, score_shuffled
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.refit import check_refit, refit
 from seqclf.runs.score import score_contenders, score_task
+from seqclf.runs.threshold_rows import basis_of, cross_fits, reason_to_hold_out, threshold_line, with_cross_fitted
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
@@ -128,6 +129,8 @@ def train(
         if fitted is None:
             return FastDevRunResult(str(run)) if training.trainer.is_global_zero else None
         contenders, facts = score(fitted, steps, data_warnings)
+        if (line := threshold_line(contenders[-1], facts.basis, training.config)) is not None:
+            console.print(line, soft_wrap=True)
         judged = judge_run(contenders, facts, training)
         if prints_verdict:
             show_verdict(judged.result)
@@ -146,7 +149,8 @@ def score(fitted: Fitted, steps: FinishedSteps, data_warnings: Sequence[str]) ->
     training, run = fitted.training, fitted.training.folder
     config = training.config
     models = [config.order_ablation, config.baseline, config.baseline_limit]
-    inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), "fit": training.inputs, "models": models})
+    parts = {"fit": training.inputs, "models": models, "cross_fits": cross_fits(config, training.dataset)}
+    inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), **parts})
     if steps.find("score", inputs) is not None:
         with suppress(InputError):  # otherwise the files are made anew
             contenders, facts, _ = read_run(run)
@@ -182,7 +186,11 @@ def _score(fitted: Fitted, data_warnings: Sequence[str]) -> tuple[list[Scores], 
         task, record = refit(training, fitted.checkpoint, run)
     no_baseline = _no_baseline(config, dataset)
     contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
-    facts = _facts(fitted, task.trained_steps, record)
+    weighs_heads = fitted.weighs_heads
+    if cross_fits(config, dataset):
+        contenders[-1] = with_cross_fitted(contenders[-1], task, dataset, weighs_heads=weighs_heads)
+    basis = basis_of(contenders[-1], reason_to_hold_out(config), weighs_heads=weighs_heads)
+    facts = replace(_facts(fitted, task.trained_steps, record), basis=basis)
     return contenders, replace(facts, no_baseline=no_baseline, warnings=tuple(data_warnings))
 
 
