@@ -71,8 +71,8 @@ class Int8:
         self.decision = parse_options(DecisionOptions, settings["decision"], "decision")
         self.dataset = hold_out(prepare(run_data(settings, trust)), self.decision)
         self.network = next(scores for scores in self.contenders if scores.role == NETWORK)
-        splits = [split for split in self.network.splits if split != "train" and split in self.dataset.all_splits]
-        self.judging = {split: self.network.splits[split] for split in splits}
+        splits = self.network.splits
+        self.judging = {split: splits[split] for split in self.dataset.all_splits if split in splits.keys() - {"train"}}
 
     def __call__(self, bundle: Path, content: JsonObject) -> tuple[RunResult, Parity]:
         """Quantize the models in the folder `bundle`.
@@ -141,11 +141,9 @@ class Int8:
                 raise InputError(KEY, f"gives logits that are not finite for rows of {split}", FLOAT)
             outputs[split] = known._replace(logits=logits)
         if THRESHOLD in self.network.splits.keys() - outputs.keys():
-            # These are validation rows with cross-fitted logits, which the session cannot give: their difference from
-            # the final logits stays the same.
-            known = self.network.splits[THRESHOLD]
-            moved = outputs[JUDGE].logits - self.network.splits[JUDGE].logits
-            outputs[THRESHOLD] = known._replace(logits=known.logits + moved)
+            # Cross-fitted logits of validation rows change as much as the final logits of the same rows.
+            known, change = self.network.splits[THRESHOLD], outputs[JUDGE].logits - self.network.splits[JUDGE].logits
+            outputs[THRESHOLD] = known._replace(logits=known.logits + change)
         return replace(self.network, splits=outputs), max(errors)
 
 

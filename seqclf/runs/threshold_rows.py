@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from seqclf.config.targets import locate_subclass
 from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import THRESHOLD, Dataset
+from seqclf.data.storage.store import Split
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.decisions.decision import CHOSEN, CROSS_FITTED, HELD_OUT
 from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, resolve_holdout
@@ -35,30 +38,28 @@ def cross_fits(config: TrainConfig, dataset: Dataset) -> bool:
     return rule in GUARANTEED_RULES and config.decision.holdout == 0 and reason_to_hold_out(config) is None
 
 
-def with_cross_fitted(network: Scores, task: SequenceTask, dataset: Dataset, *, weighs_heads: bool) -> Scores:
-    """Return the scores of a network with the fifth of each validation row, and the split `threshold` of these rows.
+def cross_fitted(network: Scores, task: SequenceTask, validation: Split, *, weighs_heads: bool) -> Scores:
+    """Return scores with the fifth of each validation row, and the split `threshold` of all validation rows.
 
-    If validation set weights of heads (`weighs_heads`), the logits of the split `threshold` are cross-fitted.
+    The logits of the split `threshold` are cross-fitted if validation set weights of heads (`weighs_heads`).
     """
-    validation, outputs = dataset.splits["validation"], network.splits["validation"]
-    fifth, logits = fifths(validation.labels, validation.groups), outputs.logits
+    outputs = network.splits["validation"]._replace(fold=fifths(validation.labels, validation.groups))
+    logits: np.ndarray | None = outputs.logits
     if weighs_heads:
-        crossed = task.model.cross_fitted_logits(rows_for(task, validation), fifth)
-        if crossed is None:  # a custom class sets something that it does not leave out
-            return network
-        logits = crossed.astype(logits.dtype, copy=False)
-    outputs = outputs._replace(fold=fifth)
+        logits = task.model.cross_fitted_logits(rows_for(task, validation), outputs.fold)
+    if logits is None:  # a custom class sets something that it cannot leave out
+        return network
     return replace(
         network, splits={**network.splits, "validation": outputs, THRESHOLD: outputs._replace(logits=logits)}
     )
 
 
-def basis_of(network: Scores, reason: str | None, *, weighs_heads: bool) -> str:
-    """Return the kind of the rows that set thresholds (see `Facts`). `reason`: see `chosen_by_validation`."""
+def basis_of(network: Scores, config: TrainConfig, *, weighs_heads: bool) -> str:
+    """Return the kind of the rows that set thresholds (see `Facts`)."""
     rows = network.splits.get(THRESHOLD)
     if rows is None:
-        return CHOSEN if reason or weighs_heads else HELD_OUT
-    return CROSS_FITTED if rows.fold is not None and weighs_heads else HELD_OUT
+        return CHOSEN if weighs_heads or reason_to_hold_out(config) else HELD_OUT
+    return CROSS_FITTED if weighs_heads and rows.fold is not None else HELD_OUT
 
 
 def threshold_line(network: Scores, basis: str, config: TrainConfig) -> str | None:

@@ -39,7 +39,7 @@ from seqclf.runs.order_ablation import check_one_process, score_shuffled
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.refit import check_refit, refit
 from seqclf.runs.score import score_contenders, score_task
-from seqclf.runs.threshold_rows import basis_of, cross_fits, reason_to_hold_out, threshold_line, with_cross_fitted
+from seqclf.runs.threshold_rows import basis_of, cross_fits, cross_fitted, threshold_line
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
@@ -129,10 +129,10 @@ def train(
         if fitted is None:
             return FastDevRunResult(str(run)) if training.trainer.is_global_zero else None
         contenders, facts = score(fitted, steps, data_warnings)
-        if (line := threshold_line(contenders[-1], facts.basis, training.config)) is not None:
-            console.print(line, soft_wrap=True)
         judged = judge_run(contenders, facts, training)
         if prints_verdict:
+            if (line := threshold_line(contenders[-1], facts.basis, training.config)) is not None:
+                console.print(line, soft_wrap=True)
             show_verdict(judged.result)
         parity = export(fitted, judged, steps) if training.config.export else None
         page = report(training.dataset, judged, facts, run)
@@ -186,12 +186,11 @@ def _score(fitted: Fitted, data_warnings: Sequence[str]) -> tuple[list[Scores], 
         task, record = refit(training, fitted.checkpoint, run)
     no_baseline = _no_baseline(config, dataset)
     contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
-    weighs_heads = fitted.weighs_heads
+    weighs = fitted.weighs_heads
     if cross_fits(config, dataset):
-        contenders[-1] = with_cross_fitted(contenders[-1], task, dataset, weighs_heads=weighs_heads)
-    basis = basis_of(contenders[-1], reason_to_hold_out(config), weighs_heads=weighs_heads)
-    facts = replace(_facts(fitted, task.trained_steps, record), basis=basis)
-    return contenders, replace(facts, no_baseline=no_baseline, warnings=tuple(data_warnings))
+        contenders[-1] = cross_fitted(contenders[-1], task, dataset.splits["validation"], weighs_heads=weighs)
+    basis, facts = basis_of(contenders[-1], config, weighs_heads=weighs), _facts(fitted, task.trained_steps, record)
+    return contenders, replace(facts, basis=basis, no_baseline=no_baseline, warnings=tuple(data_warnings))
 
 
 def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:

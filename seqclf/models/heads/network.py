@@ -182,9 +182,8 @@ class HeadsClassifier(SequenceNetwork):
         if len(self.heads) == 1 or not len(rows):
             return None
         chosen = self._weighing(rows)
-        logits = self._logits_of(rows, chosen)
         labels = rows.labels[chosen]
-        weights = fit_head_weights(logits, labels, rows.class_weights[labels])
+        weights = fit_head_weights(self._logits_of(rows, chosen), labels, rows.class_weights[labels])
         self.weights.copy_(torch.from_numpy(weights))
         parts = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(self.names, weights, strict=True))
         return f"{parts}, by {len(chosen):,} validation rows"
@@ -197,27 +196,24 @@ class HeadsClassifier(SequenceNetwork):
         """
         if len(self.heads) == 1 or not len(rows):
             return None
-        chosen, final = self._weighing(rows), self.weights.cpu().numpy()
-        sums = np.empty((len(rows), len(rows.class_weights)), np.float32)
-        logits, labels = self._logits_of(rows, chosen), rows.labels[chosen]
-        sums[chosen] = cross_fitted_sums(logits, labels, rows.class_weights[labels], final, fifth[chosen])
-        rest = np.setdiff1d(np.arange(len(rows)), chosen)
-        for part in np.array_split(rest, -(-len(rest) // len(chosen))) if len(rest) else ():
-            sums[part] = np.tensordot(final, self._logits_of(rows, part), 1)
+        logits, chosen = self._logits_of(rows, np.arange(len(rows))), self._weighing(rows)
+        labels, final = rows.labels[chosen], self.weights.cpu().numpy()
+        sums = np.tensordot(final, logits, 1)
+        row_weights = rows.class_weights[labels]
+        sums[chosen] = cross_fitted_sums(logits[:, chosen], labels, row_weights, final, fifth[chosen])
         return sums
 
     def _weighing(self, rows: SplitRows) -> np.ndarray:
-        """Return the positions (M,) of the validation rows that set the weights of the heads, in rising order."""
+        """Return the rising positions (M,) of the validation rows that set the weights of the heads."""
         most = max(1, min(WEIGHTED_ROWS, WEIGHTED_CELLS // len(rows.class_weights)))
         return np.sort(rows.sample(most, 2**62, self.kernel_seed))
 
     def _logits_of(self, rows: SplitRows, chosen: np.ndarray) -> np.ndarray:
-        """Return the logits (H, M, C) of each head for the rows at the rising positions `chosen` (M,)."""
+        """Return the logits (H, M, C) of the heads for the rows at the rising positions `chosen` (M,)."""
         logits = np.empty((len(self.heads), len(chosen), len(rows.class_weights)), np.float32)
         for batch in rows.batches(chosen):
             of_heads = self.head_logits(batch.fields, batch.lengths, batch.lengths.cpu().numpy())
-            at = np.searchsorted(chosen, batch.rows)
-            logits[:, at] = torch.stack([part.float() for part in of_heads]).cpu().numpy()
+            logits[:, np.searchsorted(chosen, batch.rows)] = torch.stack(of_heads).float().cpu().numpy()
         return logits
 
     def forget_validation(self) -> None:
