@@ -49,9 +49,8 @@ def cross_fitted(network: Scores, task: SequenceTask, validation: Split, *, weig
         logits = task.model.cross_fitted_logits(rows_for(task, validation), outputs.fold)
     if logits is None:  # a custom class sets something that it cannot leave out
         return network
-    return replace(
-        network, splits={**network.splits, "validation": outputs, THRESHOLD: outputs._replace(logits=logits)}
-    )
+    crossed = outputs._replace(logits=logits.astype(outputs.logits.dtype, copy=False))
+    return replace(network, splits={**network.splits, "validation": outputs, THRESHOLD: crossed})
 
 
 def basis_of(network: Scores, config: TrainConfig, *, weighs_heads: bool) -> str:

@@ -22,7 +22,6 @@ from seqclf.data.storage.store import sample_split, sampled_rows, subset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import CHOSEN, HELD_OUT
 from seqclf.evaluation.decisions.holdout import hold_out
 from seqclf.evaluation.judge import FACTS, Facts, Judged, judge
 from seqclf.evaluation.metrics import MAIN_METRICS
@@ -229,7 +228,6 @@ def _facts(fitted: Fitted, trained_steps: int, record: Refit | None) -> Facts:
         halting=fitted.halting,
         refit=record,
         history=tuple(history),
-        basis=CHOSEN if training.dataset.held_out is None else HELD_OUT,
     )
 
 
