@@ -153,7 +153,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         ),
         data=facts.data,
         leaks=facts.leaks,
-        holdout_rows=len(network.splits[THRESHOLD].labels) if THRESHOLD in network.splits else 0,
+        holdout_rows=sum(len(rows.labels) for rows in _held_out(network).values()),
         trained_steps=facts.trained_steps,
         halting=facts.halting,
         refit=facts.refit,
@@ -161,12 +161,17 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     result = _with_baseline_alarms(result)
     if facts.training is not None:
         result = replace(result, next_step=next_step(result, facts.training))
-    threshold_rows = {THRESHOLD: network.splits[THRESHOLD]} if THRESHOLD in network.splits else {}
-    return Judged(result, evaluation, {**splits, **threshold_rows}, {**decisions, THRESHOLD: chosen})
+    return Judged(result, evaluation, {**splits, **_held_out(network)}, {**decisions, THRESHOLD: chosen})
 
 
 def _only(contenders: Sequence[Scores], role: str) -> Scores | None:
     return next((scores for scores in contenders if scores.role == role), None)
+
+
+def _held_out(network: Scores) -> dict[str, SplitOutputs]:
+    """Return the outputs of held-out rows, under `THRESHOLD`: none if validation rows with a fold set thresholds."""
+    rows = network.splits.get(THRESHOLD)
+    return {} if rows is None or rows.fold is not None else {THRESHOLD: rows}
 
 
 def _judged_splits(network: Scores, before: Scores | None) -> dict[str, SplitOutputs]:

@@ -12,6 +12,8 @@ from seqclf.config.override_text import label_text
 from seqclf.errors import InputError, RefusedValueError
 from seqclf.evaluation.decisions.decision import RULES
 
+AUTO = "auto"  # value of holdout that a training replaces by a number (see `seqclf.runs.threshold_rows`)
+
 
 def require_share(value: float) -> float:
     """Reject a value that is not a fraction above 0 and below 1.
@@ -55,7 +57,7 @@ class DecisionOptions(Options):
 
     >>> from seqclf.config.options import parse_options
     >>> keys = dict.fromkeys(("min_recall", "min_precision", "max_alerts", "cost"))
-    >>> keys |= {"confidence": None, "holdout": 0.5, "provisional": False, "calibrate": False}
+    >>> keys |= {"confidence": None, "holdout": "auto", "provisional": False, "calibrate": False}
     >>> parse_options(DecisionOptions, {**keys, "min_recall": 0.8}, "decision").min_recall
     0.8
     >>> parse_options(DecisionOptions, {**keys, "min_recall": 80}, "decision")
@@ -69,7 +71,7 @@ class DecisionOptions(Options):
     max_alerts: TargetShare | None
     cost: TargetCost | None
     confidence: Annotated[float, Field(ge=0.5, le=0.9999)] | None
-    holdout: Annotated[float, Field(ge=0, le=0.9)]
+    holdout: Annotated[float, Field(ge=0, le=0.9)] | Literal["auto"]
     provisional: bool
     calibrate: bool
 

@@ -57,6 +57,11 @@ class Ensemble(SequenceNetwork):
         texts = [member.fit_to_validation(rows) for member in self.members]
         return "; ".join(text for text in texts if text is not None) or None
 
+    def cross_fitted_logits(self, rows: SplitRows, fifth: np.ndarray) -> np.ndarray | None:
+        """Return the vote (N, C) of the members' logits."""
+        logits = [member.cross_fitted_logits(rows, fifth) for member in self.members]
+        return None if any(part is None for part in logits) else vote(torch.from_numpy(np.stack(logits))).numpy()
+
     def forget_validation(self) -> None:
         for member in self.members:
             member.forget_validation()

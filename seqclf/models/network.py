@@ -92,6 +92,20 @@ class SequenceNetwork(nn.Module):
         """
         return None
 
+    def cross_fitted_logits(self, rows: SplitRows, fifth: np.ndarray) -> np.ndarray | None:
+        """Return logits (N, C) by what the rows of other fifths would have set, None if validation sets nothing.
+
+        Half of validation is held out for a guarantee where a class defines `fit_to_validation` and not this method.
+        `rows`: rows that `fit_to_validation` has read. `fifth`: (N,) number of each row's fifth.
+        """
+        return None
+
+    @classmethod
+    def cross_fits(cls) -> bool:
+        """Return True if the class that defines `fit_to_validation`, or one below, defines `cross_fitted_logits`."""
+        owner = next(kind for kind in cls.__mro__ if {"fit_to_validation", "cross_fitted_logits"} & vars(kind).keys())
+        return "cross_fitted_logits" in vars(owner)
+
     def forget_validation(self) -> None:
         """Undo `fit_to_validation`, before the training of a checkpoint goes on."""
 

@@ -15,9 +15,14 @@ from seqclf.training.losses import class_weights_of
 from seqclf.training.module import SequenceTask
 
 
+def rows_for(task: SequenceTask, validation: Split) -> SplitRows:
+    """Return the validation rows as the network of a task reads them after the training."""
+    return SplitRows(validation, "", class_weights_of(task.loss, len(task.classes)), task.device)
+
+
 def set_by_validation(task: SequenceTask, validation: Split) -> str | None:
     """Let the network of a trained task read the validation rows. Returns a text about what they set, or None."""
-    rows = SplitRows(validation, "", class_weights_of(task.loss, len(task.classes)), task.device)
+    rows = rows_for(task, validation)
     return task.model.fit_to_validation(rows) if len(rows) else None
 
 

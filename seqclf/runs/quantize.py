@@ -24,6 +24,7 @@ from seqclf.config.options import parse_options
 from seqclf.config.targets import Trust
 from seqclf.data.prepare import prepare
 from seqclf.data.ragged import take
+from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import sampled_rows
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -70,7 +71,8 @@ class Int8:
         self.decision = parse_options(DecisionOptions, settings["decision"], "decision")
         self.dataset = hold_out(prepare(run_data(settings, trust)), self.decision)
         self.network = next(scores for scores in self.contenders if scores.role == NETWORK)
-        self.judging = {split: known for split, known in self.network.splits.items() if split != "train"}
+        splits = self.network.splits
+        self.judging = {split: splits[split] for split in self.dataset.all_splits if split in splits.keys() - {"train"}}
 
     def __call__(self, bundle: Path, content: JsonObject) -> tuple[RunResult, Parity]:
         """Quantize the models in the folder `bundle`.
@@ -138,6 +140,10 @@ class Int8:
             if not np.isfinite(errors[-1]):
                 raise InputError(KEY, f"gives logits that are not finite for rows of {split}", FLOAT)
             outputs[split] = known._replace(logits=logits)
+        if THRESHOLD in self.network.splits.keys() - outputs.keys():
+            # Cross-fitted logits of validation rows change as much as the final logits of the same rows.
+            known, change = self.network.splits[THRESHOLD], outputs[JUDGE].logits - self.network.splits[JUDGE].logits
+            outputs[THRESHOLD] = known._replace(logits=known.logits + change)
         return replace(self.network, splits=outputs), max(errors)
 
 

@@ -93,9 +93,10 @@ def _train_folds(config: TrainConfig, run: Path) -> TrainResult:
     with progress.stage("loading Lightning"):
         from seqclf.runs.folds import run_folds
         from seqclf.runs.processes.process_settings import process_settings
+        from seqclf.runs.threshold_rows import with_holdout
         from seqclf.training.checks.check_targets import resolve_targets
 
-    config = resolve_targets(config.model_copy(update={"trainer": {**config.trainer, "devices": 1}}))
+    config = with_holdout(resolve_targets(config.model_copy(update={"trainer": {**config.trainer, "devices": 1}})))
     goes_on = config.checkpoint == AUTO and (run / f"{FOLD}0").is_dir()
     with (
         claim_run_folder(run, None, config.overwrite or goes_on),
@@ -137,10 +138,11 @@ def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]
 def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResult:
     # Check the arguments first, because preparing the data may take hours.
     with progress.stage("loading PyTorch"):
+        from seqclf.runs.threshold_rows import with_holdout
         from seqclf.runs.tree_fields import Encoders, check_order_of_fields, check_tree_fields
         from seqclf.training.checks.check_targets import resolve_targets
 
-        config = resolve_targets(config)
+        config = with_holdout(resolve_targets(config))
 
     def check_encoders(encoders: Encoders) -> None:
         check_tree_fields(config.model, encoders)

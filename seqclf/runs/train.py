@@ -22,7 +22,6 @@ from seqclf.data.storage.store import sample_split, sampled_rows, subset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import CHOSEN, HELD_OUT
 from seqclf.evaluation.decisions.holdout import hold_out
 from seqclf.evaluation.judge import FACTS, Facts, Judged, judge
 from seqclf.evaluation.metrics import MAIN_METRICS
@@ -39,6 +38,7 @@ from seqclf.runs.order_ablation import check_one_process, score_shuffled
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.refit import check_refit, refit
 from seqclf.runs.score import score_contenders, score_task
+from seqclf.runs.threshold_rows import basis_of, cross_fits, cross_fitted, threshold_line
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
@@ -130,6 +130,8 @@ def train(
         contenders, facts = score(fitted, steps, data_warnings)
         judged = judge_run(contenders, facts, training)
         if prints_verdict:
+            if (line := threshold_line(contenders[-1], facts.basis, training.config)) is not None:
+                console.print(line, soft_wrap=True)
             show_verdict(judged.result)
         parity = export(fitted, judged, steps) if training.config.export else None
         page = report(training.dataset, judged, facts, run)
@@ -146,7 +148,8 @@ def score(fitted: Fitted, steps: FinishedSteps, data_warnings: Sequence[str]) ->
     training, run = fitted.training, fitted.training.folder
     config = training.config
     models = [config.order_ablation, config.baseline, config.baseline_limit]
-    inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), "fit": training.inputs, "models": models})
+    parts = {"fit": training.inputs, "models": models, "cross_fits": cross_fits(config, training.dataset)}
+    inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), **parts})
     if steps.find("score", inputs) is not None:
         with suppress(InputError):  # otherwise the files are made anew
             contenders, facts, _ = read_run(run)
@@ -182,8 +185,11 @@ def _score(fitted: Fitted, data_warnings: Sequence[str]) -> tuple[list[Scores], 
         task, record = refit(training, fitted.checkpoint, run)
     no_baseline = _no_baseline(config, dataset)
     contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
-    facts = _facts(fitted, task.trained_steps, record)
-    return contenders, replace(facts, no_baseline=no_baseline, warnings=tuple(data_warnings))
+    weighs = fitted.weighs_heads
+    if cross_fits(config, dataset):
+        contenders[-1] = cross_fitted(contenders[-1], task, dataset.splits["validation"], weighs_heads=weighs)
+    basis, facts = basis_of(contenders[-1], config, weighs_heads=weighs), _facts(fitted, task.trained_steps, record)
+    return contenders, replace(facts, basis=basis, no_baseline=no_baseline, warnings=tuple(data_warnings))
 
 
 def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
@@ -222,7 +228,6 @@ def _facts(fitted: Fitted, trained_steps: int, record: Refit | None) -> Facts:
         halting=fitted.halting,
         refit=record,
         history=tuple(history),
-        basis=CHOSEN if training.dataset.held_out is None else HELD_OUT,
     )
 
 

@@ -52,11 +52,12 @@ def _guarantees(survey: DatasetSurvey, guarantees: GuaranteeSurvey) -> Section:
         for entry in guarantees.labels
         if survey.positive in (None, entry.label)
     ]
-    columns = dict.fromkeys([f"held-out {unit}", *(f"for {recall}" for recall in guarantees.needed)], "number")
+    are_all, share = guarantees.holdout == 1, percent(guarantees.holdout)
+    kind, use = ("validation", "uses all its rows") if are_all else ("held-out", f"holds out {share} of its rows")
+    columns = dict.fromkeys([f"{kind} {unit}", *(f"for {recall}" for recall in guarantees.needed)], "number")
     text = (
         f"To guarantee the recall of a class (decision.min_recall, {100 * guarantees.confidence:g}% sure), validation "
-        f"must hold out enough of its {unit}: {', '.join(needed)}; training holds out {percent(guarantees.holdout)} of "
-        "its rows (decision.holdout)."
+        f"must set the threshold by enough {unit}: {', '.join(needed)}; training {use} (decision.holdout)."
     )
     return Section("Guarantees", [Text(text), Table({"class": "text", **columns}, rows[:MAX_LABELS])])
 

@@ -31,9 +31,9 @@ class GuaranteeSurvey(JsonResult):
     """Evidence for a guaranteed recall of each label.
 
     Each guarantee is for a single label and has the given `confidence`. `holdout`: fraction of the validation rows that
-    training holds out. `unit`: unit that is counted: "row", "group" or "sequence". Only one row of each group counts,
-    and equal sequences count once. `needed`: dict recall → number of held-out units that are needed to guarantee this
-    recall. `labels`: evidence for each label, sorted by rising number of held-out units.
+    set the threshold, 1 if each is scored without it. `unit`: unit that is counted: "row", "group" or "sequence". Only
+    one row of each group counts, and equal sequences count once. `needed`: dict recall → number of held-out units that
+    are needed to guarantee this recall. `labels`: evidence for each label, sorted by rising number of held-out units.
     """
 
     confidence: float
@@ -44,13 +44,13 @@ class GuaranteeSurvey(JsonResult):
 
 
 def survey_guarantees(dataset: Dataset, holdout: float, confidence: float) -> GuaranteeSurvey:
-    """Count the validation rows of each label that training would hold out.
+    """Count the validation rows of each label that would set the threshold of a training.
 
     Compare the counts with the numbers of rows that recall guarantees need. `holdout`, `confidence`: values of the
-    config group `decision`.
+    config group `decision`, but a `holdout` of 1 if no rows are held out and all set the threshold.
     """
     validation = dataset.splits["validation"]
-    held_out = holdout_rows(validation.labels, holdout, validation.groups)
+    held_out = holdout_rows(validation.labels, holdout, validation.groups) | (holdout == 1)
     group = group_codes(None if validation.groups is None else validation.groups[held_out])
     unit = "row" if group is None else "sequence" if validation.group_names is None else "group"
     counts = units_by_class(validation.labels[held_out], group, len(dataset.classes)).tolist()

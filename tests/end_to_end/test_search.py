@@ -32,6 +32,7 @@ def test_every_trial_is_a_run_and_the_best_trial_is_reported(shell, searched):
     best = yaml.safe_load((shell.folder / f"searched/trial-{recalls.index(max(recalls))}/config.yaml").read_text())
     assert result["best"] == {"optimizer.lr": best["optimizer"]["lr"], "model.pooling": best["model"]["pooling"]}
     assert best["decision"]["provisional"], "no trial may see the held-out rows of a guarantee"
+    assert {config["decision"]["holdout"] for config in trials} == {0.5}
     assert "goes on after 1 trials" in completed.stderr and "trial 2: " in completed.stderr
     assert "rows of validation" in completed.stderr, "they are compared"
 
@@ -43,7 +44,7 @@ def test_best_settings_can_be_trained_from_the_saved_config(shell, files, search
     result = shell("train", "--config-dir", "searched", *again, "logger=none", "export=false").result
     assert result["epochs"] == 1
     config = yaml.safe_load((shell.folder / "best/config.yaml").read_text())
-    assert not config["decision"]["provisional"]
+    assert not config["decision"]["provisional"] and config["decision"]["holdout"] == 0.5
     assert config["optimizer"]["lr"] == completed.result["best"]["optimizer.lr"]
     assert config["model"]["pooling"] == completed.result["best"]["model.pooling"]
     assert completed.stderr.splitlines()[-1].endswith("experiment=best"), "how to train it"

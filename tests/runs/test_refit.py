@@ -17,7 +17,7 @@ from seqclf.training.resume import newest_checkpoint
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
 SETTINGS += ["optimizer.lr=1e-2", "data.split.validation=0.3", "trainer.max_epochs=3", "baseline=false"]
 SETTINGS += ["batching.max_sequences=16", "data.id=id", "model.heads=[recurrent,linear]"]
-GUARANTEE = ["decision.min_recall=0.5"]
+GUARANTEE = ["decision.min_recall=0.5", "decision.holdout=0.5"]
 
 
 def train(folder, *overrides, name="run", test=True, count=240):

@@ -1,8 +1,10 @@
-"""Held-out rows: validation rows that set the threshold of a guarantee, but do not select the epoch or the settings."""
+"""Validation rows that set the threshold of a guarantee: held-out rows, or all if they chose little else."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -10,11 +12,46 @@ from seqclf.data.splitting.assignment import assign
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import subset
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
-from seqclf.evaluation.options import DecisionOptions
+from seqclf.evaluation.options import AUTO, DecisionOptions
 
 # The seed is the same in all runs. A search compares runs with different seeds, and all these runs must hold out the
 # same rows.
 SEED = 0
+HALF = 0.5  # fraction of validation that is held out where validation chooses more than the weights of heads
+ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"  # the network of this package that may stop early
+
+
+def chosen_by_validation(settings: Mapping[str, Any], network: Any = None) -> str | None:
+    """Return the reason to hold out rows of validation, None if validation chooses at most the weights of heads.
+
+    `settings`: config of a training as plain values; a missing setting chooses nothing. `network`: class of the
+    network, None to go by its name.
+
+    >>> chosen_by_validation({"monitor": "loss"}), chosen_by_validation({"monitor": None})
+    ('validation chooses the epoch (monitor)', None)
+    """
+    halts = settings.get("model", {}).get("_target_") == ADAPTIVE if network is None else network.halts
+    callbacks = settings.get("trainer", {}).get("callbacks") or ()
+    reasons = {
+        "validation chooses the epoch (monitor)": settings.get("monitor") is not None,
+        "a callback watches validation (trainer.callbacks)": any("monitor" in callback for callback in callbacks),
+        "validation chooses where the model stops early": halts,
+        "validation sets more than weights of heads": network is not None and not network.cross_fits(),
+        "the model is trained on validation too (refit)": settings.get("refit"),
+        "a search chooses the settings (decision.provisional)": settings.get("decision", {}).get("provisional"),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def resolve_holdout(options: DecisionOptions, reason: str | None) -> DecisionOptions:
+    """Return options with a number in place of "auto". `reason`: see `chosen_by_validation`."""
+    return options.model_copy(update={"holdout": HALF if reason else 0.0}) if options.holdout == AUTO else options
+
+
+def fifths(labels: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
+    """Return the number (N,) of each row's fifth of validation. Groups stay together, and classes are spread evenly."""
+    shares = {str(fifth): 0.2 for fifth in range(5)}
+    return assign(labels, shares, "random" if groups is None else "group", groups, SEED)
 
 
 def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = None) -> np.ndarray:
@@ -31,13 +68,13 @@ def hold_out(dataset: Dataset, options: DecisionOptions) -> Dataset:
 
     The held-out rows are a stratified fraction of validation. Groups stay together, and a class with only one row keeps
     this row in validation. No rows are held out if the rule has no guarantee or if the fraction is 0. For a
-    `provisional` decision, the same rows are left out of validation.
+    `provisional` decision, the same rows are left out of validation. `options.holdout`: a number.
     """
     rule, _ = parse_rule(options, dataset.classes, dataset.positive)
     if rule not in GUARANTEED_RULES or not options.holdout:
         return dataset
     validation = dataset.splits["validation"]
-    held_out = holdout_rows(validation.labels, options.holdout, validation.groups)
+    held_out = holdout_rows(validation.labels, float(options.holdout), validation.groups)
     remaining = subset(validation, np.flatnonzero(~held_out))
     holdout = None if options.provisional else subset(validation, np.flatnonzero(held_out))
     return replace(dataset, splits={**dataset.splits, "validation": remaining}, held_out=holdout)

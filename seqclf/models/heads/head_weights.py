@@ -45,6 +45,25 @@ def fit_head_weights(logits: np.ndarray, labels: np.ndarray, row_weights: np.nda
     return _minimize(exact, labels, row_weights, guess, penalty)
 
 
+def cross_fitted_sums(
+    logits: np.ndarray, labels: np.ndarray, row_weights: np.ndarray, weights: np.ndarray, fifth: np.ndarray
+) -> np.ndarray:
+    """Return the sums (N, C) of the logits (H, N, C) of heads, by weights that were fitted without the row's fifth.
+
+    The weights of a fifth are multiplied by one factor: their sums then have the mean square of the sums by the final
+    `weights` (H,), in the rows that fitted both. `fifth`: (N,) number of each row's fifth.
+    """
+    centred = logits - logits.mean(axis=2, keepdims=True)  # a constant added to all classes changes no probability
+    sums = np.empty(logits.shape[1:])
+    for number in np.unique(fifth):
+        rest = fifth != number
+        own = fit_head_weights(logits[:, rest], labels[rest], row_weights[rest])
+        size, own_size = (np.square(np.tensordot(part, centred[:, rest], 1)).sum() for part in (weights, own))
+        factor = np.sqrt(size / own_size) if size > 0 and own_size > 0 else 1.0
+        sums[~rest] = factor * np.tensordot(own, logits[:, ~rest], 1)
+    return sums
+
+
 def _scale(head: np.ndarray, labels: np.ndarray, row_weights: np.ndarray) -> tuple[float, float]:
     """Return the scale of the logits (N, C) of a head with the lowest loss, near 1 if rows are few, and the loss."""
 

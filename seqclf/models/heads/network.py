@@ -18,7 +18,7 @@ from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.frozen.frozen_outputs import MEANS, STATISTICS, WINDOWS, FrozenOutputs
 from seqclf.models.heads.head import Head
-from seqclf.models.heads.head_weights import fit_head_weights
+from seqclf.models.heads.head_weights import cross_fitted_sums, fit_head_weights
 from seqclf.models.heads.kernels_head import KernelsHead, LinearHead
 from seqclf.models.heads.ngrams_head import NgramsHead
 from seqclf.models.heads.recurrent_head import RecurrentHead
@@ -181,18 +181,40 @@ class HeadsClassifier(SequenceNetwork):
         """Set the weights of the heads by validation rows (see `SequenceNetwork.fit_to_validation`)."""
         if len(self.heads) == 1 or not len(rows):
             return None
-        classes = len(rows.class_weights)
-        chosen = np.sort(rows.sample(max(1, min(WEIGHTED_ROWS, WEIGHTED_CELLS // classes)), 2**62, self.kernel_seed))
-        logits, order = [], []
-        for batch in rows.batches(chosen):
-            of_heads = self.head_logits(batch.fields, batch.lengths, batch.lengths.cpu().numpy())
-            logits.append(torch.stack([part.float() for part in of_heads]).cpu().numpy())
-            order.append(batch.rows)
-        labels = rows.labels[np.concatenate(order)]
-        weights = fit_head_weights(np.concatenate(logits, axis=1), labels, rows.class_weights[labels])
+        chosen = self._weighing(rows)
+        labels = rows.labels[chosen]
+        weights = fit_head_weights(self._logits_of(rows, chosen), labels, rows.class_weights[labels])
         self.weights.copy_(torch.from_numpy(weights))
         parts = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(self.names, weights, strict=True))
         return f"{parts}, by {len(chosen):,} validation rows"
+
+    @torch.inference_mode()
+    def cross_fitted_logits(self, rows: SplitRows, fifth: np.ndarray) -> np.ndarray | None:
+        """Return logits (N, C) by weights of the heads that other fifths set, None for a single head.
+
+        Rows that set no weights, because there are too many, get their logits by the final weights.
+        """
+        if len(self.heads) == 1 or not len(rows):
+            return None
+        logits, chosen = self._logits_of(rows, np.arange(len(rows))), self._weighing(rows)
+        labels, final = rows.labels[chosen], self.weights.cpu().numpy()
+        sums = np.tensordot(final, logits, 1)
+        row_weights = rows.class_weights[labels]
+        sums[chosen] = cross_fitted_sums(logits[:, chosen], labels, row_weights, final, fifth[chosen])
+        return sums
+
+    def _weighing(self, rows: SplitRows) -> np.ndarray:
+        """Return the rising positions (M,) of the validation rows that set the weights of the heads."""
+        most = max(1, min(WEIGHTED_ROWS, WEIGHTED_CELLS // len(rows.class_weights)))
+        return np.sort(rows.sample(most, 2**62, self.kernel_seed))
+
+    def _logits_of(self, rows: SplitRows, chosen: np.ndarray) -> np.ndarray:
+        """Return the logits (H, M, C) of the heads for the rows at the rising positions `chosen` (M,)."""
+        logits = np.empty((len(self.heads), len(chosen), len(rows.class_weights)), np.float32)
+        for batch in rows.batches(chosen):
+            of_heads = self.head_logits(batch.fields, batch.lengths, batch.lengths.cpu().numpy())
+            logits[:, np.searchsorted(chosen, batch.rows)] = torch.stack(of_heads).float().cpu().numpy()
+        return logits
 
     def forget_validation(self) -> None:
         """Give all heads equal weights."""

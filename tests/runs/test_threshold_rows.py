@@ -1,0 +1,131 @@
+"""Rows that set the threshold: all validation rows where they choose little, and else a half that is held out."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.binary_scores import decision_options
+
+import seqclf
+from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, resolve_holdout
+from seqclf.evaluation.scores import read_contenders
+from seqclf.models.adaptive import AdaptiveClassifier
+from seqclf.models.heads.network import HeadsClassifier
+
+SETTINGS = ["logger=none", "trainer.accelerator=cpu", "export=false", "baseline=false", "trainer.max_epochs=1"]
+SETTINGS += ["model.hidden_size=8", "model.embedding_size=8", "decision.min_recall=0.8", "data.id=id"]
+
+
+class Opaque(HeadsClassifier):
+    """A class of somebody else that sets more than it can leave out."""
+
+    def fit_to_validation(self, rows):
+        return super().fit_to_validation(rows)
+
+
+class Plain(HeadsClassifier):
+    """A class of somebody else that sets nothing."""
+
+    def fit_to_validation(self, rows):
+        return None
+
+    def cross_fitted_logits(self, rows, fifth):
+        return None
+
+
+def train(folder, *overrides):
+    generator = np.random.default_rng(0)
+    tokens = [generator.choice(list("aabc"), generator.integers(4, 12)).tolist() for _ in range(300)]
+    labels = ["yes" if row.count("a") > 0.6 * len(row) else "no" for row in tokens]
+    who = pa.array([f"p{row // 2}" for row in range(300)])
+    table = pa.table({"id": [str(row) for row in range(300)], "who": who, "code": tokens, "label": labels})
+    settings = [*SETTINGS, f"data.cache_dir={folder.parent / 'cache'}", *overrides]
+    return seqclf.fit(table, label="label", overrides=settings, folder=folder)
+
+
+def network_of(run):
+    return read_contenders(run.folder / "scores")[-1]
+
+
+def basis_of(run):
+    return json.loads((run.folder / "scores/facts.json").read_text())["basis"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "network", "reason"),
+    [
+        ({}, None, None),
+        ({"monitor": None, "patience": None, "refit": False, "trainer": {"callbacks": None}}, HeadsClassifier, None),
+        ({"monitor": "loss"}, None, "monitor"),
+        ({"refit": True}, None, "refit"),
+        ({"decision": {"provisional": True}}, None, "a search"),
+        ({"trainer": {"callbacks": [{"_target_": "EarlyStopping", "monitor": "loss"}]}}, None, "a callback"),
+        ({"model": {"_target_": f"{AdaptiveClassifier.__module__}.AdaptiveClassifier"}}, None, "stops early"),
+        ({}, AdaptiveClassifier, "stops early"),
+        ({"model": {"_target_": "own.Opaque"}}, None, None),  # unknown until the class is imported
+        ({}, Opaque, "sets more"),
+        ({}, Plain, None),
+    ],
+)
+def test_rows_are_held_out_for_a_reason(settings, network, reason):
+    found = chosen_by_validation(settings, network)
+    assert found is None if reason is None else reason in found
+    assert resolve_holdout(decision_options({"holdout": "auto"}), found).holdout == (0.5 if reason else 0)
+    assert resolve_holdout(decision_options({"holdout": 0.3}), found).holdout == 0.3
+
+
+def test_fifths_keep_groups_together_and_spread_the_classes():
+    labels, groups = np.repeat([0, 1], [180, 20]), np.arange(200) // 2
+    assert np.bincount(fifths(labels)[labels == 1]).tolist() == [4] * 5
+    of_rows = fifths(labels, groups)
+    assert (of_rows[::2] == of_rows[1::2]).all() and sorted(set(of_rows)) == [0, 1, 2, 3, 4]
+    assert np.bincount(of_rows[labels == 1], minlength=5).tolist() == [4] * 5
+
+
+def test_all_validation_rows_set_the_threshold_by_cross_fitted_logits(tmp_path, capsys):
+    run = train(tmp_path / "run", "data.group=who", "data.split.by=group")
+    splits = network_of(run).splits
+    rows, crossed = splits["validation"], splits["threshold"]
+    assert "set by all 60 validation rows (" in capsys.readouterr().err and basis_of(run) == "cross_fitted"
+    assert crossed.ids.equals(rows.ids) and (crossed.labels == rows.labels).all()
+    assert (crossed.fold == fifths(rows.labels, rows.groups)).all() and (crossed.fold == rows.fold).all()
+    assert 1e-3 < np.abs(crossed.logits - rows.logits).max() < 2 * np.abs(rows.logits).max()
+    assert run.metrics["holdout"]["rows"] == 0 and run.metrics["decision"]["targets"][0]["rows"] > 0
+    predictions = pq.read_table(run.folder / "predictions.parquet")
+    assert Counter(predictions["split"].to_pylist()) == {"validation": 60}
+    assert "holdout: 0.0" in (run.folder / "config.yaml").read_text()
+
+
+def test_rows_of_a_single_head_have_their_own_logits(tmp_path):
+    run = train(tmp_path / "run", "model.heads=[recurrent]")
+    splits = network_of(run).splits
+    np.testing.assert_array_equal(splits["threshold"].logits, splits["validation"].logits)
+    assert basis_of(run) == "held_out" and (splits["threshold"].fold == splits["validation"].fold).all()
+
+
+@pytest.mark.parametrize(
+    ("override", "held_out", "basis"),
+    [
+        ("monitor=loss", 30, "held_out"),
+        (f"model._target_={Opaque.__module__}.Opaque", 30, "held_out"),
+        ("decision.holdout=0.5", 30, "held_out"),
+        (f"model._target_={Plain.__module__}.Plain", 0, "held_out"),
+        ("decision.provisional=true", 0, "chosen"),
+    ],
+)
+def test_half_is_held_out_where_validation_chooses_more(tmp_path, override, held_out, basis):
+    run = train(tmp_path / "run", override)
+    assert basis_of(run) == basis and run.metrics["holdout"]["rows"] == held_out
+    rows = {"validation": 60 - (held_out or 30 * (basis == "chosen"))} | ({"threshold": held_out} if held_out else {})
+    assert Counter(pq.read_table(run.folder / "predictions.parquet")["split"].to_pylist()) == rows
+    if held_out:
+        assert all(outputs.fold is None for outputs in network_of(run).splits.values())
+
+
+def test_a_finished_run_is_scored_again_for_a_target_of_all_validation_rows(tmp_path):
+    run = train(tmp_path / "run", "decision.min_recall=null")
+    assert "threshold" not in network_of(run).splits and basis_of(run) == "chosen"
+    assert "threshold" in network_of(train(tmp_path / "run", "checkpoint=auto")).splits
