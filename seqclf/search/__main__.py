@@ -27,8 +27,7 @@ def _search(config: SearchConfig) -> SearchResult:
     from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
     from seqclf.config.override_text import shell_word
     from seqclf.documents.terminal import console
-    from seqclf.evaluation.decisions.holdout import HALF
-    from seqclf.evaluation.options import AUTO
+    from seqclf.evaluation.decisions.holdout import resolve_holdout
     from seqclf.report.run_comparison import show_runs
     from seqclf.search.space import SETTINGS, known_keys
     from seqclf.search.trials import BEST, DATABASE, SearchResult, open_study, run_trials, write_best
@@ -50,7 +49,7 @@ def _search(config: SearchConfig) -> SearchResult:
     best = study.best_trial
     settings = best.user_attrs[SETTINGS]
     # All trials hold out the same rows of validation, and so must the training of the best settings.
-    held_out = {"decision.holdout": HALF if config.decision.holdout == AUTO else config.decision.holdout}
+    held_out = {"decision.holdout": resolve_holdout(config.decision, "a search").holdout}
     write_best({**settings, **held_out}, f"Trial {best.number}: {options.metric} {best.value:.6g}", folder / BEST)
     split = options.metric.partition(".")[0]
     trials, chosen = f"{escape(str(folder))}/trial-*", f"{folder}/trial-{best.number}"

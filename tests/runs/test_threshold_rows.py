@@ -26,16 +26,6 @@ class Opaque(HeadsClassifier):
         return super().fit_to_validation(rows)
 
 
-class Plain(HeadsClassifier):
-    """A class of somebody else that sets nothing."""
-
-    def fit_to_validation(self, rows):
-        return None
-
-    def cross_fitted_logits(self, rows, fifth):
-        return None
-
-
 def train(folder, *overrides):
     generator = np.random.default_rng(0)
     tokens = [generator.choice(list("aabc"), generator.integers(4, 12)).tolist() for _ in range(300)]
@@ -67,7 +57,6 @@ def basis_of(run):
         ({}, AdaptiveClassifier, "stops early"),
         ({"model": {"_target_": "own.Opaque"}}, None, None),  # unknown until the class is imported
         ({}, Opaque, "sets more"),
-        ({}, Plain, None),
     ],
 )
 def test_rows_are_held_out_for_a_reason(settings, network, reason):
@@ -112,7 +101,6 @@ def test_rows_of_a_single_head_have_their_own_logits(tmp_path):
         ("monitor=loss", 30, "held_out"),
         (f"model._target_={Opaque.__module__}.Opaque", 30, "held_out"),
         ("decision.holdout=0.5", 30, "held_out"),
-        (f"model._target_={Plain.__module__}.Plain", 0, "held_out"),
         ("decision.provisional=true", 0, "chosen"),
     ],
 )
