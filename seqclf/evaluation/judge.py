@@ -21,6 +21,7 @@ from seqclf.evaluation.baselines.baseline_scores import BaselineScores, baseline
 from seqclf.evaluation.calibration import Calibration, fit_temperature
 from seqclf.evaluation.decisions.choose_decision import choose_decision
 from seqclf.evaluation.decisions.decision import HELD_OUT, RULES, Decision
+from seqclf.evaluation.decisions.forcing_rows import forcing_rows
 from seqclf.evaluation.decisions.target_table import target_rows
 from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
 from seqclf.evaluation.ladder import Contender, JudgedRows, Rung, build_ladder, most_probable
@@ -143,6 +144,11 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
             ()
             if held_out is None or options is None
             else tuple(target_rows(options, chosen, held_out, network.classes, _unit(held_out), basis))
+        ),
+        forcing=(
+            ()
+            if held_out is None or options is None
+            else tuple(forcing_rows(options, chosen, held_out, network.classes))
         ),
         data=facts.data,
         leaks=facts.leaks,

@@ -13,6 +13,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decisions.forcing_rows import ForcingRow
 from seqclf.evaluation.decisions.target_results import BROKEN
 from seqclf.evaluation.decisions.target_table import TargetRow
 from seqclf.evaluation.ladder import Rung
@@ -70,6 +71,7 @@ class RunResult:
     evaluated checkpoint. `halting`: accuracy against tokens read, for a network that may halt before the end of a
     sequence. `refit`: the second training on train and validation, None if there was none.
 
+    `forcing`: rows with the lowest scores of each label with a recall target (see `forcing_rows`).
     `targets`: held-out alerts of the decision's targets and of others (see `target_rows`). `ladder`: models on the same
     rows, from the lowest rung to the highest; empty if there is only one model.
     """
@@ -80,6 +82,7 @@ class RunResult:
     no_baseline: str | None = None
     ladder: tuple[Rung, ...] = ()
     targets: tuple[TargetRow, ...] = ()
+    forcing: tuple[ForcingRow, ...] = ()
     next_step: str | None = None
     calibration: Calibration | None = None
     data: Mapping[str, SplitCounts] = field(default_factory=dict)
@@ -146,6 +149,7 @@ class RunResult:
             "no_baseline": self.no_baseline,
             "ladder": self.ladder or None,
             "targets": self.targets or None,
+            "forcing": self.forcing or None,
             "not_yet": self.not_yet if self.splits else None,
             "next": self.next_step,
             "decision": self.decision,
@@ -181,6 +185,7 @@ class RunResult:
                 no_baseline=state.get("no_baseline"),
                 ladder=tuple(Rung.from_dict(rung) for rung in state.get("ladder", ())),
                 targets=tuple(TargetRow.from_dict(row) for row in state.get("targets", ())),
+                forcing=tuple(ForcingRow.from_dict(row) for row in state.get("forcing", ())),
                 next_step=state.get("next"),
                 calibration=part("calibration", Calibration.from_dict),
                 data={split: SplitCounts.from_dict(rows) for split, rows in counts.items()},

@@ -14,6 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from seqclf.bundle.training_memory import Rows, TrainingMemory
 from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
@@ -40,9 +43,9 @@ from seqclf.runs.predictions import write_predictions
 from seqclf.runs.refit import check_refit, refit
 from seqclf.runs.score import score_contenders, score_task
 from seqclf.system import progress
-from seqclf.system.atomic_files import write_output
+from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, write_output
 from seqclf.system.json_result import JsonResult
-from seqclf.system.run_folder import PREDICTIONS
+from seqclf.system.run_folder import FORCING, PREDICTIONS, remove_outputs
 from seqclf.training.loggers.run_logger import FinishedRun
 from seqclf.training.options import TrainConfig
 
@@ -230,7 +233,7 @@ def judge_run(contenders: Sequence[Scores], facts: Facts, training: Training) ->
     """Judge the scores of a run, and write metrics.json and predictions.parquet."""
     run, dataset = training.folder, training.dataset
     judged = judge(contenders, facts, training.config.decision)
-    write_output(run / "metrics.json", json.dumps(judged.result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    write_result(run, judged.result)
     network = contenders[-1]
     with progress.stage("writing the predictions"):
         outputs = {split: rows for split, rows in judged.outputs.items() if split != "train"}
@@ -239,6 +242,15 @@ def judge_run(contenders: Sequence[Scores], facts: Facts, training: Training) ->
         strange = {split: measures.measure(dataset.all_splits[split].sequences).columns for split in outputs}
         write_predictions(run / PREDICTIONS, outputs, judged.decisions, network.classes, labels, strange)
     return judged
+
+
+def write_result(run: Path, result: RunResult) -> None:
+    """Write metrics.json, and threshold.parquet if rows force the threshold of a recall."""
+    write_output(run / "metrics.json", json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    remove_outputs(run, [FORCING])
+    if result.forcing:
+        with explain_disk_errors(run / FORCING), atomic_replace(run / FORCING) as unfinished:
+            pq.write_table(pa.Table.from_pylist([row.to_dict() for row in result.forcing]), unfinished)
 
 
 def export(fitted: Fitted, judged: Judged, steps: FinishedSteps) -> float:

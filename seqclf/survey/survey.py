@@ -77,7 +77,7 @@ def _class_warnings(train_rows: Mapping[str, int]) -> Iterator[str]:
         rarest = min(train_rows, key=lambda label: train_rows[label])
         yield (
             f"classes are imbalanced: {largest / smallest:.0f} rows of the largest for each of '{rarest}'; watch "
-            "recall, and try loss=balanced"
+            "recall, and set a target, such as decision.min_recall"
         )
     rare_labels = [label for label, rows in train_rows.items() if rows < RARE_ROWS]
     if rare_labels:

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.decisions.thresholds import ROWS, SURE
+from seqclf.evaluation.decisions.thresholds import ROWS, SURE, rows_beyond_lowest
 from seqclf.system.json_result import JsonResult
 
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
@@ -61,6 +61,16 @@ class Guarantee(JsonResult):
     approximate: bool | None = None
     conflict: bool | None = None
     unit: str | None = None
+
+    @property
+    def lacks_rows(self) -> bool:
+        """True if more rows would back the statement asked for, or if the lowest score of all sets the threshold."""
+        if self.basis == CHOSEN or self.conflict or self.rule == "cost":
+            return False
+        beyond = None
+        if self.rule == "min_recall" and self.rows:
+            beyond = rows_beyond_lowest(self.statement, self.target, self.rows, self.confidence)
+        return beyond is not None or (self.needed or 0) > self.rows
 
     @property
     def counted(self) -> str:
