@@ -231,7 +231,7 @@ def _useless_alerts(
         return []
     precision, base_rate = hits / alerts, positives / rows
     remedy = (
-        f"more rows of {label} to set the threshold, and correct labels of the rows with the lowest scores, which set it"
+        f"more rows of {label} to set the threshold, and correct labels of those with the lowest scores"
         if is_few
         else f"an easier target, correct labels of {label}, or {LEARN_MORE}"
     )

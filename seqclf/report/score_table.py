@@ -157,7 +157,7 @@ def target_blocks(result: RunResult) -> list[Block]:
     """Return the table of targets of each guarantee, and a sentence about what a pick from the table costs."""
     blocks: list[Block] = []
     for asked in result.decision.targets:
-        if not (rows := [row for row in result.targets if row.label == asked.label]):
+        if not (rows := [row for row in result.targets if (row.rule, row.label) == (asked.rule, asked.label)]):
             continue
         confidence = next((row.confidence for row in rows if row.confidence is not None), CONFIDENCE)
         lines: dict[float, dict[bool, TargetRow]] = {}
