@@ -22,10 +22,10 @@ def main(config: DescribeConfig) -> JsonObject:
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.data.prepare import prepare
     from seqclf.documents.terminal import show_section
-    from seqclf.evaluation.decisions.holdout import chosen_by_validation, resolve_holdout
+    from seqclf.evaluation.decisions.holdout import chosen_by_validation
     from seqclf.runs.overview import show_dataset
     from seqclf.survey.document import survey_sections
-    from seqclf.survey.guarantees import survey_guarantees
+    from seqclf.survey.outlook import threshold_outlooks
     from seqclf.survey.survey import ignored_advice, quantity_advice, survey_dataset
     from seqclf.system.atomic_files import write_output
 
@@ -37,10 +37,9 @@ def main(config: DescribeConfig) -> JsonObject:
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, baseline=config.baseline)
     advice = quantity_advice(dataset.encoders, config.data.fields) + ignored_advice(dataset.schema, config.data)
-    reason = chosen_by_validation(config.model_dump())
-    holdout = float(resolve_holdout(config.decision, reason).holdout)
-    guarantees = survey_guarantees(dataset, holdout if reason or holdout else 1.0, config.decision.confidence or 0.95)
-    survey = replace(survey, warnings=[*survey.warnings, *advice], guarantees=guarantees)
+    settings = config.model_dump()
+    thresholds = threshold_outlooks(dataset, config.decision, settings, chosen_by_validation(settings))
+    survey = replace(survey, warnings=[*survey.warnings, *advice], thresholds=thresholds)
     for section in survey_sections(survey):
         show_section(section)
     if output:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqclf.config.command import command
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 
 if TYPE_CHECKING:
     from seqclf.command_options import JudgeConfig
@@ -40,6 +40,8 @@ def main(config: JudgeConfig) -> JsonObject:
     if config.output:
         check_output_path(Path(config.output))
     contenders, facts, settings = read_run(Path(config.run)) if config.run else _of_files(config)
+    if (ignored := config.decision.pop("ignore", None)) is not None:
+        contenders, facts = _without_rows(Path(str(ignored)), contenders, facts, settings)
     _check_split(config, contenders[-1])
     contenders = [_changed(scores, config) for scores in contenders]
     if config.split is not None:
@@ -67,6 +69,41 @@ def _of_files(config: JudgeConfig) -> RunFiles:
     scores = replace(read_scores(Path(config.scores), against), role=NETWORK, name=str(config.scores))
     compared = [] if against is None else [replace(against, role=HEAD, name=str(config.against))]
     return RunFiles([*compared, scores], Facts(no_baseline=NO_BASELINE), {})
+
+
+def _without_rows(
+    path: Path, contenders: list[Scores], facts: Facts, settings: dict[str, Any]
+) -> tuple[list[Scores], Facts]:
+    """Return scores without the rows whose ids are the lines of a file, and facts that say so."""
+    import numpy as np
+
+    from seqclf.documents.terminal import show_note
+    from seqclf.evaluation.decisions.decision import BY_HAND
+    from seqclf.evaluation.scores import taken
+
+    data, where = settings.get("data", {}), f"decision.ignore={path}"
+    if settings and not (data.get("id") or data.get("group_by")):
+        raise InputError(where, "the rows of the run have no ids of their own", "train with data.id=COLUMN")
+    try:
+        named = {line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
+    except (OSError, ValueError) as error:
+        raise InputError(
+            where, f"cannot be read ({first_line(error)})", "give a text file of ids, one a line"
+        ) from None
+    known = {
+        name for scores in contenders for rows in scores.splits.values() if rows.ids for name in rows.ids.to_pylist()
+    }
+    if unknown := named - known:
+        raise InputError(where, f"no row has the id '{min(unknown)}'", "name ids of threshold.parquet")
+    kept = []
+    for scores in contenders:
+        splits = {}
+        for split, rows in scores.splits.items():
+            is_named = np.isin(rows.ids.to_pylist() if rows.ids else [], [*named])
+            splits[split] = taken(rows, np.flatnonzero(~is_named)) if is_named.any() else rows
+        kept.append(replace(scores, splits=splits))
+    show_note(f"{len(named):,} rows left out by hand: no statement holds")
+    return kept, replace(facts, basis=BY_HAND)
 
 
 def _changed(scores: Scores, config: JudgeConfig) -> Scores:

@@ -70,13 +70,14 @@ def find_alarms(
     auroc: Interval = None,
     argmax: ConfusionMetrics | None = None,
     effect: float = 1.0,
+    few: Sequence[str] = (),
 ) -> list[Alarm]:
     """Return the alarms about the metrics of a split, the gravest alarm first.
 
     `targets`: labels for which conf/decision sets a threshold; such a threshold may lower the accuracy. `auroc`:
     confidence interval of the AUROC of the positive label, None if unknown. `argmax`: metrics of the same rows when the
     most probable label is predicted, None for a decision without targets. `effect`: design effect of the accuracy; the
-    tests use row counts divided by this number.
+    tests use row counts divided by this number. `few`: labels whose threshold is set by too few rows.
 
     >>> from seqclf.evaluation.metrics import confusion_metrics
     >>> metrics = confusion_metrics(np.array([[9780, 20], [176, 24]]), ["no", "yes"])
@@ -92,7 +93,7 @@ def find_alarms(
     if len(present) < 2:
         return []
     predicted = dict(zip(classes, np.sum(metrics.confusion, axis=0).tolist(), strict=True))
-    remedy = _remedy(positive, is_unbalanced(support))
+    remedy = _remedy(positive, is_unbalanced(support), bool(targets))
     alarms = []
     counts = np.rint(np.array(metrics.confusion) / effect).astype(np.int64)
     low = _low_recalls(metrics, classes, present, counts)
@@ -121,7 +122,7 @@ def find_alarms(
         alarms.append(Alarm("hidden_recall", f"accuracy {metrics.accuracy:.1%} hides the recall of {details}", remedy))
     for label in targets:
         if label in watched and label not in chance:
-            alarms += _useless_alerts(metrics, classes, label, label in like_chance, argmax)
+            alarms += _useless_alerts(metrics, classes, label, label in like_chance, argmax, label in few)
     if not targets and (alarm := _below_majority(metrics, present, rows, bool(never), counts)) is not None:
         alarms.append(alarm)
     return alarms
@@ -209,14 +210,19 @@ def _agrees_little(confusion: np.ndarray) -> bool:
 
 
 def _useless_alerts(
-    metrics: ConfusionMetrics, classes: list[str], label: str, by_chance: bool, argmax: ConfusionMetrics | None
+    metrics: ConfusionMetrics,
+    classes: list[str],
+    label: str,
+    by_chance: bool,
+    argmax: ConfusionMetrics | None,
+    is_few: bool,
 ) -> list[Alarm]:
     """Return a list with an alarm if the alerts of a label are hardly more precise than random alerts.
 
     One of three conditions is enough for the alarm. The first condition is `by_chance`, which is True if the alerts
     look random. The second condition is that precision gains little over random alerts and most rows are alerts. The
     third condition is that precision gains little and the thresholds cost much accuracy, although argmax predicts the
-    label well.
+    label well. `is_few`: True if too few rows set the threshold.
     """
     index, confusion = classes.index(label), np.array(metrics.confusion)
     rows, positives = int(confusion.sum()), int(confusion[index].sum())
@@ -224,7 +230,11 @@ def _useless_alerts(
     if not hits:
         return []
     precision, base_rate = hits / alerts, positives / rows
-    remedy = f"a lower target, correct labels, or more rows of {label} (the lowest scores among few set the threshold)"
+    remedy = (
+        f"more rows of {label} to set the threshold, and correct labels of those with the lowest scores"
+        if is_few
+        else f"an easier target, correct labels of {label}, or {LEARN_MORE}"
+    )
     gains_little = precision - base_rate < LITTLE_GAIN * (1 - base_rate)
     if by_chance or (gains_little and alerts > rows / 2):
         text = (
@@ -272,11 +282,11 @@ def is_unbalanced(support: Mapping[str, int]) -> bool:
     return bool(present) and max(present) > UNBALANCED * min(present)
 
 
-def _remedy(positive: str | None, unbalanced: bool) -> str:
-    if not unbalanced:
+def _remedy(positive: str | None, unbalanced: bool, has_target: bool) -> str:
+    if not unbalanced or has_target:
         return LEARN_MORE
     if positive is not None:
-        return "decision.min_recall=0.8, loss=balanced or batching=balanced"
+        return "decision.min_recall=0.8, which sets a threshold"
     return "loss=balanced or batching=balanced, or a target: 'decision.min_recall={LABEL: 0.8}'"
 
 

@@ -21,6 +21,7 @@ from seqclf.evaluation.baselines.baseline_scores import BaselineScores, baseline
 from seqclf.evaluation.calibration import Calibration, fit_temperature
 from seqclf.evaluation.decisions.choose_decision import choose_decision
 from seqclf.evaluation.decisions.decision import CROSS_FITTED, FOLDS, HELD_OUT, RULES, Decision
+from seqclf.evaluation.decisions.forcing_rows import forcing_rows
 from seqclf.evaluation.decisions.target_table import target_rows
 from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
 from seqclf.evaluation.ladder import Contender, JudgedRows, Rung, build_ladder, most_probable
@@ -111,7 +112,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         if scores.classes != network.classes:
             raise InputError(f"scores of {scores.name}", "are for other classes", f"score {', '.join(network.classes)}")
     options = None if isinstance(decision, Decision) else decision
-    held_out, basis = _threshold_rows(network, before, facts.basis), facts.basis
+    held_out, basis = _threshold_rows(network, before), facts.basis
     chosen = decision if isinstance(decision, Decision) else _decide(decision, network, held_out, basis)
     splits = _judged_splits(network, before)
     last = list(splits)[-1]
@@ -151,6 +152,11 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
             if held_out is None or options is None
             else tuple(target_rows(options, chosen, held_out, network.classes, _unit(held_out), basis))
         ),
+        forcing=(
+            ()
+            if held_out is None or options is None
+            else tuple(forcing_rows(options, chosen, held_out, network.classes))
+        ),
         data=facts.data,
         leaks=facts.leaks,
         holdout_rows=sum(len(rows.labels) for rows in _held_out(network).values()),
@@ -181,17 +187,16 @@ def _judged_splits(network: Scores, before: Scores | None) -> dict[str, SplitOut
     return {split: known[split] for split in order if split != THRESHOLD}
 
 
-def _threshold_rows(network: Scores, before: Scores | None, basis: str) -> SplitOutputs | None:
+def _threshold_rows(network: Scores, before: Scores | None) -> SplitOutputs | None:
     """Return the outputs for the rows that set thresholds and the temperature.
 
-    These rows are those of all folds, the held-out rows, or else validation.
+    These rows are those of the split `threshold`, the rows of all folds, or else validation.
     """
-    if basis == FOLDS:
-        return next((outputs for outputs in network.splits.values() if outputs.fold is not None), None)
-    for source in (network, before):
-        for split in (THRESHOLD, "validation"):
-            if source is not None and split in source.splits:
-                return source.splits[split]
+    folds = next((outputs for outputs in network.splits.values() if outputs.fold is not None), None)
+    for splits in (network.splits, {} if before is None else before.splits):
+        rows = splits.get(THRESHOLD, folds) or splits.get("validation")
+        if rows is not None:
+            return rows
     return None
 
 
@@ -199,7 +204,7 @@ def decide(contenders: Sequence[Scores], facts: Facts, options: DecisionOptions)
     """Return the decision that `judge` would choose for these options."""
     network = _only(contenders, NETWORK)
     assert network is not None, "a model to judge"
-    rows = _threshold_rows(network, _only(contenders, BEFORE_REFIT), facts.basis)
+    rows = _threshold_rows(network, _only(contenders, BEFORE_REFIT))
     return _decide(options, network, rows, facts.basis)
 
 

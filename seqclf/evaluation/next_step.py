@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from seqclf.evaluation.alarms import USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.baselines.baseline_alarms import rounded_up
 from seqclf.evaluation.decisions.decision import CHOSEN, Guarantee
+from seqclf.evaluation.decisions.holdout import FOLDS_SETTING, folds_are_possible
 from seqclf.evaluation.run_result import RunResult
 
 MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto (conf/trainer/default.yaml)
@@ -48,11 +50,13 @@ def next_step(result: RunResult, training: FinishedTraining) -> str:
         return f"train again with trainer.max_epochs={epochs}: {training.epochs} were too few to learn its rows."
     if baseline is not None and baseline.comparison and baseline.comparison[0].is_worse:
         return "use the simpler model if it is enough, or train another network and compare both by validation scores."
-    if metrics.alarms:
+    few = next((guarantee for guarantee in result.decision.targets if guarantee.lacks_rows), None)
+    if metrics.alarms and (few is None or metrics.alarms[0].kind not in (USELESS_ALERTS, WEAK_THRESHOLD)):
         return f"try {metrics.alarms[0].remedy}."
-    for guarantee in result.decision.targets:
-        if guarantee.rule != "cost" and not guarantee.backed:
-            return _step_to_back(guarantee)
+    targets = [target for target in result.decision.targets if target.rule != "cost"]
+    weak = next((target for target in targets if not target.backed), few if metrics.alarms else None)
+    if weak is not None:
+        return _step_to_back(weak, result, training.settings)
     if metrics.used_for:
         return "train again with data.split.test=0.2, so that rows which chose nothing about the model judge it."
     if result.not_yet:
@@ -83,14 +87,18 @@ def _is_too_short(result: RunResult, training: FinishedTraining) -> bool:
     return error > max(MIN_ERROR, gap) and (limit < MIN_EPOCHS or was_improving)
 
 
-def _step_to_back(guarantee: Guarantee) -> str:
-    """Return the step that would back a guarantee."""
+def _step_to_back(guarantee: Guarantee, result: RunResult, settings: Mapping[str, Any]) -> str:
+    """Return the step that would back a guarantee, or that lets more rows set its threshold."""
     target = f"decision.{guarantee.rule}={guarantee.target:g}"
     if guarantee.basis == CHOSEN:
         return (
             "train again with decision.provisional=false decision.holdout=auto, so that other rows set the threshold."
         )
-    if guarantee.conflict or not guarantee.needed or guarantee.needed <= guarantee.rows:
+    if not guarantee.lacks_rows:
         return f"set an easier target than {target}: the model does not separate the classes well enough."
-    needed = f"about {rounded_up(guarantee.needed):,} {guarantee.counted} instead of {guarantee.rows:,}"
-    return f"get {needed} to set the threshold, which would back {target}."
+    all_rows = sum(split.support_by_class[guarantee.label] for split in result.splits.values())
+    if guarantee.confidence is None and all_rows > guarantee.rows and folds_are_possible(settings):
+        return f"train again with {FOLDS_SETTING}, so that {all_rows:,} {guarantee.counted} set the threshold."
+    needed = f"about {rounded_up(guarantee.needed):,}" if guarantee.needed else "more"
+    counts = f"{needed} {guarantee.counted} instead of {guarantee.rows:,}"
+    return f"get {counts} to set the threshold of {target} (data.split.validation, or more data)."

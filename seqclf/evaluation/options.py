@@ -52,8 +52,9 @@ class DecisionOptions(Options):
     """Options of the config block `decision`.
 
     The file conf/decision/argmax.yaml explains each key and holds its default. A target is a number, or a mapping label
-    → number. At most one of the rules min_recall, min_precision, max_alerts and cost may have a target. The function
-    `parse_rule` later checks that the labels occur in the data.
+    → number. At most one of the rules min_recall, min_precision, max_alerts and cost may have a target, but a recall
+    may have a budget of alerts (max_alerts) beside it. The function `parse_rule` later checks that the labels occur in
+    the data.
 
     >>> from seqclf.config.options import parse_options
     >>> keys = dict.fromkeys(("min_recall", "min_precision", "max_alerts", "cost"))
@@ -78,6 +79,6 @@ class DecisionOptions(Options):
     @model_validator(mode="after")
     def _one_rule(self) -> DecisionOptions:
         rules = [rule for rule in RULES if getattr(self, rule) is not None]
-        if len(rules) > 1:
+        if len(rules) > 1 and rules != ["min_recall", "max_alerts"]:
             raise InputError(f"decision.{rules[0]} and decision.{rules[1]}", "set one of them")
         return self

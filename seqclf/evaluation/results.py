@@ -192,6 +192,7 @@ def evaluate_split(
         intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive, group)
     auroc = None if intervals is None or intervals.positive is None else intervals.positive.auroc
     targets, argmax = threshold_labels(decision, positive), None
+    few = [guarantee.label for guarantee in decision.targets if guarantee.lacks_rows]
     if targets:
         most_probable = predictions.probabilities.argmax(axis=1)
         argmax = confusion_metrics(confusion_matrix(labels, most_probable, len(classes)), classes)
@@ -201,7 +202,7 @@ def evaluate_split(
         truncated=slice_metrics(predictions, outputs.truncated) if outputs.truncated.any() else None,
         intervals=intervals,
         # A decision with a target intentionally accepts a lower accuracy than always predicting the largest class.
-        alarms=find_alarms(metrics, classes, positive, targets, auroc, argmax, effect),
+        alarms=find_alarms(metrics, classes, positive, targets, auroc, argmax, effect, few),
         majority=majority_metrics(metrics, len(labels)),
         groups=(
             None

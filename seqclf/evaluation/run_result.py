@@ -12,7 +12,8 @@ from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
 from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.calibration import Calibration
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.decisions.forcing_rows import ForcingRow
 from seqclf.evaluation.decisions.target_results import BROKEN
 from seqclf.evaluation.decisions.target_table import TargetRow
 from seqclf.evaluation.ladder import Rung
@@ -42,17 +43,24 @@ def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is
     The list is empty if nothing speaks against the model. `metrics`: metrics of the `split` that the model is judged
     by, with all alarms. `is_apart`: True if the `split` shares no group and no time with earlier splits.
     """
-    reasons = [RANDOM_ALERTS] if unproven_labels(decision, metrics) else []
+    reasons = [_over_budget(decision, target) for target in decision.targets if target.takes is not None]
+    reasons += [RANDOM_ALERTS] if unproven_labels(decision, metrics) else []
     reasons += [REASONS.get(alarm.kind, alarm.text) for alarm in metrics.alarms]
     if any(result.status == BROKEN for result in metrics.targets or ()):
         reasons.append(f"{split} contradicts its target")
-    elif any(target.rule != "cost" and not target.backed for target in decision.targets):
+    elif any(target.rule != "cost" and not target.backed and target.takes is None for target in decision.targets):
         reasons.append("its threshold has a weaker statement than was asked for")
     if metrics.used_for:
         reasons.append(f"the {split} rows that judge it also chose its {' and '.join(metrics.used_for)}")
     if not is_apart:
         reasons.append(f"{split} shares groups or times with the rows before it")
     return list(dict.fromkeys(reasons))
+
+
+def _over_budget(decision: Decision, target: Guarantee) -> str:
+    budget = next(other.target for other in decision.targets if other.rule == "max_alerts")
+    takes, reached = target.takes or 0.0, target.reached or 0.0
+    return f"{target.target:.0%} of {target.label} take {takes:.1%} alerts; at {100 * budget:g}% it finds {reached:.0%}"
 
 
 Read = TypeVar("Read")
@@ -70,6 +78,7 @@ class RunResult:
     evaluated checkpoint. `halting`: accuracy against tokens read, for a network that may halt before the end of a
     sequence. `refit`: the second training on train and validation, None if there was none.
 
+    `forcing`: rows with the lowest scores of each label with a recall target (see `forcing_rows`).
     `targets`: held-out alerts of the decision's targets and of others (see `target_rows`). `ladder`: models on the same
     rows, from the lowest rung to the highest; empty if there is only one model.
     """
@@ -80,6 +89,7 @@ class RunResult:
     no_baseline: str | None = None
     ladder: tuple[Rung, ...] = ()
     targets: tuple[TargetRow, ...] = ()
+    forcing: tuple[ForcingRow, ...] = ()
     next_step: str | None = None
     calibration: Calibration | None = None
     data: Mapping[str, SplitCounts] = field(default_factory=dict)
@@ -146,6 +156,7 @@ class RunResult:
             "no_baseline": self.no_baseline,
             "ladder": self.ladder or None,
             "targets": self.targets or None,
+            "forcing": self.forcing or None,
             "not_yet": self.not_yet if self.splits else None,
             "next": self.next_step,
             "decision": self.decision,
@@ -181,6 +192,7 @@ class RunResult:
                 no_baseline=state.get("no_baseline"),
                 ladder=tuple(Rung.from_dict(rung) for rung in state.get("ladder", ())),
                 targets=tuple(TargetRow.from_dict(row) for row in state.get("targets", ())),
+                forcing=tuple(ForcingRow.from_dict(row) for row in state.get("forcing", ())),
                 next_step=state.get("next"),
                 calibration=part("calibration", Calibration.from_dict),
                 data={split: SplitCounts.from_dict(rows) for split, rows in counts.items()},

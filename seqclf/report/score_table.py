@@ -11,8 +11,9 @@ from seqclf.documents.terminal import show_section
 from seqclf.evaluation.decisions.target_table import CONFIDENCE, TargetRow, cost_of_picking
 from seqclf.evaluation.decisions.thresholds import ROWS
 from seqclf.evaluation.metrics import ShownMetric, metric_title
-from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
+from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics, threshold_labels
 from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.uncertainty.comparison import EQUAL_ALERTS
 from seqclf.evaluation.uncertainty.intervals import SIGNED, Interval, interval_text
 from seqclf.report.ladder import ladder_blocks
 from seqclf.report.verdict import row_counts, verdict_of
@@ -65,12 +66,48 @@ def score_table(result: RunResult) -> Table:
 
 
 def short_score_table(result: RunResult) -> Table:
-    """Return the table of the main scores on the last split: macro recall, the deciding metric, and accuracy."""
+    """Return the table of the main scores on the last split: macro recall, the deciding metric, and accuracy.
+
+    With a threshold, the accuracy of its alerts would mislead beside that of an argmax model, so the table has recall,
+    precision and alerts of each label with a threshold, beside the order-blind model at as many alerts.
+    """
+    if labels := threshold_labels(result.decision, result.positive):
+        return _threshold_table(result, labels)
     compared = [] if result.baseline is None else result.baseline.comparison
     deciding = compared[0].metric if compared else "average_precision"
     of_positive = result.positive is not None and deciding == "average_precision"
     shown = list(dict.fromkeys([ShownMetric("recall"), ShownMetric(deciding, of_positive), ShownMetric("accuracy")]))
     return _table(result, shown, _columns_of_last_split(result, shown, "this model", "order-blind"))
+
+
+def _threshold_table(result: RunResult, labels: Sequence[str]) -> Table:
+    metrics, rows = result.metrics, list[tuple[str, ...]]()
+    compared = () if result.baseline is None else result.baseline.comparison
+    equal = {entry.label or result.positive: entry for entry in compared if entry.metric == EQUAL_ALERTS}
+    for label in labels:
+        index = result.classes.index(label)
+        alerts = sum(row[index] for row in metrics.confusion)
+        known = None if metrics.intervals is None else metrics.intervals.positive
+        intervals: tuple[Interval, ...] = (None, None, None)
+        if known is not None and label == result.positive:
+            intervals = known.recall, known.precision, known.alerts
+        elif metrics.intervals is not None:
+            intervals = metrics.intervals.recall_by_class.get(label), None, None
+        name, per_1000 = shortened(label, MAX_LABEL_CHARACTERS), number(1000 * alerts / metrics.rows)
+        others: tuple[float | None, float | None] = (None, None)
+        if (entry := equal.get(label)) is not None:
+            others = entry.baseline, entry.baseline / (entry.alerts_per_positive or 1.0)
+        limits = interval_text(intervals[2], lambda share: f"{1000 * share:.1f}", "\N{EN DASH}")
+        of_label = metrics.recall_by_class[label], metrics.precision_by_class[label]
+        rows += [
+            (f"{metric} of {name}", score(value), interval_cell(interval), score(other))
+            for metric, value, interval, other in zip(
+                ("recall", "precision"), of_label, intervals, others, strict=False
+            )
+        ]
+        rows.append((f"alerts for {name} per 1,000", per_1000, limits, "" if entry is None else per_1000))
+    headings = ["this model", "between", "order-blind, as many alerts"]
+    return Table({"": "text", **score_columns(headings)}, rows)
 
 
 def _columns_of_last_split(
@@ -120,7 +157,7 @@ def target_blocks(result: RunResult) -> list[Block]:
     """Return the table of targets of each guarantee, and a sentence about what a pick from the table costs."""
     blocks: list[Block] = []
     for asked in result.decision.targets:
-        if not (rows := [row for row in result.targets if row.label == asked.label]):
+        if not (rows := [row for row in result.targets if (row.rule, row.label) == (asked.rule, asked.label)]):
             continue
         confidence = next((row.confidence for row in rows if row.confidence is not None), CONFIDENCE)
         lines: dict[float, dict[bool, TargetRow]] = {}
@@ -148,6 +185,22 @@ def target_blocks(result: RunResult) -> list[Block]:
         text += IN_ROWS if any(row.statement == ROWS for row in rows) else ""
         blocks.append(Text(text, soft=True))
     return blocks
+
+
+def forcing_blocks(result: RunResult) -> list[Block]:
+    """Return a table of the rows that force the threshold of a recall, an empty list without a recall target."""
+    if not result.forcing:
+        return []
+    columns = {"row": "text", "label": "text", **dict.fromkeys(("score", "alerts per 1,000", "without it"), "number")}
+    cells = [
+        (
+            *(shortened(row.id, 40), shortened(row.label, MAX_LABEL_CHARACTERS), probability_text(row.score)),
+            *(number(row.alerts_per_1000), number(row.without_it), "check the label" if row.check_label else ""),
+        )
+        for row in result.forcing
+    ]
+    caption = "Rows with a target label and the lowest scores, and the alerts without each (threshold.parquet)"
+    return [Table({**columns, "": "text"}, cells, caption=caption)]
 
 
 def _cells(row: TargetRow | None) -> tuple[str, ...]:
@@ -213,7 +266,7 @@ def show_verdict(result: RunResult) -> None:
         Text(use, style="bold"),
         *map(Text, sentences),
         short_score_table(result),
-        Text(f"lowest recall by class: {weakest}"),
+        None if threshold_labels(result.decision, result.positive) else Text(f"lowest recall by class: {weakest}"),
         None if verdict.next_step is None else Text(f"Next: {verdict.next_step}"),
     ]
     show_section(Section(f"Verdict on {result.split}", blocks))

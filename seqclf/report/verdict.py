@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from seqclf.documents.formatting import percent, probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
-from seqclf.evaluation.decisions.decision import CHOSEN, FOLDS, Decision, Guarantee
+from seqclf.evaluation.decisions.decision import BY_HAND, CHOSEN, FOLDS, Decision, Guarantee
 from seqclf.evaluation.decisions.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.decisions.thresholds import ROWS, SURE, rows_beyond_lowest
 from seqclf.evaluation.metrics import metric_title
@@ -60,7 +60,7 @@ def guarantees(decision: Decision, metrics: SplitMetrics, split: str) -> str | N
 
 def statement_text(guarantee: Guarantee) -> str:
     """Return the statement of a threshold in a few words, such as "On average"."""
-    if not guarantee.rows or guarantee.statement == ROWS or guarantee.basis == CHOSEN or guarantee.conflict:
+    if not guarantee.rows or guarantee.statement == ROWS or guarantee.basis in (CHOSEN, BY_HAND) or guarantee.conflict:
         return "No statement about new rows"
     sure, on_average = f"{guarantee.confidence or 0.0:.0%} sure", "On average"
     if guarantee.basis == FOLDS:
@@ -76,6 +76,10 @@ def _evidence(guarantee: Guarantee, labels: int) -> Iterator[str]:
     confidence = guarantee.confidence and 1 - (1 - guarantee.confidence) / labels
     if not guarantee.rows:
         yield f"no {guarantee.counted} to set the threshold; the most probable label is predicted"
+    elif guarantee.takes is not None:
+        yield f"it takes {guarantee.takes:.1%} alerts; the budget finds {guarantee.reached or 0.0:.1%} of these rows"
+    elif guarantee.basis == BY_HAND:
+        yield f"{few}, of which some were left out by hand"
     elif guarantee.conflict:
         yield "it cannot hold together with the others"
     elif guarantee.basis == CHOSEN:
@@ -87,7 +91,7 @@ def _evidence(guarantee: Guarantee, labels: int) -> Iterator[str]:
         yield f"by {few}"
     if guarantee.basis == FOLDS:
         yield CROSS_VALIDATED
-    if guarantee.needed and guarantee.rows:
+    if guarantee.needed and guarantee.rows and guarantee.takes is None:
         asked = "on average" if guarantee.confidence is None else f"{guarantee.confidence:.0%} sure"
         enough = guarantee.needed > guarantee.rows
         takes = f"takes about {guarantee.needed:,}" if enough else "takes a model that separates better"

@@ -30,7 +30,8 @@ from seqclf.runs.export import write_bundle
 from seqclf.runs.fit import Training
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.refit import check_refit, refit
-from seqclf.runs.train import TrainResult, report
+from seqclf.runs.train import TrainResult, report, write_result
+from seqclf.survey.outlook import show_outlook
 from seqclf.system.atomic_files import write_output
 from seqclf.system.run_folder import FOLD, PREDICTIONS, remove_outputs, run_outputs
 from seqclf.training.options import AUTO, TrainConfig
@@ -58,6 +59,7 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     folders = [run / f"{FOLD}{fold}" for fold in range(len(configs))]
     prepared = [prepare(of_fold.data) for of_fold in configs]
     _check_classes(prepared)
+    show_outlook(prepared[0], config.decision, config.model_dump(), None)
     if config.export:
         _first_training(configs, prepared, folders)
     goes_on = config.checkpoint == AUTO
@@ -76,7 +78,7 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     write_contenders(run / FOLDER, contenders)
     state = {"models": [scores.name for scores in contenders], **facts.to_dict()}
     write_output(run / FOLDER / FACTS, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
-    write_output(run / "metrics.json", json.dumps(judged.result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    write_result(run, judged.result)
     network, measured = contenders[-1], [_strange(dataset) for dataset in prepared]
     strange = {name: np.concatenate([columns[name] for columns in measured]) for name in measured[0]}
     labels = typed_labels(network.classes, network.label_type)
@@ -146,6 +148,7 @@ def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> l
             splits={
                 split: _concatenated([fold[key].splits[split] for fold in by_fold], kept[split], of_test=split == TEST)
                 for split in scores.splits
+                if split in kept
             },
         )
         for key, scores in by_fold[0].items()

@@ -17,6 +17,7 @@ from seqclf.documents.terminal import console, show_note, show_warnings
 from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.processes.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
+from seqclf.survey.outlook import show_outlook
 from seqclf.survey.survey import ignored_advice, quantity_advice, survey_dataset
 from seqclf.system import progress, signals
 from seqclf.system.run_folder import FOLD, RESULTS, claim_run_folder, is_first_rank
@@ -88,6 +89,8 @@ def _train_folds(config: TrainConfig, run: Path) -> TrainResult:
         raise InputError(key, "trains to the end, which trainer.fast_dev_run does not", "name one fold")
     if config.trainer.get("devices", "auto") not in ("auto", 1) or config.trainer.get("num_nodes", 1) != 1:
         raise InputError(key, "trains in one process", "set trainer.devices=1")
+    if config.decision.holdout != AUTO:
+        raise InputError("decision.holdout", "has no use where the rows of all folds set the threshold", "leave it out")
     if config.checkpoint not in (None, AUTO):
         raise InputError(f"checkpoint={config.checkpoint}", "is that of one fold", "set checkpoint=auto to go on")
     with progress.stage("loading Lightning"):
@@ -138,7 +141,7 @@ def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]
 def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResult:
     # Check the arguments first, because preparing the data may take hours.
     with progress.stage("loading PyTorch"):
-        from seqclf.runs.threshold_rows import with_holdout
+        from seqclf.runs.threshold_rows import reason_to_hold_out, with_holdout
         from seqclf.runs.tree_fields import Encoders, check_order_of_fields, check_tree_fields
         from seqclf.training.checks.check_targets import resolve_targets
 
@@ -157,6 +160,8 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         data_warnings += quantity_advice(dataset.encoders, config.data.fields)
         data_warnings += ignored_advice(dataset.schema, config.data)
         show_warnings(data_warnings)
+        if prints_verdict:
+            show_outlook(dataset, config.decision, config.model_dump(), reason_to_hold_out(config))
     with progress.stage("loading Lightning"):  # Lightning is imported only after the data has passed all checks
         from seqclf.runs.processes.process_settings import process_settings
         from seqclf.runs.train import train

@@ -8,9 +8,9 @@ import numpy as np
 
 from seqclf.config.targets import locate_subclass
 from seqclf.data.splitting.options import ALL_FOLDS
-from seqclf.data.storage.dataset import THRESHOLD, Dataset
+from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import Split
-from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
+from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES
 from seqclf.evaluation.decisions.decision import CHOSEN, CROSS_FITTED, HELD_OUT
 from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.scores import Scores
@@ -27,15 +27,15 @@ def reason_to_hold_out(config: TrainConfig) -> str | None:
 
 
 def with_holdout(config: TrainConfig) -> TrainConfig:
-    """Return the config with a number as `decision.holdout`. The trainings of all folds hold out half."""
-    reason = ALL_FOLDS if config.data.split.fold == ALL_FOLDS else reason_to_hold_out(config)
+    """Return the config with a number as `decision.holdout`. The trainings of folds hold out no rows."""
+    reason = None if config.data.split.fold == ALL_FOLDS else reason_to_hold_out(config)
     return config.model_copy(update={"decision": resolve_holdout(config.decision, reason)})
 
 
-def cross_fits(config: TrainConfig, dataset: Dataset) -> bool:
-    """Return True if all validation rows set the threshold, by scores in which they chose nothing."""
-    rule, _ = parse_rule(config.decision, dataset.classes, dataset.positive)
-    return rule in GUARANTEED_RULES and config.decision.holdout == 0 and reason_to_hold_out(config) is None
+def cross_fits(config: TrainConfig) -> bool:
+    """Return True if all validation rows may set a threshold, now or later, by scores in which they chose nothing."""
+    is_whole = config.decision.holdout == 0 or all(getattr(config.decision, rule) is None for rule in GUARANTEED_RULES)
+    return is_whole and reason_to_hold_out(config) is None
 
 
 def cross_fitted(network: Scores, task: SequenceTask, validation: Split, *, weighs_heads: bool) -> Scores:
@@ -59,22 +59,3 @@ def basis_of(network: Scores, config: TrainConfig, *, weighs_heads: bool) -> str
     if rows is None:
         return CHOSEN if weighs_heads or reason_to_hold_out(config) else HELD_OUT
     return CROSS_FITTED if weighs_heads and rows.fold is not None else HELD_OUT
-
-
-def threshold_line(network: Scores, basis: str, config: TrainConfig) -> str | None:
-    """Return a line about the rows that set the threshold and why, None for a rule without a guarantee."""
-    rule, targets = parse_rule(config.decision, network.classes, network.positive)
-    if rule not in GUARANTEED_RULES:
-        return None
-    reason, rows = reason_to_hold_out(config), network.splits.get(THRESHOLD)
-    labels = (network.splits["validation"] if rows is None else rows).labels
-    of_labels = ", ".join(f"{(labels == network.classes.index(label)).sum():,} {label}" for label in targets)
-    counts = f"{len(labels):,} validation rows ({of_labels})"
-    if rows is None:
-        return f"threshold: set by {counts}, although {reason or 'they set the weights of the heads'}"
-    if rows.fold is None:
-        why = reason or f"decision.holdout={config.decision.holdout:g}"
-        return f"threshold: set by {counts} held out, because {why}"
-    if basis == CROSS_FITTED:
-        return f"threshold: set by all {counts}, whose scores come from head weights fitted without them"
-    return f"threshold: set by all {counts}, because validation chooses nothing about the model"

@@ -14,6 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from seqclf.bundle.training_memory import Rows, TrainingMemory
 from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
@@ -38,11 +41,11 @@ from seqclf.runs.order_ablation import check_one_process, score_shuffled
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.refit import check_refit, refit
 from seqclf.runs.score import score_contenders, score_task
-from seqclf.runs.threshold_rows import basis_of, cross_fits, cross_fitted, threshold_line
+from seqclf.runs.threshold_rows import basis_of, cross_fits, cross_fitted
 from seqclf.system import progress
-from seqclf.system.atomic_files import write_output
+from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, write_output
 from seqclf.system.json_result import JsonResult
-from seqclf.system.run_folder import PREDICTIONS
+from seqclf.system.run_folder import FORCING, PREDICTIONS, remove_outputs
 from seqclf.training.loggers.run_logger import FinishedRun
 from seqclf.training.options import TrainConfig
 
@@ -130,8 +133,6 @@ def train(
         contenders, facts = score(fitted, steps, data_warnings)
         judged = judge_run(contenders, facts, training)
         if prints_verdict:
-            if (line := threshold_line(contenders[-1], facts.basis, training.config)) is not None:
-                console.print(line, soft_wrap=True)
             show_verdict(judged.result)
         parity = export(fitted, judged, steps) if training.config.export else None
         page = report(training.dataset, judged, facts, run)
@@ -148,7 +149,7 @@ def score(fitted: Fitted, steps: FinishedSteps, data_warnings: Sequence[str]) ->
     training, run = fitted.training, fitted.training.folder
     config = training.config
     models = [config.order_ablation, config.baseline, config.baseline_limit]
-    parts = {"fit": training.inputs, "models": models, "cross_fits": cross_fits(config, training.dataset)}
+    parts = {"fit": training.inputs, "models": models, "cross_fits": cross_fits(config)}
     inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), **parts})
     if steps.find("score", inputs) is not None:
         with suppress(InputError):  # otherwise the files are made anew
@@ -186,7 +187,7 @@ def _score(fitted: Fitted, data_warnings: Sequence[str]) -> tuple[list[Scores], 
     no_baseline = _no_baseline(config, dataset)
     contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
     weighs = fitted.weighs_heads
-    if cross_fits(config, dataset):
+    if cross_fits(config):
         contenders[-1] = cross_fitted(contenders[-1], task, dataset.splits["validation"], weighs_heads=weighs)
     basis, facts = basis_of(contenders[-1], config, weighs_heads=weighs), _facts(fitted, task.trained_steps, record)
     return contenders, replace(facts, basis=basis, no_baseline=no_baseline, warnings=tuple(data_warnings))
@@ -235,7 +236,7 @@ def judge_run(contenders: Sequence[Scores], facts: Facts, training: Training) ->
     """Judge the scores of a run, and write metrics.json and predictions.parquet."""
     run, dataset = training.folder, training.dataset
     judged = judge(contenders, facts, training.config.decision)
-    write_output(run / "metrics.json", json.dumps(judged.result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    write_result(run, judged.result)
     network = contenders[-1]
     with progress.stage("writing the predictions"):
         outputs = {split: rows for split, rows in judged.outputs.items() if split != "train"}
@@ -244,6 +245,15 @@ def judge_run(contenders: Sequence[Scores], facts: Facts, training: Training) ->
         strange = {split: measures.measure(dataset.all_splits[split].sequences).columns for split in outputs}
         write_predictions(run / PREDICTIONS, outputs, judged.decisions, network.classes, labels, strange)
     return judged
+
+
+def write_result(run: Path, result: RunResult) -> None:
+    """Write metrics.json, and threshold.parquet if rows force the threshold of a recall."""
+    write_output(run / "metrics.json", json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    remove_outputs(run, [FORCING])
+    if result.forcing:
+        with explain_disk_errors(run / FORCING), atomic_replace(run / FORCING) as unfinished:
+            pq.write_table(pa.Table.from_pylist([row.to_dict() for row in result.forcing]), unfinished)
 
 
 def export(fitted: Fitted, judged: Judged, steps: FinishedSteps) -> float:

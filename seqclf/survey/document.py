@@ -1,27 +1,26 @@
-"""A dataset survey as sections for the terminal: problems, guarantees and the order-blind baseline."""
+"""A dataset survey as sections for the terminal: problems, thresholds and the order-blind baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from seqclf.documents.blocks import Alerts, Section, Table, Text
-from seqclf.documents.formatting import label_text, number, percent, score, shortened, warning_lines
+from seqclf.documents.formatting import score, shortened, warning_lines
 from seqclf.evaluation.metrics import ClassificationMetrics, ShownMetric, classification_metrics, metric_title
-from seqclf.survey.guarantees import GuaranteeSurvey
+from seqclf.survey.outlook import ThresholdOutlook
 from seqclf.survey.survey import DatasetSurvey
 
 MAX_FIELDS = 5  # shown fields that are scored alone; the JSON file has all
-MAX_LABELS = 5  # shown labels of guarantees
+MAX_LABELS = 5  # shown labels of thresholds
 MAJORITY = "majority class"
-UNITS = {"row": "rows", "group": "groups", "sequence": "different sequences"}
 
 
 def survey_sections(survey: DatasetSurvey) -> list[Section]:
     """Return the sections that the command `describe` prints, about 30 lines."""
-    guarantees = None if survey.guarantees is None else _guarantees(survey, survey.guarantees)
-    sections = [_problems(survey), guarantees, _baseline(survey)]
+    thresholds = _thresholds(survey.thresholds) if survey.thresholds else None
+    sections = [_problems(survey), thresholds, _baseline(survey)]
     return [section for section in sections if section is not None]
 
 
@@ -30,36 +29,11 @@ def _problems(survey: DatasetSurvey) -> Section:
     return Section("Problems", [Alerts(lines) if lines else Text("Nothing stood out.")])
 
 
-def _guarantees(survey: DatasetSurvey, guarantees: GuaranteeSurvey) -> Section:
-    """Return a section that shows for each label whether there are enough held-out units to guarantee a recall.
-
-    A unit is a row, a group or a distinct sequence. The label with the fewest held-out units comes first. If there is a
-    positive label, the table has only this label.
-    """
-
-    def verdict(recall: float, held_out: int, backed: bool) -> str:
-        needed = guarantees.needed[recall]
-        return "enough" if backed else "too few" if needed is None else f"{needed - held_out} too few"
-
-    needed = [f"{count} for {recall}" for recall, count in guarantees.needed.items() if count]
-    unit = UNITS[guarantees.unit]
-    rows = [
-        [
-            label_text(entry.label, 40),
-            number(entry.held_out),
-            *(verdict(recall, entry.held_out, backed) for recall, backed in entry.backed.items()),
-        ]
-        for entry in guarantees.labels
-        if survey.positive in (None, entry.label)
-    ]
-    are_all, share = guarantees.holdout == 1, percent(guarantees.holdout)
-    kind, use = ("validation", "uses all its rows") if are_all else ("held-out", f"holds out {share} of its rows")
-    columns = dict.fromkeys([f"{kind} {unit}", *(f"for {recall}" for recall in guarantees.needed)], "number")
-    text = (
-        f"To guarantee the recall of a class (decision.min_recall, {100 * guarantees.confidence:g}% sure), validation "
-        f"must set the threshold by enough {unit}: {', '.join(needed)}; training {use} (decision.holdout)."
-    )
-    return Section("Guarantees", [Text(text), Table({"class": "text", **columns}, rows[:MAX_LABELS])])
+def _thresholds(outlooks: Sequence[ThresholdOutlook]) -> Section:
+    """Return a section about the rows that will set thresholds, the labels with the fewest rows first."""
+    fewest = sorted(outlooks, key=lambda outlook: outlook.rows)[:MAX_LABELS]
+    lines = [Text(f"The threshold of {shortened(outlook.label, 40)} would be {outlook}.") for outlook in fewest]
+    return Section("Thresholds", lines)
 
 
 def _baseline(survey: DatasetSurvey) -> Section | None:

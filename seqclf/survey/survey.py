@@ -29,7 +29,7 @@ from seqclf.evaluation.baselines.baseline_scores import (
     score_single_fields,
 )
 from seqclf.survey.fields import FieldStatistics, measure_field
-from seqclf.survey.guarantees import GuaranteeSurvey
+from seqclf.survey.outlook import ThresholdOutlook
 from seqclf.survey.target_leakage import ColumnLeakage, find_static_leakage, find_target_leakage
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -77,7 +77,7 @@ def _class_warnings(train_rows: Mapping[str, int]) -> Iterator[str]:
         rarest = min(train_rows, key=lambda label: train_rows[label])
         yield (
             f"classes are imbalanced: {largest / smallest:.0f} rows of the largest for each of '{rarest}'; watch "
-            "recall, and try loss=balanced"
+            "recall, and set a target, such as decision.min_recall"
         )
     rare_labels = [label for label, rows in train_rows.items() if rows < RARE_ROWS]
     if rare_labels:
@@ -205,12 +205,12 @@ class DatasetSurvey(JsonResult):
     several splits. `columns`: scores of the ignored columns as predictors of the label (target leakage). `static`: such
     scores of the static fields.
     `single_field_recall`: dict field → macro recall of a baseline model that reads only this field. In a survey without
-    a baseline, `baseline` and `single_field_recall` are `None`, and `columns` is empty. `guarantees`: evidence for
-    recall guarantees. Only the command `describe` sets this attribute. `warnings`: one line for each problem of the
-    dataset.
+    a baseline, `baseline` and `single_field_recall` are `None`, and `columns` is empty. `thresholds`: rows
+    that will set thresholds. Only the command `describe` sets this attribute. `warnings`: one line for each problem of
+    the dataset.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"groups", "single_field_recall", "guarantees"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"groups", "single_field_recall", "thresholds"})
 
     name: str
     classes: dict[str, dict[str, int]]
@@ -226,7 +226,7 @@ class DatasetSurvey(JsonResult):
     single_field_recall: dict[str, float] | None = None
     warnings: list[str] = field(default_factory=list)
     groups: dict[str, int] | None = None
-    guarantees: GuaranteeSurvey | None = None
+    thresholds: list[ThresholdOutlook] | None = None
 
     def summary(self) -> JsonObject:
         """Return the main counts and the first warnings as plain values. The summary is short even for large data."""

@@ -63,8 +63,9 @@ def test_a_good_model_is_to_be_used():
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({}, "get about 60 rows of yes instead of 40 to set the threshold, which would back decision.min_recall=0.8."),
-        ({"unit": "group"}, "get about 60 groups with yes instead of 40 to set the threshold, "),
+        ({}, "get about 60 rows of yes instead of 40 to set the threshold of decision.min_recall=0.8 ("),
+        ({"unit": "group"}, "get about 60 groups with yes instead of 40 to set the threshold of "),
+        ({"confidence": None}, "train again with data.split.by=fold data.split.fold=all, so that 600 rows of yes set"),
         ({"needed": 20}, "set an easier target than decision.min_recall=0.8: "),
         ({"conflict": True}, "set an easier target than "),
         ({"basis": "chosen"}, "train again with decision.provisional=false decision.holdout=auto, "),

@@ -17,7 +17,7 @@ from seqclf.evaluation.decisions.decision import Decision, Guarantee
 from seqclf.evaluation.decisions.holdout import hold_out, holdout_rows
 from seqclf.evaluation.decisions.target_results import target_results
 from seqclf.evaluation.uncertainty.design_effect import group_codes
-from seqclf.survey.guarantees import survey_guarantees
+from seqclf.survey.outlook import threshold_outlooks
 
 SETTINGS = {
     "min_recall": 0.8,
@@ -150,7 +150,7 @@ def test_rows_without_a_group_are_held_out_one_by_one(options, tmp_path, by):
     ("by", "group", "labels"),
     [("random", None, ["no", "yes"]), ("distinct", None, ["a", "b", "c"]), ("time", "who", ["a", "b", "c"])],
 )
-def test_describe_counts_what_training_holds_out(options, tmp_path, by, group, labels):
+def test_the_outlook_of_a_threshold_is_what_the_training_has(options, tmp_path, by, group, labels):
     path, generator = tmp_path / "t.parquet", np.random.default_rng(0)
     who = generator.integers(0, 150, 900)
     weights = [0.9, *[0.1 / (len(labels) - 1)] * (len(labels) - 1)]
@@ -159,21 +159,22 @@ def test_describe_counts_what_training_holds_out(options, tmp_path, by, group, l
     pq.write_table(pa.table(table), path)
     split = {"by": by, "column": "when" if by == "time" else None, "validation": 0.4}
     dataset = prepare(options(train=path, label="label", fields={"x": "category"}, group=group, split=split))
-    for holdout, confidence in ((0.5, 0.95), (0.7, 0.9)):
-        survey = survey_guarantees(dataset, holdout, confidence)
-        assert survey.unit == {"random": "row", "distinct": "sequence"}.get(by, "group")
-        assert [entry.held_out for entry in survey.labels] == sorted(entry.held_out for entry in survey.labels)
-        for entry in survey.labels:
-            for recall, backed in entry.backed.items():
-                settings = {**SETTINGS, "holdout": holdout, "confidence": confidence}
-                settings["min_recall"] = {entry.label: recall}
-                positive = entry.label if len(labels) == 2 else None
-                rows = hold_out(replace(dataset, positive=positive), decision_options(settings)).held_out
+    for holdout, confidence in ((0.5, 0.95), (0.7, 0.9), (0.0, 0.95)):
+        options = decision_options({**SETTINGS, "min_recall": None, "holdout": holdout, "confidence": confidence})
+        data = {"test": None, "split": {**split, "fold": 0}}
+        outlooks = threshold_outlooks(replace(dataset, positive=None), options, {"data": data}, None)
+        assert [outlook.label for outlook in outlooks] == dataset.classes
+        for outlook in outlooks:
+            assert outlook.unit == {"random": "row", "distinct": "sequence"}.get(by, "group")
+            positive = outlook.label if len(labels) == 2 else None
+            for share in (outlook.sure, outlook.sure + 0.01):
+                target = {"min_recall": {outlook.label: share}, "holdout": holdout, "confidence": confidence}
+                settings = decision_options({**SETTINGS, **target})
+                known = hold_out(replace(dataset, positive=positive), settings)
+                rows = known.held_out if holdout else known.splits["validation"]
                 logits = generator.normal(size=(len(rows.labels), len(labels)))
-                decision = choose_decision(
-                    decision_options(settings), logits, rows.labels, dataset.classes, positive, group_codes(rows.groups)
-                )
-                (target,) = decision.targets
-                assert (target.rows, target.backed) == (entry.held_out, backed)
-                assert backed or target.needed == survey.needed[recall]
-    assert {backed for entry in survey.labels for backed in entry.backed.values()} == {True, False}
+                of_rows = (logits, rows.labels, dataset.classes, positive, group_codes(rows.groups))
+                (guarantee,) = choose_decision(settings, *of_rows).targets
+                assert (guarantee.rows, guarantee.backed) == (outlook.rows, share == outlook.sure)
+            every = sum((part.labels == dataset.classes.index(outlook.label)).sum() for part in dataset.splits.values())
+            assert outlook.by_folds == (every if by == "random" else None)

@@ -1,4 +1,4 @@
-"""The terminal shows problems, guarantees and the baseline of a dataset, with any labels."""
+"""The terminal shows problems, thresholds and the baseline of a dataset, with any labels."""
 
 from dataclasses import replace
 
@@ -6,18 +6,21 @@ import pytest
 
 from seqclf.documents.terminal import console, show_section
 from seqclf.survey.document import _majority_metrics, survey_sections
-from seqclf.survey.guarantees import GuaranteeSurvey, LabelEvidence
+from seqclf.survey.outlook import ThresholdOutlook
 
-GUARANTEES = GuaranteeSurvey(
-    confidence=0.95,
-    holdout=0.5,
-    unit="group",
-    needed={0.8: 20, 0.9: 40},
-    labels=[
-        LabelEvidence(label=label, held_out=count, backed={0.8: count >= 20, 0.9: count >= 40})
-        for label, count in (("bad", 25), ("good", 60))
-    ],
-)
+THRESHOLDS = [
+    ThresholdOutlook(
+        label=label,
+        rows=rows,
+        unit="group",
+        where="all of validation",
+        on_average=0.9,
+        confidence=0.95,
+        sure=0.8,
+        by_folds=more,
+    )
+    for label, rows, more in (("good", 60, None), ("bad", 25, 99))
+]
 
 
 @pytest.fixture
@@ -34,17 +37,16 @@ def printed_lines(monkeypatch):
     return lines
 
 
-def test_of_two_classes_the_evidence_for_the_positive_one_is_shown(printed_lines, surveyed):
-    survey = replace(surveyed, guarantees=GUARANTEES)
-    lines = printed_lines(survey)
-    start = next(row for row, line in enumerate(lines) if "decision.min_recall" in line)
-    assert "20 for 0.8, 40 for 0.9" in lines[start]
-    assert lines[start + 1].split() == ["class", "held-out", "groups", "for", "0.8", "for", "0.9"]
-    assert lines[start + 2].split() == ["bad", "25", "enough", "15", "too", "few"]
-    assert not lines[start + 3].startswith("good")
-    stored = survey.to_dict()["guarantees"]["labels"]
-    assert [(entry["label"], entry["held_out"]) for entry in stored] == [("bad", 25), ("good", 60)]
-    assert "guarantees" not in surveyed.to_dict() and len(lines) <= 40
+def test_what_each_threshold_will_rest_on_is_shown(printed_lines, surveyed):
+    survey = replace(surveyed, thresholds=THRESHOLDS)
+    lines = [line for line in printed_lines(survey, 400) if "The threshold of" in line]
+    assert lines[0] == (
+        "The threshold of bad would be set by 25 groups with bad (all of validation), which back a recall of at most "
+        "0.90 on average, 0.80 with 95% confidence; 99 instead of 25 with data.split.by=fold data.split.fold=all."
+    )
+    assert lines[1].startswith("The threshold of good would be set by 60") and "fold" not in lines[1]
+    assert [entry["label"] for entry in survey.to_dict()["thresholds"]] == ["good", "bad"]
+    assert "thresholds" not in surveyed.to_dict()
 
 
 def test_the_baseline_is_shown_beside_the_majority_class(printed_lines, surveyed):
@@ -72,9 +74,8 @@ def test_every_problem_is_shown_once_those_of_leaks_included(printed_lines, surv
 
 
 def test_labels_are_not_read_as_markup(printed_lines, surveyed):
-    evidence = [replace(GUARANTEES.labels[0], label="[bold]a[/] :smile:")]
-    guarantees = replace(GUARANTEES, labels=evidence)
-    text = "\n".join(printed_lines(replace(surveyed, positive=None, guarantees=guarantees, warnings=["[/nothing] x"])))
+    thresholds = [replace(THRESHOLDS[0], label="[bold]a[/] :smile:")]
+    text = "\n".join(printed_lines(replace(surveyed, thresholds=thresholds, warnings=["[/nothing] x"])))
     assert "[bold]a[/] :smile: " in text and "[/nothing] x" in text
 
 

@@ -42,10 +42,14 @@ def baseline_alarms(comparisons: Sequence[MetricComparison], decision: Decision,
     """
     at_threshold = [entry for entry in comparisons if decision.rule != "argmax" and entry.metric == EQUAL_ALERTS]
     judged = [*at_threshold, *comparisons[:1]]
-    return [_alarm(entry, sampled) for entry in judged if not entry.is_better and not entry.is_too_easy]
+    few = next((f"more {entry.counted} to set the threshold" for entry in decision.targets if entry.lacks_rows), None)
+    return [
+        _alarm(entry, sampled, few or OTHER_TARGET) for entry in judged if not entry.is_better and not entry.is_too_easy
+    ]
 
 
-def _alarm(compared: MetricComparison, sampled: Sampled) -> Alarm:
+def _alarm(compared: MetricComparison, sampled: Sampled, at_threshold: str) -> Alarm:
+    """Return the alarm of a comparison. `at_threshold`: remedy if the comparison judges a threshold."""
     verdict = "worse than" if compared.is_worse else "not shown to be better than"
     limits = interval_text((compared.low, compared.high), SIGNED)
     text = (
@@ -58,12 +62,12 @@ def _alarm(compared: MetricComparison, sampled: Sampled) -> Alarm:
             f"; about {needed:,} {unit} instead of {count:,} would show a difference of this size with a probability "
             f"of {POWER:.0%}"
         )
+    few = f"more {unit} to judge it by: {count:,} would not show that a perfect model is better"
     if compared.metric == EQUAL_ALERTS:
-        return Alarm(WEAK_THRESHOLD, text, OTHER_TARGET)
+        return Alarm(WEAK_THRESHOLD, text, at_threshold if compared.can_be_shown or compared.is_worse else few)
     if compared.is_worse:
         return Alarm(NOT_BETTER, text, f"the simpler model, or {LEARN_MORE}, compared by validation scores")
     if not compared.can_be_shown:
-        few = f"more {unit} to judge it by: {count:,} would not show that a perfect model is better"
         return Alarm(NOT_BETTER, text, few)
     return Alarm(NOT_BETTER, text, f"{LEARN_MORE}, compared by validation scores")
 

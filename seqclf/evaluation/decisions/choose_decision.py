@@ -10,6 +10,7 @@ import numpy as np
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decisions.decision import (
+    BY_HAND,
     CHOSEN,
     CROSS_FITTED,
     FOLDS,
@@ -50,10 +51,11 @@ def choose_decision(
     code of each row's group, None if the rows are independent. `unit`, `basis`: see `Guarantee`.
 
     Each threshold has the strongest statement that the rows back, up to the statement that `options.confidence` asks
-    for (see `find_threshold`). If the rows also chose the model, no statement is backed, and if models of several folds
-    scored the rows, no sure statement is backed. Sure statements for several labels hold jointly with the probability
-    `confidence`, because the risk is divided evenly among the labels (Bonferroni). Statements on average hold for each
-    label by itself.
+    for (see `find_threshold`). If the rows also chose the model, or if some were left out by hand, no statement is
+    backed, and if models of several folds scored the rows, no sure statement is backed. A recall with a budget of
+    alerts (`max_alerts`) has its threshold if its alerts stay within the budget, and else that of the budget. Sure
+    statements for several labels hold jointly with the probability `confidence`, because the risk is divided evenly
+    among the labels (Bonferroni). Statements on average hold for each label by itself.
     """
     rule, targets = parse_rule(options, classes, positive)
     temperature = fit_temperature(logits, labels) if options.calibrate else 1.0
@@ -64,10 +66,21 @@ def choose_decision(
     if positive is None:
         decision = _joint_decision(argmax, rule, targets, scaled, labels, classes, confidence, group)
     else:
-        index, target = classes.index(positive), targets[positive]
-        threshold = find_threshold(rule, margin_of(scaled, index), labels == index, target, confidence, group)
-        decision = argmax.with_margin(rule, classes, threshold.value, positive)
-        decision = replace(decision, targets=(_guarantee(rule, positive, target, confidence, threshold),))
+        index = classes.index(positive)
+        rows = margin_of(scaled, index), labels == index
+        wished = {rule: targets[positive]}
+        if rule == "min_recall" and options.max_alerts is not None:
+            wished["max_alerts"] = parse_rule(options.model_copy(update={rule: None}), classes, positive)[1][positive]
+        found = {name: find_threshold(name, *rows, target, confidence, group) for name, target in wished.items()}
+        made = {name: _guarantee(name, positive, wished[name], confidence, found[name]) for name in found}
+        rule = max(found, key=lambda name: found[name].value)  # a budget of alerts limits the alerts of a recall
+        decision = argmax.with_margin(rule, classes, found[rule].value, positive)
+        if rule != next(iter(wished)):
+            is_alert, (scores, truth) = rows[0] > found[rule].value, rows
+            reached = float(is_alert[truth].mean()) if truth.any() else None
+            takes = float((scores > found["min_recall"].value).mean())
+            made["min_recall"] = replace(made["min_recall"], backed=False, conflict=True, takes=takes, reached=reached)
+        decision = replace(decision, targets=tuple(made.values()))
     if rule not in GUARANTEED_RULES:
         return decision
     return replace(decision, targets=tuple(_with_evidence(each, group, unit, basis) for each in decision.targets))
@@ -88,7 +101,9 @@ def _guarantee(rule: str, label: str, target: float, confidence: float | None, t
 
 def _with_evidence(guarantee: Guarantee, group: np.ndarray | None, unit: str, basis: str) -> Guarantee:
     """Return a guarantee with the kind of the rows that set its threshold."""
-    is_backed = guarantee.backed and basis != CHOSEN and not (basis == FOLDS and guarantee.statement == SURE)
+    is_backed = (
+        guarantee.backed and basis not in (CHOSEN, BY_HAND) and not (basis == FOLDS and guarantee.statement == SURE)
+    )
     is_approximate = guarantee.approximate or (basis == CROSS_FITTED and guarantee.statement != ROWS)
     return replace(
         guarantee,

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.decisions.thresholds import ROWS, SURE
+from seqclf.evaluation.decisions.thresholds import ROWS, SURE, rows_beyond_lowest
 from seqclf.system.json_result import JsonResult
 
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
@@ -27,9 +27,8 @@ COUNTED = {  # (unit of a guarantee, rule) → name of the units that the rule c
 }
 # Kinds of rows that set a threshold: rows that chose nothing about the model; validation rows whose logits come from
 # head weights that were fitted without the row; rows of all folds, scored by models that did not train on them; rows
-# that chose the model too.
-HELD_OUT, CROSS_FITTED, FOLDS, CHOSEN = "held_out", "cross_fitted", "folds", "chosen"
-BASES = (HELD_OUT, CROSS_FITTED, FOLDS, CHOSEN)
+# that chose the model too; rows of which somebody left out some.
+HELD_OUT, CROSS_FITTED, FOLDS, CHOSEN, BY_HAND = "held_out", "cross_fitted", "folds", "chosen", "by_hand"
 CERTAIN = 1e-12  # probabilities closer than this to 0 or 1 are moved to this distance before their margin is computed
 
 
@@ -42,12 +41,13 @@ class Guarantee(JsonResult):
     statement that was asked for. `rows`: number of rows that the rule counts. The rule min_recall counts the rows of
     the label, min_precision counts the alerts, and other rules count all rows. `needed`: number of rows that would be
     enough to back the statement asked for, None if it is backed or if the number is unknown. `basis`: kind of the rows,
-    one of `BASES`. `approximate`: True if the statement was not proven but simulated. `conflict`: True if the targets
-    of several labels cannot all be met. `unit`: None if rows are counted, "group" if groups with such rows are
-    counted, "sequence" if distinct sequences are counted.
+    such as `HELD_OUT`. `approximate`: True if the statement was not proven but simulated. `conflict`: True if not all
+    targets of the decision can be met. `unit`: None if rows are counted, "group" if groups with such rows are counted,
+    "sequence" if distinct sequences are counted. `takes`, `reached`: fraction of alerts that a recall takes, and the
+    recall within the budget of alerts, both of the rows that set the threshold, if the budget rules the recall out.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"approximate", "conflict", "unit"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"approximate", "conflict", "unit", "takes", "reached"})
 
     rule: str
     label: str
@@ -61,6 +61,18 @@ class Guarantee(JsonResult):
     approximate: bool | None = None
     conflict: bool | None = None
     unit: str | None = None
+    takes: float | None = None
+    reached: float | None = None
+
+    @property
+    def lacks_rows(self) -> bool:
+        """True if more rows would back the statement asked for, or if the lowest score of all sets the threshold."""
+        if self.basis in (CHOSEN, BY_HAND) or self.conflict or self.rule == "cost":
+            return False
+        beyond = None
+        if self.rule == "min_recall" and self.rows:
+            beyond = rows_beyond_lowest(self.statement, self.target, self.rows, self.confidence)
+        return beyond is not None or (self.needed or 0) > self.rows
 
     @property
     def counted(self) -> str:

@@ -18,6 +18,8 @@ from seqclf.evaluation.options import AUTO, DecisionOptions
 # same rows.
 SEED = 0
 HALF = 0.5  # fraction of validation that is held out where validation chooses more than the weights of heads
+FOLDS_SETTING = "data.split.by=fold data.split.fold=all"
+UNDIVIDED = ("time", "distinct", "fold")  # values of data.split.by whose parts folds would mix, or that are folds
 ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"  # the network of this package that may stop early
 
 
@@ -92,3 +94,13 @@ def units_by_class(labels: np.ndarray, group: np.ndarray | None, classes: int) -
     if group is not None:
         labels = np.unique(group * classes + labels) % classes  # keep one entry for each pair of group and class
     return np.bincount(labels, minlength=classes)
+
+
+def folds_are_possible(settings: Mapping[str, Any]) -> bool:
+    """Return True if a training with these settings could be one of folds whose rows set the threshold."""
+    data, trainer = settings["data"], settings.get("trainer") or {}
+    is_changed = settings.get("structure") or trainer.get("max_time") or trainer.get("callbacks")
+    is_adaptive = (settings.get("model") or {}).get("_target_") == ADAPTIVE
+    has_one_process = trainer.get("devices", "auto") in ("auto", 1) and trainer.get("num_nodes", 1) == 1
+    is_cut = not data.get("test") and data["split"]["by"] not in UNDIVIDED
+    return bool(is_cut and has_one_process and not is_changed and not is_adaptive)

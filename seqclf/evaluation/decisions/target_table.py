@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, choose_decision
-from seqclf.evaluation.decisions.decision import HELD_OUT, Decision, Guarantee
+from seqclf.evaluation.decisions.decision import HELD_OUT, RULES, Decision, Guarantee
 from seqclf.evaluation.decisions.thresholds import AVERAGE, SURE, rank_of
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.results import SplitOutputs
@@ -38,6 +38,7 @@ class TargetRow(JsonResult):
     label; with several classes, beside the most probable other label alone. `precision`, `recall`: None if undefined.
     """
 
+    rule: str
     label: str
     target: float
     confidence: float | None
@@ -63,16 +64,16 @@ def target_rows(
     Each target has a row on average, and a sure row if the rows back one. A target with the same thresholds as a harder
     one is left out. `held_out`: outputs for the rows that set the thresholds of `decision` by `options`.
     """
-    if decision.rule not in GUARANTEED_RULES:
-        return
     group = group_codes(held_out.groups)
     for asked in decision.targets:
+        if asked.rule not in GUARANTEED_RULES:
+            return
         sure, known = asked.confidence or CONFIDENCE, set()
         targets = sorted({*TARGETS[asked.rule], asked.target}, reverse=asked.rule != "max_alerts")
         for target in targets:
             rows = []
             for confidence in (None, sure):
-                changed = _with_target(options, decision, asked.label, target, confidence)
+                changed = _with_target(options, decision, asked, target, confidence)
                 other = choose_decision(
                     changed, held_out.logits, held_out.labels, classes, decision.positive, group, unit, basis
                 )
@@ -87,12 +88,12 @@ def target_rows(
 
 
 def _with_target(
-    options: DecisionOptions, decision: Decision, label: str, target: float, confidence: float | None
+    options: DecisionOptions, decision: Decision, asked: Guarantee, target: float, confidence: float | None
 ) -> DecisionOptions:
     targets: Mapping[str, float] | float = target
     if decision.positive is None:
-        targets = {entry.label: entry.target for entry in decision.targets} | {label: target}
-    changed: dict[str, Any] = {decision.rule: targets, "confidence": confidence}
+        targets = {entry.label: entry.target for entry in decision.targets} | {asked.label: target}
+    changed: dict[str, Any] = {**dict.fromkeys(RULES), asked.rule: targets, "confidence": confidence}
     return options.model_copy(update=changed)
 
 
@@ -103,6 +104,7 @@ def _row(
     is_alert, is_label = decision.choose(held_out.logits) == index, held_out.labels == index
     alerts, hits, positives = (int(part.sum()) for part in (is_alert, is_alert & is_label, is_label))
     return TargetRow(
+        rule=guarantee.rule,
         label=guarantee.label,
         target=guarantee.target,
         confidence=guarantee.confidence,

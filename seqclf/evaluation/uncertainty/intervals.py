@@ -60,10 +60,11 @@ def interval_text(interval: Interval, form: Callable[[float], str] = "{:.3f}".fo
 
 @dataclass(frozen=True, kw_only=True)
 class PositiveIntervals(JsonResult):
-    """Intervals of the metrics of the positive label."""
+    """Intervals of the metrics of the positive label. `alerts`: interval of the fraction of rows that are alerts."""
 
     recall: Interval
     precision: Interval
+    alerts: Interval
     f1: Interval
     average_precision: Interval = None
     auroc: Interval = None
@@ -160,6 +161,7 @@ def metric_intervals(
         positive_intervals = PositiveIntervals(
             recall=rows.proportion(is_positive),
             precision=rows.proportion(is_alert, is_chosen=True),
+            alerts=rows._replace(hits=is_alert).proportion(),
             f1=None if f1 is None else (_f1_of_share(f1[0]), _f1_of_share(f1[1])),
             **ranking,
         )

@@ -14,7 +14,7 @@ from seqclf.evaluation.metrics import PositiveMetrics, confusion_matrix, confusi
 from seqclf.evaluation.results import threshold_labels
 from seqclf.report.figures import MARGIN, precision_recall
 from seqclf.report.report import Report
-from seqclf.report.score_table import score_columns, target_blocks
+from seqclf.report.score_table import forcing_blocks, score_columns, target_blocks
 
 POINTS = 100  # number of thresholds taken from the scores of positive rows, and again from the scores of all rows
 # Box of the axes in fractions of the figure. `threshold.js` and `_dot` compute the position of the dot from this box.
@@ -48,7 +48,8 @@ def threshold_section(report: Report) -> Section | None:
     blocks: list[Block] = []
     if targets:
         text = "What the decision gives up for its targets, or for its threshold."
-        blocks = [Text(text, soft=True), change_table(report, targets), *target_blocks(report.result)]
+        blocks = [Text(text, soft=True), change_table(report, targets)]
+        blocks += [*target_blocks(report.result), *forcing_blocks(report.result)]
     positive, index = report.metrics.positive, report.positive_index
     if positive is None or index is None or not 0 < positive.rows < report.metrics.rows:
         return Section("Threshold", blocks) if blocks else None

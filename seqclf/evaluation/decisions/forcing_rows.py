@@ -1,0 +1,66 @@
+"""Rows that force the threshold of a recall: the lowest positives, and the alerts that each of them costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqclf.evaluation.decisions.choose_decision import choose_decision
+from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.options import DecisionOptions
+from seqclf.evaluation.results import SplitOutputs
+from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.system.json_result import JsonResult
+
+MAX_ROWS = 10  # lowest positives of each label that are left out in turn
+MAX_RATIO = 0.5  # of the alerts without a row to those with it, up to which its label is worth a check
+
+
+@dataclass(frozen=True)
+class ForcingRow(JsonResult):
+    """One of the rows with the lowest scores of a label with a recall target.
+
+    `score`: probability of the label. `alerts_per_1000`, `without_it`: alerts among the rows that set the threshold,
+    with all rows, and with the threshold that the other rows set. `check_label`: True if leaving the row out halves the
+    alerts.
+    """
+
+    label: str
+    id: str
+    score: float
+    alerts_per_1000: float
+    without_it: float
+    check_label: bool
+
+
+def forcing_rows(
+    options: DecisionOptions, decision: Decision, rows: SplitOutputs, classes: list[str]
+) -> Iterator[ForcingRow]:
+    """Yield the lowest positives of each recall target of `decision`, the lowest first.
+
+    `rows`: outputs for the rows that set the thresholds of `decision` by `options`.
+    """
+    group, everything = group_codes(rows.groups), np.arange(len(rows.labels))
+    for target in decision.targets:
+        if target.rule != "min_recall":
+            continue
+        index = classes.index(target.label)
+        scores = decision.probabilities(rows.logits)[:, index]
+        positives = np.flatnonzero(rows.labels == index)
+        alerts = 1000 * float((decision.choose(rows.logits) == index).mean())
+        for row in positives[np.argsort(scores[positives], kind="stable")][:MAX_ROWS].tolist():
+            kept = everything != row
+            other = choose_decision(
+                options,
+                rows.logits[kept],
+                rows.labels[kept],
+                classes,
+                decision.positive,
+                None if group is None else group[kept],
+            )
+            without = 1000 * float((other.choose(rows.logits[kept]) == index).mean())
+            name = str(row) if rows.ids is None else str(rows.ids[row])
+            check = without <= MAX_RATIO * alerts
+            yield ForcingRow(target.label, name, float(scores[row]), alerts, without, check)
