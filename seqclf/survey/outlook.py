@@ -117,5 +117,5 @@ def show_outlook(dataset: Dataset, decision: DecisionOptions, settings: Mapping[
         return
     for outlook in threshold_outlooks(dataset, decision, settings, reason):
         needed = rows_needed(rule, targets[outlook.label], decision.confidence)
-        back = f" ({needed:,} back this target)" if rule == "min_recall" else ""
-        console.print(f"threshold: {outlook}{back}", soft_wrap=True)
+        takes = f"; this target takes {needed:,}" if rule == "min_recall" and outlook.rows < (needed or 0) else ""
+        console.print(f"threshold: {outlook}{takes}", soft_wrap=True)

@@ -22,8 +22,8 @@ MAX_RATIO = 0.5  # of the alerts without a row to those with it, up to which its
 class ForcingRow(JsonResult):
     """One of the rows with the lowest scores of a label with a recall target.
 
-    `score`: probability of the label. `alerts_per_1000`, `without_it`: alerts among the rows that set the threshold,
-    with all rows, and with the threshold that the other rows set. `check_label`: True if leaving the row out halves the
+    `score`: probability of the label. `alerts_per_1000`, `without_it`: alerts among the rows that set the threshold, at
+    the threshold of all of them, and at the threshold that the others set. `check_label`: True if leaving the row out halves the
     alerts.
     """
 
@@ -60,7 +60,7 @@ def forcing_rows(
                 decision.positive,
                 None if group is None else group[kept],
             )
-            without = 1000 * float((other.choose(rows.logits[kept]) == index).mean())
+            without = 1000 * float((other.choose(rows.logits) == index).mean())
             name = str(row) if rows.ids is None else str(rows.ids[row])
             check = without <= MAX_RATIO * alerts
             yield ForcingRow(target.label, name, float(scores[row]), alerts, without, check)
