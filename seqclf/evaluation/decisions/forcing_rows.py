@@ -23,8 +23,8 @@ class ForcingRow(JsonResult):
     """One of the rows with the lowest scores of a label with a recall target.
 
     `score`: probability of the label. `alerts_per_1000`, `without_it`: alerts among the rows that set the threshold, at
-    the threshold of all of them, and at the threshold that the others set. `check_label`: True if leaving the row out halves the
-    alerts.
+    the threshold of all of them, and at the threshold that the others set. `check_label`: True if leaving the row out
+    halves the alerts.
     """
 
     label: str
