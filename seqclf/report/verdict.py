@@ -13,7 +13,7 @@ from typing import NamedTuple
 from seqclf.documents.formatting import percent, probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.decisions.decision import BY_HAND, CHOSEN, FOLDS, Decision, Guarantee
-from seqclf.evaluation.decisions.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
+from seqclf.evaluation.decisions.target_results import BROKEN, MET, RULED_OUT, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.decisions.thresholds import ROWS, SURE, rows_beyond_lowest
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.refit import Refit
@@ -33,6 +33,7 @@ TARGETS = {
 }
 STATUS = {
     MET: "met",
+    RULED_OUT: "below the target",
     WITHIN_CHANCE: "below the target, which chance explains",
     BROKEN: "BROKEN, which chance does not explain",
     None: "unknown",
@@ -55,7 +56,7 @@ def guarantees(decision: Decision, metrics: SplitMetrics, split: str) -> str | N
         evidence = "; ".join(_evidence(guarantee, len(decision.targets)))
         achieved = _achieved(results.get((guarantee.rule, guarantee.label)))
         clauses.append(f"{statement_text(guarantee)}: {target} ({evidence}), on {split} {achieved}")
-    return f"{'; '.join(clauses)}." if clauses else None
+    return f"{'. '.join(clauses)}." if clauses else None
 
 
 def statement_text(guarantee: Guarantee) -> str:
@@ -147,7 +148,7 @@ class Verdict(NamedTuple):
         """
         answers = {
             "Does it beat the baseline?": self.comparison,
-            "Does the guarantee hold?": self.guarantee,
+            "Is the target met?": self.guarantee,
             "Which rows trained it?": self.training,
             "What to do next?": None if self.next_step is None else capitalized(self.next_step),
         }

@@ -25,8 +25,35 @@ def test_the_files_of_a_run_give_its_metrics_again(shell, trained):
 def test_another_target_and_another_split_are_judged_without_the_model(shell, trained):
     result = judged(shell, "run=logged", "decision.min_recall=0.5", "split=validation").result
     assert (result["split"], result["decision"]["rule"]) == ("validation", "min_recall")
-    assert result["decision"]["targets"][0]["backed"] is False  # no rows were held out for a threshold
+    (target,) = result["decision"]["targets"]  # of a run without a target, whose validation chose no epoch
+    assert (target["backed"], target["statement"], target["approximate"]) == (True, "average", True)
     assert not result["use"]
+
+
+def test_each_line_of_the_table_of_targets_is_what_judge_gives(shell, trained):
+    judged(shell, "run=logged", "decision.min_recall=0.8", "output=table.json")
+    rows = json.loads((shell.folder / "table.json").read_text())["targets"]
+    assert len(rows) > 3 and sum(row["asked"] for row in rows) == 1
+    for row in rows:
+        confidence = [] if row["confidence"] is None else [f"decision.confidence={row['confidence']}"]
+        decision = judged(shell, "run=logged", f"decision.min_recall={row['target']}", *confidence).result["decision"]
+        assert decision["threshold"] == row["threshold"]
+        assert decision["targets"][0]["statement"] == row["statement"]
+
+
+def test_rows_that_somebody_left_out_back_no_statement(shell, trained):
+    judged(shell, "run=logged", "decision.min_recall=0.8", "output=all.json")
+    result = json.loads((shell.folder / "all.json").read_text())
+    lowest = result["forcing"][0]
+    (shell.folder / "ids.txt").write_text(f"{lowest['id']}\n")
+    completed = judged(shell, "run=logged", "decision.min_recall=0.8", "decision.ignore=ids.txt", "output=some.json")
+    some = json.loads((shell.folder / "some.json").read_text())
+    (target,), (before,) = some["decision"]["targets"], result["decision"]["targets"]
+    assert (target["backed"], target["basis"], target["rows"]) == (False, "by_hand", before["rows"] - 1)
+    assert "1 rows left out by hand" in completed.stderr and lowest["id"] != some["forcing"][0]["id"]
+    (shell.folder / "ids.txt").write_text("nobody\n")
+    refused = shell("judge", "run=logged", "decision.min_recall=0.8", "decision.ignore=ids.txt")
+    assert refused.exit_code == 2 and "no row has the id 'nobody'" in refused.stderr
 
 
 def test_scores_of_another_tool_are_compared_with_those_of_a_run(shell, trained):

@@ -7,6 +7,8 @@ from support.binary_scores import CLASSES, SETTINGS, decision_options, sample_sc
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.choose_decision import choose_decision
 from seqclf.evaluation.decisions.decision import Decision, override_threshold
+from seqclf.evaluation.results import SplitOutputs, evaluate_split
+from seqclf.evaluation.run_result import reasons_against
 
 
 def test_a_decision_read_back_from_json_decides_the_same():
@@ -103,6 +105,30 @@ def share_of_broken_joint_guarantees(counts, targets, separation, repeats):
 def test_guarantees_for_several_classes_hold_together_on_new_data(counts, targets):
     broken = share_of_broken_joint_guarantees(counts, targets, 2.5, 500)
     assert broken <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / 500)
+
+
+@pytest.mark.parametrize("budget", [0.5, 0.03])
+def test_a_recall_has_its_threshold_within_its_budget_of_alerts_and_else_that_of_the_budget(budget):
+    scores, is_positive = sample_scores(np.random.default_rng(1))
+    rows = (two_class_logits(scores), is_positive.astype(int), CLASSES, "yes")
+    settings = {"confidence": None, "min_recall": 0.8, "max_alerts": budget}
+    decision = choose_decision(decision_options(settings), *rows)
+    alone = {
+        rule: choose_decision(decision_options({"confidence": None, rule: settings[rule]}), *rows)
+        for rule in ("min_recall", "max_alerts")
+    }
+    assert decision.threshold == max(other.threshold for other in alone.values())
+    recall, alerts = decision.targets
+    fits = budget == 0.5
+    assert alerts.backed and recall.backed == fits and (recall.takes is None) == fits
+    if not fits:
+        outputs = SplitOutputs(rows[0], rows[1], rows[1] + 1, rows[1] < 0)
+        metrics = evaluate_split(outputs, CLASSES, "yes", decision, with_intervals=False)
+        assert recall.takes == pytest.approx((scores > np.log(1 / (1 / alone["min_recall"].threshold - 1))).mean())
+        assert recall.reached == pytest.approx(metrics.positive.recall)
+        reason = f"80% of yes take {recall.takes:.1%} alerts; at 3% it finds {recall.reached:.0%}"
+        assert reasons_against(metrics, decision, "test")[0] == reason
+        assert [target.status for target in metrics.targets] == ["ruled_out", "met"]
 
 
 @pytest.mark.parametrize("positive", ["yes", None])

@@ -176,5 +176,5 @@ def test_the_terminal_prints_at_most_three_sentences_with_the_guarantee_before_t
     assert guaranteed.headline == [guaranteed.use, guaranteed.result, guaranteed.guarantee]
     assert guaranteed.guarantee.count("95% sure: ") == 2 and guaranteed.answers.keys() == {
         "Does it beat the baseline?",
-        "Does the guarantee hold?",
+        "Is the target met?",
     }

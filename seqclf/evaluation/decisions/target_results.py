@@ -13,7 +13,7 @@ from seqclf.evaluation.uncertainty.intervals import proportion_interval
 from seqclf.system.json_result import JsonResult
 
 TAIL = 0.025  # probability of a count that contradicts a statement on average
-MET, WITHIN_CHANCE, BROKEN = "met", "within_chance", "broken"
+MET, WITHIN_CHANCE, BROKEN, RULED_OUT = "met", "within_chance", "broken", "ruled_out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class TargetResult(JsonResult):
     "within_chance", "broken", or None if no row is counted. In the cases "within_chance" and "broken", the value misses
     the target. In the case "broken", the rows contradict the statement: for a sure statement and for a precision the
     interval does not contain the target; for the others the count lies in the outer 2.5 % of the beta-binomial
-    distribution that follows from the rank of the threshold.
+    distribution that follows from the rank of the threshold. The status "ruled_out" is that of a recall that is missed
+    because of the budget of alerts.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"value", "low", "high", "status"})
@@ -86,6 +87,8 @@ def _result(
     value, (low, high) = share / units, interval
     is_met = value <= target.target if target.rule == "max_alerts" else value >= target.target
     status = MET if is_met else BROKEN if _contradicts(target, share, units, (low, high)) else WITHIN_CHANCE
+    if target.takes is not None and not is_met:
+        status = RULED_OUT
     return TargetResult(**{**vars(result), "value": value, "low": low, "high": high, "status": status})
 
 
