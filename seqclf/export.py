@@ -63,8 +63,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     metrics = _read_mapping(run / "metrics.json", read_json)
     # A run has several checkpoints. The scores in metrics.json are used only if they were computed with this
     # checkpoint.
-    is_scored = metrics.get("step") == task.trained_steps and ("refit" in metrics) == task.is_refitted
-    written = metrics if is_scored else {}
+    written = metrics if metrics.get("step") == task.trained_steps else {}
     if not written and (warning := _lost_decision(run, metrics)):
         console.print(warning, style="yellow", soft_wrap=True)
     if "halting" not in written and task.model.halts:

@@ -37,7 +37,7 @@ from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import RESULTS, is_resumed, remove_outputs, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.system.watchdog import patience
-from seqclf.training.callbacks import BEFORE_REFIT, TrainingProgress, take_last, write_checkpoint
+from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
 from seqclf.training.checks.custom_network_checks import check_foreign_network
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import show_epoch
@@ -50,8 +50,7 @@ from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.structure_schedule import StructureSchedule
 
 ABLATION = "order_ablation"  # folder of a second training on shuffled tokens, removed at its end
-# A refit replaces best.ckpt, and keeps the checkpoint that validation chose.
-CHECKPOINTS = ("best.ckpt", BEFORE_REFIT, "last.ckpt")
+CHECKPOINTS = ("best.ckpt", "last.ckpt")
 
 
 @dataclass(frozen=True)
@@ -137,10 +136,10 @@ class Training:
                 checkpoint = hooks.last_path  # a file of another run stays as it is
         return Path(checkpoint)
 
-    def chosen_checkpoint(self) -> Path:
-        """Return the checkpoint that a finished training left in its folder, not the one of its refit."""
+    def saved_checkpoint(self) -> Path:
+        """Return the checkpoint that a finished training left in its folder."""
         places = (self.folder / "checkpoints" / name for name in CHECKPOINTS)
-        return next(path for path in places if path.is_file() and not self.load(path).is_refitted)
+        return next(path for path in places if path.is_file())
 
     def load(self, checkpoint: Path) -> SequenceTask:
         """Return the task of a checkpoint of this training, so that the evaluated model is the one that others load."""

@@ -59,15 +59,12 @@ class Int8:
         trust: packages other than seqclf whose code the data of the run may need.
 
     Raises:
-        InputError: the run has been refitted, or its data is gone.
+        InputError: the data of the run is gone.
     """
 
     def __init__(self, run: Path, max_loss: float, trust: Trust = ()):
         self.max_loss, self.lost = max_loss, dict[str, float]()
         self.contenders, self.facts, settings = read_run(run)
-        if self.facts.refit is not None:
-            remedy = f"train with refit=false, or {FLOAT}"
-            raise InputError(KEY, "the run was refitted, and no row is left to set the threshold", remedy)
         self.decision = parse_options(DecisionOptions, settings["decision"], "decision")
         self.dataset = hold_out(prepare(run_data(settings, trust)), self.decision)
         self.network = next(scores for scores in self.contenders if scores.role == NETWORK)

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule
-from seqclf.data.storage.dataset import THRESHOLD, Dataset
+from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.evaluation import ladder
 from seqclf.evaluation.baselines.baseline_scores import score_baseline
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import BEFORE_REFIT, HEAD, NETWORK, Scores, split_outputs
+from seqclf.evaluation.scores import HEAD, NETWORK, Scores, split_outputs
 from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint
 from seqclf.report.model_card import network_kind
 from seqclf.system import progress
@@ -51,13 +51,11 @@ def score_contenders(
 ) -> list[Scores]:
     """Return the scores of a task and of the models beside it, from the weakest to the best.
 
-    `others`: scores of models that are known already: of the task before a refit, whose splits are not scored again,
-    and of models between the order-blind ones and the task. `baseline`: True to score order-blind models too.
+    `others`: scores of models between the order-blind ones and the task. `baseline`: True to score order-blind models
+    too.
     """
     order_blind = score_baseline(dataset) if baseline else []
-    known = {split for scores in others if scores.role == BEFORE_REFIT for split in scores.splits}
-    splits = [split for split in batches.splits if split == THRESHOLD or split not in known]
-    network = score_task(task, batches, dataset, splits)
+    network = score_task(task, batches, dataset, batches.splits)
     return [*order_blind, *others, *_score_parts(task, batches, dataset), network]
 
 

@@ -24,7 +24,7 @@ SETTINGS = "settings"  # user attribute with the settings of an Optuna trial (Op
 # Settings that are the same for all trials: no bundle, no baseline and no second training. With `provisional`, the
 # rows that are held out for a guarantee have no influence on the best settings.
 OF_TRIALS = {
-    **{"export": False, "baseline": False, "order_ablation": False, "refit": False},
+    **{"export": False, "baseline": False, "order_ablation": False},
     "decision.provisional": True,
 }
 # Names of metrics for which a lower value is better.

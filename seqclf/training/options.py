@@ -322,7 +322,6 @@ class TrainConfig(CommandOptions):
     baseline: bool
     baseline_limit: ZeroOrMore
     order_ablation: bool
-    refit: bool
     export: bool
     runtime: TrainRuntimeOptions
 

@@ -116,7 +116,6 @@ def test_a_loss_beyond_the_limit_leaves_no_bundle(run, folder, monkeypatch):
     ("overrides", "problem"),
     [
         (["model=transformer"], "has no LSTM layer"),
-        (["model=lstm", "refit=true"], "the run was refitted"),
         (["model=adaptive"], "the model stops early"),
     ],
 )
