@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -40,7 +40,6 @@ from seqclf.system.watchdog import patience
 from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
 from seqclf.training.checks.custom_network_checks import check_foreign_network
 from seqclf.training.debugging.finite_check import FiniteCheck
-from seqclf.training.epoch_record import show_epoch
 from seqclf.training.explained_memory import explained_memory
 from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
@@ -49,7 +48,6 @@ from seqclf.training.options import TrainConfig
 from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.structure_schedule import StructureSchedule
 
-ABLATION = "order_ablation"  # folder of a second training on shuffled tokens, removed at its end
 CHECKPOINTS = ("best.ckpt", "last.ckpt")
 
 
@@ -73,9 +71,7 @@ class Training:
     folder: Path
 
     @classmethod
-    def build(
-        cls, config: TrainConfig, dataset: Dataset, folder: Path, show: Callable[[JsonObject, bool], None] = show_epoch
-    ) -> Training:
+    def build(cls, config: TrainConfig, dataset: Dataset, folder: Path) -> Training:
         """Set up the training of a config on a data set. Raises InputError for settings that cannot be used."""
         batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
         task = make_task(config.model_dump(), dataset)
@@ -87,7 +83,7 @@ class Training:
         schedule.check(task)
         threads = training_threads(config.runtime, task.model, batches)
         check = FiniteCheck() if config.debug.name == "nan" else None
-        hooks = Hooks.build(config, folder, check, schedule, batches.splits, show)
+        hooks = Hooks.build(config, folder, check, schedule, batches.splits)
         bar = TrainingProgress()
         trainer = make_trainer(config.model_dump()["trainer"], [*hooks.all, bar], folder)
         schedule.check_trainer(trainer)
@@ -323,7 +319,7 @@ def clear_run_folder(config: Config, dataset: Dataset, run: Path, *, keep: bool 
     `keep`: True to keep the results of the checkpoint in the folder.
     """
     stale = [] if keep else RESULTS if is_resumed(run, config["checkpoint"]) else run_outputs(run)
-    remove_outputs(run, ("quarantine.jsonl", ABLATION, *stale))
+    remove_outputs(run, ("quarantine.jsonl", *stale))
     write_output(run / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     if (dataset.folder / "quarantine.jsonl").is_file():
         shutil.copy(dataset.folder / "quarantine.jsonl", run)

@@ -36,7 +36,6 @@ from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
 from seqclf.runs.finished_steps import FinishedSteps, file_hash, hash_of
 from seqclf.runs.fit import Fitted, Training, finished_fit, fit, opened_run
-from seqclf.runs.order_ablation import check_one_process, score_shuffled
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.score import score_contenders
 from seqclf.runs.threshold_rows import basis_of, cross_fits, cross_fitted
@@ -117,8 +116,6 @@ def train(
     """
     started = time.perf_counter()
     training, steps = Training.build(config, hold_out(dataset, config.decision), run), FinishedSteps(run)
-    if training.config.order_ablation:
-        check_one_process(training)
     known = finished_fit(training, steps)
     with opened_run(training, finished=known is not None) as logger:
         if known is not None:
@@ -138,13 +135,10 @@ def train(
 
 
 def score(fitted: Fitted, steps: FinishedSteps, data_warnings: Sequence[str]) -> tuple[list[Scores], Facts]:
-    """Score the trained task and the models beside it, and write the scores and facts into the run folder.
-
-    A second training on other rows comes first where the config asks for it.
-    """
+    """Score the trained task and the models beside it, and write the scores and facts into the run folder."""
     training, run = fitted.training, fitted.training.folder
     config = training.config
-    models = [config.order_ablation, config.baseline, config.baseline_limit]
+    models = [config.baseline, config.baseline_limit]
     parts = {"fit": training.inputs, "models": models, "cross_fits": cross_fits(config)}
     inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), **parts})
     if steps.find("score", inputs) is not None:
@@ -170,12 +164,9 @@ def _with_settings(facts: Facts, training: Training) -> Facts:
 
 def _score(fitted: Fitted, data_warnings: Sequence[str]) -> tuple[list[Scores], Facts]:
     training, task = fitted.training, fitted.task
-    config, dataset, batches, run = training.config, training.dataset, training.batches, training.folder
-    others: list[Scores] = []
-    if config.order_ablation and (shuffled := score_shuffled(training, run)) is not None:
-        others.append(shuffled)
+    config, dataset = training.config, training.dataset
     no_baseline = _no_baseline(config, dataset)
-    contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
+    contenders = score_contenders(task, training.batches, dataset, baseline=no_baseline is None)
     weighs = fitted.weighs_heads
     if cross_fits(config):
         contenders[-1] = cross_fitted(contenders[-1], task, dataset.splits["validation"], weighs_heads=weighs)

@@ -321,7 +321,6 @@ class TrainConfig(CommandOptions):
     patience: ZeroOrMore | None
     baseline: bool
     baseline_limit: ZeroOrMore
-    order_ablation: bool
     export: bool
     runtime: TrainRuntimeOptions
 

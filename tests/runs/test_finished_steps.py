@@ -132,7 +132,7 @@ def test_each_step_runs_alone_from_the_files_of_the_one_before(tmp_path, unbroke
     dataset = hold_out(prepare(DataOptions.build(**settings["data"])), decision)
     task = load_task(run / "checkpoints/best.ckpt")
     batches = SequenceDataModule(dataset.all_splits, **settings["batching"], seed=settings["seed"])
-    scored = score_contenders(task, batches, dataset, [], baseline=True)
+    scored = score_contenders(task, batches, dataset, baseline=True)
     files = read_run(run)
     assert [scores.name for scores in scored] == [scores.name for scores in files.contenders]
     for one, other in zip(scored, files.contenders, strict=True):
