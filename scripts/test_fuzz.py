@@ -60,7 +60,7 @@ def test_only_named_files_are_examined(fuzz, monkeypatch, capsys):
     )
 
 
-CASES_OF = {"bundles": ("text", "int8", "subwords"), "inputs": ("file jsonl",), "journals": ("file jsonl",)}
+CASES_OF = {"bundles": ("text", "trees", "subwords"), "inputs": ("file jsonl",), "journals": ("file jsonl",)}
 CASES = 14
 
 

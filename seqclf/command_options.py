@@ -22,8 +22,6 @@ class ExportConfig(CommandOptions):
 
     checkpoint: CheckpointFile | None
     bundle: FullText
-    precision: Literal["float32", "int8"]
-    max_loss: Annotated[float, Field(ge=0, le=1)]
     triton: FullText | None
     trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]
 

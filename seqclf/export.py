@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from seqclf.config.command import command
 from seqclf.errors import InputError
@@ -21,17 +21,13 @@ class ExportResult(JsonResult):
     """The JSON line of the command `export`.
 
     `parity`: largest error of the exported model in the parity check against PyTorch (see `Parity.max_error`). `cells`:
-    number of batches in the parity check. `decision`: name of the decision rule. `lost`: by how much each metric on
-    validation is lower with `precision=int8`.
+    number of batches in the parity check. `decision`: name of the decision rule.
     """
 
     bundle: str
     decision: str
     parity: float
     cells: int
-    lost: dict[str, float] | None = None
-
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"lost"})
 
 
 @command("export", "seqclf.command_options.ExportConfig")
@@ -43,8 +39,6 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     if config.checkpoint is None:
         from seqclf.bundle.triton import write_triton
 
-        if config.precision != "float32":
-            raise InputError(f"precision={config.precision}", "needs a checkpoint", "export it, then write triton")
         if config.triton is None:
             raise InputError(
                 None, "checkpoint is missing", "give RUN/checkpoints/best.ckpt, or triton=REPOSITORY/MODEL"
@@ -63,8 +57,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     metrics = _read_mapping(run / "metrics.json", read_json)
     # A run has several checkpoints. The scores in metrics.json are used only if they were computed with this
     # checkpoint.
-    is_scored = metrics.get("step") == task.trained_steps and ("refit" in metrics) == task.is_refitted
-    written = metrics if is_scored else {}
+    written = metrics if metrics.get("step") == task.trained_steps else {}
     if not written and (warning := _lost_decision(run, metrics)):
         console.print(warning, style="yellow", soft_wrap=True)
     if "halting" not in written and task.model.halts:
@@ -74,24 +67,9 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
             style="yellow",
             soft_wrap=True,
         )
-    convert = None
-    if config.precision == "int8":
-        from seqclf.runs.quantize import Int8
-
-        if not written:
-            remedy = "export the checkpoint that was scored, inside of its run folder"
-            raise InputError("precision=int8", "needs the scores of the checkpoint", remedy)
-        convert = Int8(run, config.max_loss, config.trust)
-    parity = write_bundle(task, Path(config.bundle), written, convert=convert)
+    parity = write_bundle(task, Path(config.bundle), written)
     rule = written.get("decision", {}).get("rule", "argmax")
-    lost = None if convert is None else convert.lost
-    return ExportResult(
-        bundle=config.bundle,
-        decision=rule,
-        parity=parity.max_error,
-        cells=len(parity.cells),
-        lost=lost,
-    )
+    return ExportResult(bundle=config.bundle, decision=rule, parity=parity.max_error, cells=len(parity.cells))
 
 
 def _read_mapping(path: Path, read: Callable[[Path], Any]) -> JsonObject:

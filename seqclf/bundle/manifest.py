@@ -62,11 +62,9 @@ SHAPE = {
 }
 POINT = {"threshold": (NOT_NEGATIVE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE, "loss": NOT_NEGATIVE}
 # Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `halting`: the model may stop early.
-# `precision`: the LSTM layers have weights of 8 bits; what it costs, and the rounding of logits that it allows.
 # `recipe`: settings of the training (see `TrainConfig.recipe`).
 OPTIONAL = {
     "step": {"states": [STATE]},
-    "precision": {"weights": one_of("int8"), "lost": Each(float), "max_error": NOT_NEGATIVE, "tolerance": NOT_NEGATIVE},
     "recipe": {"data": dict, "trainer": dict, "seed": int},
     "halting": {"threshold": (NOT_NEGATIVE, None), "splits": Each([POINT])},
 }
@@ -144,6 +142,8 @@ def _read_signed(folder: Path) -> JsonObject:
         raise InputError(f"bundle={folder}", f"{NAME} has changed since the export", COPY_AGAIN)
     if (format := manifest.get("format")) != FORMAT:
         raise InputError(f"bundle={folder}", f"of format {format}, this seqclf reads {FORMAT}", "export it anew")
+    if "precision" in manifest:  # layers in int8
+        raise InputError(f"bundle={folder}", "computes in int8, which this seqclf does not read", "export it anew")
     with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
         require(manifest, {"files": Each(str)})
         for name in manifest["files"]:

@@ -47,11 +47,10 @@ def read_cells(path: Path) -> dict[str, dict[str, np.ndarray]]:
     return cells
 
 
-def check(session: Any, path: Path, step: StepModel | None = None, tolerance: float | None = None) -> Parity:
+def check(session: Any, path: Path, step: StepModel | None = None) -> Parity:
     """Run every cell of `parity.npz` through a session of the model, and compare the logits.
 
-    `step`: model that reads chunks, or None. `tolerance`: `TOLERANCE` by default. The result has an extra entry
-    `<cell>_chunks` for the error of this model.
+    `step`: model that reads chunks, or None. The result has an extra entry `<cell>_chunks` for the error of this model.
     """
     errors = {}
     for index, (cell, arrays) in enumerate(read_cells(path).items()):
@@ -62,5 +61,5 @@ def check(session: Any, path: Path, step: StepModel | None = None, tolerance: fl
             with explain_run_errors(STEP):
                 read = read_chunks(step, arrays, arrays.pop("lengths"), chunk)
             errors[f"{cell}_chunks"] = logit_error(read.logits, expected)
-    worst, tolerance = max(errors.values()), TOLERANCE if tolerance is None else tolerance
-    return Parity(passed=worst <= tolerance, max_error=worst, tolerance=tolerance, cells=errors)
+    worst = max(errors.values())
+    return Parity(passed=worst <= TOLERANCE, max_error=worst, tolerance=TOLERANCE, cells=errors)

@@ -14,7 +14,6 @@ from seqclf.bundle.manifest import verify_files
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.parity import read_cells
 from seqclf.data.ragged import Ragged, list_offsets
-from seqclf.models.parity_grid import TOLERANCE
 from seqclf.system.json_result import JsonObject, JsonResult
 
 
@@ -64,11 +63,6 @@ class Subject:
     @cached_property
     def manifest(self) -> JsonObject:
         return verify_files(self.folder)
-
-    @property
-    def tolerance(self) -> float:
-        """Largest difference of a logit (see `logit_error`) that is rounding."""
-        return float(self.model.manifest.get("precision", {}).get("tolerance", TOLERANCE))
 
     @cached_property
     def model(self) -> BundleModel:

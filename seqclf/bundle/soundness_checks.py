@@ -24,7 +24,7 @@ from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.ragged import Ragged, is_list, list_offsets, take
 from seqclf.errors import first_line
 from seqclf.evaluation.tokens_curve import TokensCurve
-from seqclf.models.parity_grid import logit_error
+from seqclf.models.parity_grid import TOLERANCE, logit_error
 from seqclf.system.state_validation import read_json
 from seqclf.system.version import DISTRIBUTION, RUNTIME, package_versions
 
@@ -101,7 +101,7 @@ def same_logits(subject: Subject) -> Finding:
     threshold = None if halting is None else TokensCurve.from_manifest(halting).threshold_of(None)
     step = opened.open_step(threshold) if "step" in subject.manifest else None
     session = open_session(subject.folder / MODEL, subject.device) if opened.may_halt else opened.reader.session
-    found = parity.check(session, subject.folder / "parity.npz", step, subject.tolerance)
+    found = parity.check(session, subject.folder / "parity.npz", step)
     return (
         found.passed,
         found.max_error,
@@ -116,31 +116,31 @@ def padding(subject: Subject) -> Finding:
             yield subject.model.reader(cell.fields, cell.lengths).logits, plain  # the padding of the grid is random
             yield subject.logits(cell.sequences, width=int(cell.lengths.max()) + MORE_PADDING), plain
 
-    return _largest(subject, pairs(), "content and amount of padding")
+    return _largest(pairs(), "content and amount of padding")
 
 
 def batch_mates(subject: Subject) -> Finding:
     even = [cell.sequences for cell in subject.cells.values() if len(set(cell.lengths.tolist())) == 1]  # no padding
     pairs = ((subject.logits(each, [row]), subject.logits(each)[[row]]) for each in even for row in range(len(each)))
-    return _largest(subject, pairs, "other sequences of the batch")
+    return _largest(pairs, "other sequences of the batch")
 
 
 def order(subject: Subject) -> Finding:
     flip, batches = slice(None, None, -1), [cell.sequences for cell in subject.cells.values()]
     pairs = ((subject.logits(each, flip)[flip], subject.logits(each)) for each in batches)
-    return _largest(subject, pairs, "order of the rows")
+    return _largest(pairs, "order of the rows")
 
 
-def _largest(subject: Subject, pairs: Iterable[tuple[np.ndarray, np.ndarray]], cause: str) -> Finding:
+def _largest(pairs: Iterable[tuple[np.ndarray, np.ndarray]], cause: str) -> Finding:
     error = max(logit_error(found, expected) for found, expected in pairs)
-    return error <= subject.tolerance, error, f"change by the {cause}, {subject.tolerance:.0e} allowed"
+    return error <= TOLERANCE, error, f"change by the {cause}, {TOLERANCE:.0e} allowed"
 
 
 def labels(subject: Subject) -> Finding:
     """Compare the labels of this machine with those of PyTorch, except where rounding may decide."""
     choose, certain, other = subject.model.decision.choose, 0, 0
     for cell in subject.cells.values():
-        chosen, near = choose(cell.logits), 2 * subject.tolerance * max(1.0, float(np.abs(cell.logits).max()))
+        chosen, near = choose(cell.logits), 2 * TOLERANCE * max(1.0, float(np.abs(cell.logits).max()))
         moved = [choose(cell.logits + near * unit) == chosen for unit in np.eye(cell.logits.shape[1])]
         found = choose(np.nan_to_num(subject.model.reader(cell.fields, cell.lengths).logits))
         certain += int(np.all(moved, axis=0).sum())

@@ -27,7 +27,6 @@ from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
 from seqclf.evaluation.ladder import Contender, JudgedRows, Rung, build_ladder, most_probable
 from seqclf.evaluation.next_step import FinishedTraining, next_step
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import (
     BaselineCandidate,
     BaselineMetrics,
@@ -38,7 +37,7 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.scores import BEFORE_REFIT, NETWORK, ORDER_BLIND, Scores, positions_in, taken
+from seqclf.evaluation.scores import NETWORK, ORDER_BLIND, Scores, positions_in, taken
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
 from seqclf.evaluation.uncertainty.design_effect import group_codes
@@ -67,7 +66,6 @@ class Facts(JsonResult):
     leaks: LeakReport | None = None
     trained_steps: int | None = None
     halting: TokensCurve | None = None
-    refit: Refit | None = None
     history: Sequence[JsonObject] = ()
     warnings: Sequence[str] = ()
     basis: str = HELD_OUT
@@ -105,25 +103,19 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
 
     Raises InputError for a target without such rows, and for scores of other rows, classes or labels.
     """
-    network = _only(contenders, NETWORK)
-    before = _only(contenders, BEFORE_REFIT)
-    assert network is not None, "a model to judge"
+    network = _network(contenders)
     for scores in contenders:
         if scores.classes != network.classes:
             raise InputError(f"scores of {scores.name}", "are for other classes", f"score {', '.join(network.classes)}")
     options = None if isinstance(decision, Decision) else decision
-    held_out, basis = _threshold_rows(network, before), facts.basis
+    held_out, basis = _threshold_rows(network), facts.basis
     chosen = decision if isinstance(decision, Decision) else _decide(decision, network, held_out, basis)
-    splits = _judged_splits(network, before)
+    splits = {split: outputs for split, outputs in network.splits.items() if split != THRESHOLD}
     last = list(splits)[-1]
     if options and held_out is not None and chosen.rule != "argmax":
         splits[last] = splits[last]._replace(
             predicted=_predicted_by_folds(options, network, held_out, splits[last], basis)
         )
-    decisions = dict.fromkeys(splits, chosen)
-    if options and before is not None and THRESHOLD in before.splits:  # the splits that trained the refitted model
-        own = _decide(options, before, before.splits[THRESHOLD], basis)
-        decisions |= dict.fromkeys(before.splits.keys() - network.splits.keys(), own)
     used_for = _used_for(options, chosen.rule, network, facts)
     if splits[last].predicted is not None:  # no row is judged at a threshold that it set
         used_for[last] = [choice for choice in used_for.get(last, []) if choice != "threshold"]
@@ -132,7 +124,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
             outputs,
             network.classes,
             network.positive,
-            decisions[split],
+            chosen,
             with_intervals=split != "train",  # training rows do not represent new data
             used_for=used_for.get(split),
         )
@@ -143,7 +135,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     result = RunResult(
         splits=metrics,
         decision=chosen,
-        calibration=_calibration(options, splits, held_out, before),
+        calibration=_calibration(options, splits, held_out),
         baseline=baseline,
         no_baseline=facts.no_baseline if baseline is None else None,
         ladder=ladder,
@@ -162,16 +154,15 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         holdout_rows=sum(len(rows.labels) for rows in _held_out(network).values()),
         trained_steps=facts.trained_steps,
         halting=facts.halting,
-        refit=facts.refit,
     )
     result = _with_baseline_alarms(result)
     if facts.training is not None:
         result = replace(result, next_step=next_step(result, facts.training))
-    return Judged(result, evaluation, {**splits, **_held_out(network)}, {**decisions, THRESHOLD: chosen})
+    return Judged(result, evaluation, {**splits, **_held_out(network)}, dict.fromkeys([*splits, THRESHOLD], chosen))
 
 
-def _only(contenders: Sequence[Scores], role: str) -> Scores | None:
-    return next((scores for scores in contenders if scores.role == role), None)
+def _network(contenders: Sequence[Scores]) -> Scores:
+    return next(scores for scores in contenders if scores.role == NETWORK)
 
 
 def _held_out(network: Scores) -> dict[str, SplitOutputs]:
@@ -180,32 +171,19 @@ def _held_out(network: Scores) -> dict[str, SplitOutputs]:
     return {} if rows is None or rows.fold is not None else {THRESHOLD: rows}
 
 
-def _judged_splits(network: Scores, before: Scores | None) -> dict[str, SplitOutputs]:
-    """Return the outputs by split, without held-out rows: of the model before a refit where it trained the other."""
-    known = {**({} if before is None else before.splits), **network.splits}
-    order = dict.fromkeys([*(() if before is None else before.splits), *network.splits])
-    return {split: known[split] for split in order if split != THRESHOLD}
-
-
-def _threshold_rows(network: Scores, before: Scores | None) -> SplitOutputs | None:
+def _threshold_rows(network: Scores) -> SplitOutputs | None:
     """Return the outputs for the rows that set thresholds and the temperature.
 
     These rows are those of the split `threshold`, the rows of all folds, or else validation.
     """
     folds = next((outputs for outputs in network.splits.values() if outputs.fold is not None), None)
-    for splits in (network.splits, {} if before is None else before.splits):
-        rows = splits.get(THRESHOLD, folds) or splits.get("validation")
-        if rows is not None:
-            return rows
-    return None
+    return network.splits.get(THRESHOLD, folds) or network.splits.get("validation")
 
 
 def decide(contenders: Sequence[Scores], facts: Facts, options: DecisionOptions) -> Decision:
     """Return the decision that `judge` would choose for these options."""
-    network = _only(contenders, NETWORK)
-    assert network is not None, "a model to judge"
-    rows = _threshold_rows(network, _only(contenders, BEFORE_REFIT))
-    return _decide(options, network, rows, facts.basis)
+    network = _network(contenders)
+    return _decide(options, network, _threshold_rows(network), facts.basis)
 
 
 def _predicted_by_folds(
@@ -259,19 +237,11 @@ def _used_for(options: DecisionOptions | None, rule: str, network: Scores, facts
 
 
 def _calibration(
-    options: DecisionOptions | None,
-    splits: Mapping[str, SplitOutputs],
-    held_out: SplitOutputs | None,
-    before: Scores | None,
+    options: DecisionOptions | None, splits: Mapping[str, SplitOutputs], held_out: SplitOutputs | None
 ) -> Calibration | None:
     if options is None or held_out is None:
         return None
-    others: dict[str, float] = {}
-    if before is not None and THRESHOLD in before.splits:
-        rows = before.splits[THRESHOLD]
-        others = dict.fromkeys(before.splits, fit_temperature(rows.logits, rows.labels))
-    temperature = fit_temperature(held_out.logits, held_out.labels)
-    return calibration_of(splits, temperature, options.calibrate, others)
+    return calibration_of(splits, fit_temperature(held_out.logits, held_out.labels), options.calibrate)
 
 
 def _compare(
@@ -288,7 +258,7 @@ def _compare(
     split, outputs = evaluation.split, evaluation.last
     compared = [scores for scores in contenders if split in scores.splits]
     order_blind = [scores.labelled(network) for scores in compared if scores.role == ORDER_BLIND]
-    between = [scores for scores in compared if scores.role not in (ORDER_BLIND, NETWORK, BEFORE_REFIT)]
+    between = [scores for scores in compared if scores.role not in (ORDER_BLIND, NETWORK)]
     whole = replace(network, splits=evaluation.outputs)
     positions = positions_in(order_blind[0], whole, split) if order_blind else np.arange(len(outputs.labels))
     targets = () if network.positive else evaluation.decision.targets

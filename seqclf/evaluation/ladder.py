@@ -19,7 +19,7 @@ from seqclf.evaluation.metrics import ClassificationMetrics, classification_metr
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, compare_models
 from seqclf.system.json_result import JsonResult
 
-ORDER_BLIND, SHUFFLED, NETWORK = "order-blind", "shuffled tokens", "network"  # names of rungs
+ORDER_BLIND, NETWORK = "order-blind", "network"  # names of rungs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -257,21 +256,15 @@ def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:
     )
 
 
-def calibration_of(
-    outputs: Mapping[str, SplitOutputs],
-    temperature: float,
-    applied: bool,
-    others: Mapping[str, float] = MappingProxyType({}),
-) -> Calibration:
+def calibration_of(outputs: Mapping[str, SplitOutputs], temperature: float, applied: bool) -> Calibration:
     """Return the calibration errors of each split with and without `temperature`, and the errors by chance.
 
-    The errors by chance are the mean errors of exactly right probabilities. `others`: dict split → temperature, for
-    splits with another one.
+    The errors by chance are the mean errors of exactly right probabilities.
     """
     errors = {}
     for split, rows in outputs.items():
         # A temperature of 1 leaves the logits as they are.
-        before, after = (softmax(rows.logits / scale) for scale in (1.0, others.get(split, temperature)))
+        before, after = (softmax(rows.logits / scale) for scale in (1.0, temperature))
         errors[split] = CalibrationErrors(
             before=calibration_error(rows.labels, before),
             after=calibration_error(rows.labels, after),

@@ -19,7 +19,6 @@ from seqclf.evaluation.decisions.target_table import TargetRow
 from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_key
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, to_json
@@ -76,7 +75,7 @@ class RunResult:
     sentence. `data`: counts of the dataset by split. `leaks`: counts of rows that the splits of the dataset share.
     `holdout_rows`: number of validation rows that only set the threshold. `trained_steps`: optimizer steps of the
     evaluated checkpoint. `halting`: accuracy against tokens read, for a network that may halt before the end of a
-    sequence. `refit`: the second training on train and validation, None if there was none.
+    sequence.
 
     `forcing`: rows with the lowest scores of each label with a recall target (see `forcing_rows`).
     `targets`: held-out alerts of the decision's targets and of others (see `target_rows`). `ladder`: models on the same
@@ -97,7 +96,6 @@ class RunResult:
     holdout_rows: int = 0
     trained_steps: int | None = None
     halting: TokensCurve | None = None
-    refit: Refit | None = None
 
     @property
     def split(self) -> str:
@@ -118,11 +116,6 @@ class RunResult:
     def positive(self) -> str | None:
         """The positive label, None without a positive label."""
         return None if self.metrics.positive is None else self.metrics.positive.label
-
-    @property
-    def chosen_step(self) -> int | None:
-        """Optimizer step of the training with validation whose model was chosen, None if it is unknown."""
-        return self.trained_steps if self.refit is None else self.refit.chosen_step
 
     @property
     def is_apart(self) -> bool:
@@ -161,7 +154,6 @@ class RunResult:
             "next": self.next_step,
             "decision": self.decision,
             "halting": self.halting,
-            "refit": self.refit,
             "calibration": self.calibration,
             "data": self.data or None,
             "holdout": {"rows": self.holdout_rows},
@@ -200,7 +192,6 @@ class RunResult:
                 holdout_rows=state.get("holdout", {"rows": 0})["rows"],
                 trained_steps=state.get("step"),
                 halting=part("halting", TokensCurve.from_manifest),
-                refit=part("refit", Refit.from_dict),
             )
         # The file may be edited or of another version, so any key may be missing or have another type.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -35,12 +35,12 @@ from seqclf.system.state_validation import error_context, one_of, parse_json, re
 
 METADATA = b"seqclf"
 FOLDER = "scores"  # folder of the files in a run folder
-NETWORK, BEFORE_REFIT, SHUFFLED, HEAD, ORDER_BLIND = "network", "before_refit", "shuffled", "head", "order_blind"
+NETWORK, HEAD, ORDER_BLIND = "network", "head", "order_blind"
 FILE_NAME = re.compile(r"(\d{1,3})-[a-z0-9_]+\.parquet")
 FILE_SPLITS = (*SPLITS, THRESHOLD)  # names of splits, in the order in which they are judged
 ROUNDING = 1e-3  # largest distance of a sum of probabilities from 1
 KEYS = ("role", "name", "model", "positive", "classes", "label_type")  # keys of the metadata
-ROLES = (NETWORK, BEFORE_REFIT, SHUFFLED, HEAD, ORDER_BLIND)
+ROLES = (NETWORK, HEAD, ORDER_BLIND)
 FACTS_SHAPE = {
     "role": one_of(*ROLES),
     "name": str,

@@ -7,14 +7,14 @@ from itertools import pairwise
 
 from seqclf.documents.blocks import Block, Table, Text
 from seqclf.documents.formatting import NO_VALUE, score
-from seqclf.evaluation.ladder import NETWORK, ORDER_BLIND, SHUFFLED, Rung
+from seqclf.evaluation.ladder import NETWORK, ORDER_BLIND, Rung
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.uncertainty.comparison import MetricComparison
 from seqclf.evaluation.uncertainty.intervals import SIGNED, interval_text
 
-SUBJECTS = {SHUFFLED: "The same model trained on shuffled tokens", NETWORK: "The network"}
-OBJECTS = {ORDER_BLIND: "what ignores the order", SHUFFLED: "the same model trained on shuffled tokens"}
+SUBJECTS = {NETWORK: "The network"}
+OBJECTS = {ORDER_BLIND: "what ignores the order"}
 TABLE_METRICS = ("accuracy", "recall", "loss")
 
 

@@ -36,7 +36,7 @@ def model_card(manifest: Mapping[str, Any], result: RunResult) -> str:
     sections = [
         Section("Verdict", _verdict(result) if result.splits else [Text("Not evaluated.")]),
         Section("Data", _data(manifest, result)),
-        Section("Limits", [Alerts(_limits(schema, result, manifest))]),
+        Section("Limits", [Alerts(_limits(schema, result))]),
         Section("Use", [Text("In another folder than this one, with PATH of this one:"), Code(run, "sh"), versions]),
     ]
     return render_markdown(Document("Model card", _purpose(manifest, schema), sections))
@@ -83,13 +83,8 @@ def _data(manifest: Mapping[str, Any], result: RunResult) -> list[Block]:
     return [*blocks, Text(f"Digest of the encoded data: {manifest['data']['digest']}")]
 
 
-def _limits(schema: Schema, result: RunResult, manifest: Mapping[str, Any]) -> list[str]:
+def _limits(schema: Schema, result: RunResult) -> list[str]:
     lines = ["It is as good as stated on data like that above, and untested on any other."]
-    if "precision" in manifest:
-        lines.append(
-            f"Its LSTM layers compute in int8: logits differ from those of the training by up to "
-            f"{manifest['precision']['max_error']:.2g}, and change with the sequences that are predicted together."
-        )
     if schema.max_length is not None:
         action = "refused" if schema.truncate == "error" else f"truncated ({schema.truncate})"
         lines.append(f"Sequences of more than {schema.max_length:,} tokens are {action}.")

@@ -115,7 +115,7 @@ def write_run_report(path: Path, dataset: Dataset | None, judged: Judged, facts:
         evaluation=judged.evaluation,
         mistakes=mistakes,
         history=facts.history,
-        best_epoch=best_epoch(facts.history, result.chosen_step),
+        best_epoch=best_epoch(facts.history, result.trained_steps),
         warnings=facts.warnings,
         config=config,
         versions=package_versions(),

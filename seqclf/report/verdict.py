@@ -16,7 +16,6 @@ from seqclf.evaluation.decisions.decision import BY_HAND, CHOSEN, FOLDS, Decisio
 from seqclf.evaluation.decisions.target_results import BROKEN, MET, RULED_OUT, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.decisions.thresholds import ROWS, SURE, rows_beyond_lowest
 from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.tokens_curve import TokensCurve
@@ -125,14 +124,13 @@ class Verdict(NamedTuple):
 
     `use`: advice to use the model or not, with reasons. `result`: the main scores of the model. `comparison`:
     comparison of the model with the order-blind baseline. `guarantee`: the evidence for the targets of the decision.
-    `training`: the rows that trained the model, if it was refitted. `next_step`: the advised next action.
+    `next_step`: the advised next action.
     """
 
     use: str
     result: str
     comparison: str | None
     guarantee: str | None
-    training: str | None
     next_step: str | None
 
     @property
@@ -149,7 +147,6 @@ class Verdict(NamedTuple):
         answers = {
             "Does it beat the baseline?": self.comparison,
             "Is the target met?": self.guarantee,
-            "Which rows trained it?": self.training,
             "What to do next?": None if self.next_step is None else capitalized(self.next_step),
         }
         return {question: answer for question, answer in answers.items() if answer is not None}
@@ -164,7 +161,6 @@ def verdict_of(result: RunResult) -> Verdict:
         result=of_model,
         comparison=comparison_result(result.baseline, result.no_baseline),
         guarantee=guarantees(decision, metrics, split),
-        training=None if result.refit is None else refit_sentence(result, result.refit),
         next_step=result.next_step,
     )
 
@@ -175,19 +171,6 @@ def _use(not_yet: Sequence[str], uncompared: bool) -> str:
     if uncompared:
         return f"Use it: yes, though it was not compared with {IGNORES_ORDER}."
     return "Use it: yes."
-
-
-def refit_sentence(result: RunResult, refit: Refit) -> str:
-    """Return a sentence about the rows that trained a refitted model, and about what is known of another model."""
-    of_validation = ["validation figures"]
-    if not result.holdout_rows:  # held-out rows trained neither model, and set the threshold of the refitted one
-        of_validation += ["threshold"] if result.decision.rule != "argmax" else []
-        of_validation += ["temperature"] if result.decision.temperature != 1 else []
-    baseline = "" if result.baseline is None else ", as the order-blind model was"
-    return (
-        f"The exported model was trained on train and validation ({refit.rows:,} rows); its "
-        f"{' and '.join(of_validation)} are of the model before, which was trained on train alone{baseline}."
-    )
 
 
 def capitalized(sentence: str) -> str:

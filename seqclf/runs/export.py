@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,6 @@ PARITY_SEED = 0
 NETWORK = "the network"  # name of the network in error messages
 FINITE = "train with debug=nan, which names the module that they come from"
 ROUNDING = 1e-5  # rounding error of a halting score
-# Changes the models in a folder after they were compared with PyTorch, and the content of their manifest. Returns the
-# result of the run with the changed model, and its difference from PyTorch.
-Convert = Callable[[Path, JsonObject], tuple[RunResult, Parity]]
 MAX_DRAWS = 20  # maximum number of draws of inputs, until no halting score is near the threshold
 
 
@@ -51,16 +48,15 @@ def write_bundle(
     run_metrics: RunResult | Mapping[str, Any],
     recipe: JsonObject | None = None,
     memory: TrainingMemory | None = None,
-    convert: Convert | None = None,
 ) -> Parity:
     """Export a task to `folder`, and compare the logits of the exported model with the logits of PyTorch.
 
     The inputs of this comparison are the parity grid: random batches of many shapes. `task`: trained task. `folder`:
     folder of the bundle. `run_metrics`: result of the run, or content of the run's metrics.json. If `run_metrics` is
     empty, the bundle predicts the most probable label and has no metrics. `recipe`: see `TrainConfig.recipe`. `memory`:
-    shares of the data, None for a bundle that compares no new rows with them. `convert`: see `Convert`. The folder
-    appears only when the bundle is complete. An existing bundle in the folder is replaced. InputError is raised if the
-    folder has files but is not a bundle.
+    shares of the data, None for a bundle that compares no new rows with them. The folder appears only when the bundle
+    is complete. An existing bundle in the folder is replaced. InputError is raised if the folder has files but is not a
+    bundle.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
@@ -80,7 +76,7 @@ def write_bundle(
         manifest.check_content(content)
         result = run_metrics if isinstance(run_metrics, RunResult) else RunResult.from_dict(state)
     with explain_disk_errors(folder):
-        return _write(task, folder, result, encoders, content, convert)
+        return _write(task, folder, result, encoders, content)
 
 
 def _write(
@@ -89,7 +85,6 @@ def _write(
     result: RunResult,
     encoders: Mapping[str, FieldEncoder],
     content: JsonObject,
-    convert: Convert | None,
 ) -> Parity:
     dataset = task.hparams["dataset"]
     if "halting" in content:
@@ -107,8 +102,6 @@ def _write(
             content["step"] = {"states": [{**state._asdict(), "shape": list(state.shape)} for state in step.states]}
         measured = _check_parity(task, target, content)
         content["parity"] = {"max_error": measured.max_error, "tolerance": measured.tolerance}
-        if convert is not None:
-            result, measured = convert(target, content)
         (target / "MODEL_CARD.md").write_text(model_card(content, result), encoding="utf-8")
         # The manifest is written last, because it holds the hash of every other file.
         manifest.write_manifest(target, content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,10 +37,9 @@ from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import RESULTS, is_resumed, remove_outputs, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.system.watchdog import patience
-from seqclf.training.callbacks import BEFORE_REFIT, TrainingProgress, take_last, write_checkpoint
+from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
 from seqclf.training.checks.custom_network_checks import check_foreign_network
 from seqclf.training.debugging.finite_check import FiniteCheck
-from seqclf.training.epoch_record import show_epoch
 from seqclf.training.explained_memory import explained_memory
 from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
@@ -49,9 +48,7 @@ from seqclf.training.options import TrainConfig
 from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.structure_schedule import StructureSchedule
 
-ABLATION = "order_ablation"  # folder of a second training on shuffled tokens, removed at its end
-# A refit replaces best.ckpt, and keeps the checkpoint that validation chose.
-CHECKPOINTS = ("best.ckpt", BEFORE_REFIT, "last.ckpt")
+CHECKPOINTS = ("best.ckpt", "last.ckpt")
 
 
 @dataclass(frozen=True)
@@ -74,9 +71,7 @@ class Training:
     folder: Path
 
     @classmethod
-    def build(
-        cls, config: TrainConfig, dataset: Dataset, folder: Path, show: Callable[[JsonObject, bool], None] = show_epoch
-    ) -> Training:
+    def build(cls, config: TrainConfig, dataset: Dataset, folder: Path) -> Training:
         """Set up the training of a config on a data set. Raises InputError for settings that cannot be used."""
         batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
         task = make_task(config.model_dump(), dataset)
@@ -88,7 +83,7 @@ class Training:
         schedule.check(task)
         threads = training_threads(config.runtime, task.model, batches)
         check = FiniteCheck() if config.debug.name == "nan" else None
-        hooks = Hooks.build(config, folder, check, schedule, batches.splits, show)
+        hooks = Hooks.build(config, folder, check, schedule, batches.splits)
         bar = TrainingProgress()
         trainer = make_trainer(config.model_dump()["trainer"], [*hooks.all, bar], folder)
         schedule.check_trainer(trainer)
@@ -137,10 +132,10 @@ class Training:
                 checkpoint = hooks.last_path  # a file of another run stays as it is
         return Path(checkpoint)
 
-    def chosen_checkpoint(self) -> Path:
-        """Return the checkpoint that a finished training left in its folder, not the one of its refit."""
+    def saved_checkpoint(self) -> Path:
+        """Return the checkpoint that a finished training left in its folder."""
         places = (self.folder / "checkpoints" / name for name in CHECKPOINTS)
-        return next(path for path in places if path.is_file() and not self.load(path).is_refitted)
+        return next(path for path in places if path.is_file())
 
     def load(self, checkpoint: Path) -> SequenceTask:
         """Return the task of a checkpoint of this training, so that the evaluated model is the one that others load."""
@@ -324,7 +319,7 @@ def clear_run_folder(config: Config, dataset: Dataset, run: Path, *, keep: bool 
     `keep`: True to keep the results of the checkpoint in the folder.
     """
     stale = [] if keep else RESULTS if is_resumed(run, config["checkpoint"]) else run_outputs(run)
-    remove_outputs(run, ("quarantine.jsonl", ABLATION, *stale))
+    remove_outputs(run, ("quarantine.jsonl", *stale))
     write_output(run / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     if (dataset.folder / "quarantine.jsonl").is_file():
         shutil.copy(dataset.folder / "quarantine.jsonl", run)

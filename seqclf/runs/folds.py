@@ -15,7 +15,6 @@ import yaml
 from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import typed_labels
-from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
@@ -26,10 +25,10 @@ from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import FOLDER, Scores, taken, write_contenders
 from seqclf.report.run_report import read_run
 from seqclf.report.score_table import show_verdict
+from seqclf.runs.all_rows import check_repeatable, train_on_all_rows
 from seqclf.runs.export import write_bundle
 from seqclf.runs.fit import Training
 from seqclf.runs.predictions import write_predictions
-from seqclf.runs.refit import check_refit, refit
 from seqclf.runs.train import TrainResult, report, write_result
 from seqclf.survey.outlook import show_outlook
 from seqclf.system.atomic_files import write_output
@@ -49,9 +48,9 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
 
     No rows are held out for a threshold: the rows of the other folds set the threshold at which a fold is judged. Then
     a model of all rows becomes the bundle: the training of the first fold, repeated with the rows of validation and
-    test (see `refit`), so that its vocabularies and scales are those of this fold. No row is left to judge it.
-    `train_fold`: trains and scores the model of a fold, and leaves the files of a run. A run that was killed goes on
-    with the folds that are not finished. Raises InputError before the first training if a fold lacks a class, or if
+    test (see `train_on_all_rows`), so that its vocabularies and scales are those of this fold. No row is left to judge
+    it. `train_fold`: trains and scores the model of a fold, and leaves the files of a run. A run that was killed goes
+    on with the folds that are not finished. Raises InputError before the first training if a fold lacks a class, or if
     there can be no model of all rows.
     """
     started = time.perf_counter()
@@ -87,7 +86,7 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     parity = None
     if config.export:
         training = _first_training(configs, prepared, folders)
-        task, _ = refit(training, training.chosen_checkpoint(), run, (*prepared[0].splits,))
+        task = train_on_all_rows(training, run)
         recipe = training.config.model_copy(update={"decision": config.decision}).recipe()
         parity = write_bundle(task, run / "bundle", judged.result, recipe).max_error
         bundle = shown_path(run / "bundle")
@@ -106,7 +105,7 @@ def _check_classes(datasets: Sequence[Dataset]) -> None:
 def _first_training(configs: Sequence[TrainConfig], datasets: Sequence[Dataset], folders: Sequence[Path]) -> Training:
     """Return the training of the first fold. Raises InputError if it cannot be repeated."""
     training = Training.build(configs[0].model_copy(update={"checkpoint": None}), datasets[0], folders[0])
-    check_refit(training, f"data.split.fold={ALL_FOLDS}", "set export=false")
+    check_repeatable(training)
     return training
 
 
@@ -128,7 +127,7 @@ def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:
     training = replace(first.training, settings=config.model_dump(), seconds=round(seconds, 2), bundle=None)
     chosen = tuple(dict.fromkeys(choice for facts in folds for choice in facts.chosen))
     warnings = (*lines, note + bundle, *_estimates(config))
-    return replace(first, training=training, chosen=chosen, warnings=warnings, basis=FOLDS, refit=None, halting=None)
+    return replace(first, training=training, chosen=chosen, warnings=warnings, basis=FOLDS, halting=None)
 
 
 def _estimates(config: TrainConfig) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from seqclf.data.storage.store import Split
-from seqclf.system.json_result import JsonObject
 from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
 from seqclf.training.checks.check_targets import build_callbacks
 from seqclf.training.debugging.finite_check import FiniteCheck
@@ -40,11 +39,10 @@ class Hooks:
         check: FiniteCheck | None,
         schedule: StructureSchedule,
         splits: Mapping[str, Split],
-        show: Callable[[JsonObject, bool], None] = show_epoch,
     ) -> Hooks:
         folder = run / "checkpoints"
         resumed = None if config.checkpoint is None else Path(config.checkpoint)
-        record = EpochRecord(run / "metrics.csv", show)
+        record = EpochRecord(run / "metrics.csv", show_epoch)
         monitored = None if config.monitor is None else MONITORED
         between = epochs_between_checkpoints(config.trainer)
         best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed, monitored, between)

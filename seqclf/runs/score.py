@@ -5,18 +5,18 @@ The scores of each model are a file of the run folder, which judging reads (see 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule
-from seqclf.data.storage.dataset import THRESHOLD, Dataset
+from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.evaluation import ladder
 from seqclf.evaluation.baselines.baseline_scores import score_baseline
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import BEFORE_REFIT, HEAD, NETWORK, Scores, split_outputs
+from seqclf.evaluation.scores import HEAD, NETWORK, Scores, split_outputs
 from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint
 from seqclf.report.model_card import network_kind
 from seqclf.system import progress
@@ -26,39 +26,27 @@ MAX_TOKENS_OF_PARTS = 2_000_000  # tokens of the last split up to which parts of
 MAX_CURVE_LOGITS = 4_000_000  # maximum number of logits in memory for a curve, over all thresholds
 
 
-def score_task(
-    task: SequenceTask,
-    batches: SequenceDataModule,
-    dataset: Dataset,
-    splits: Iterable[str],
-    role: str = NETWORK,
-    name: str = ladder.NETWORK,
-) -> Scores:
-    """Return the scores of a task for some splits of its batches. `role`, `name`: see `Scores`."""
+def _score_task(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> Scores:
     outputs = {}
-    for split in splits:
-        rows = batches.splits[split]
+    for split, rows in batches.splits.items():
         logits = np.empty((0, len(dataset.classes)), np.float32)
         if len(rows.sequences):  # there are no held-out rows if every class has too few validation rows
             with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
                 logits = predict_logits(task, batches.evaluation_loader(split))[1]
         outputs[split] = split_outputs(rows, logits)
-    return _scores(role, name, network_kind(task.hparams["model"]), dataset, outputs)
+    return _scores(NETWORK, ladder.NETWORK, network_kind(task.hparams["model"]), dataset, outputs)
 
 
 def score_contenders(
-    task: SequenceTask, batches: SequenceDataModule, dataset: Dataset, others: Sequence[Scores], *, baseline: bool
+    task: SequenceTask, batches: SequenceDataModule, dataset: Dataset, *, baseline: bool
 ) -> list[Scores]:
     """Return the scores of a task and of the models beside it, from the weakest to the best.
 
-    `others`: scores of models that are known already: of the task before a refit, whose splits are not scored again,
-    and of models between the order-blind ones and the task. `baseline`: True to score order-blind models too.
+    `baseline`: True to score order-blind models too.
     """
     order_blind = score_baseline(dataset) if baseline else []
-    known = {split for scores in others if scores.role == BEFORE_REFIT for split in scores.splits}
-    splits = [split for split in batches.splits if split == THRESHOLD or split not in known]
-    network = score_task(task, batches, dataset, splits)
-    return [*order_blind, *others, *_score_parts(task, batches, dataset), network]
+    network = _score_task(task, batches, dataset)
+    return [*order_blind, *_score_parts(task, batches, dataset), network]
 
 
 def _score_parts(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> list[Scores]:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,17 +143,12 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
     # Check the arguments first, because preparing the data may take hours.
     with progress.stage("loading PyTorch"):
         from seqclf.runs.threshold_rows import reason_to_hold_out, with_holdout
-        from seqclf.runs.tree_fields import Encoders, check_order_of_fields, check_tree_fields
+        from seqclf.runs.tree_fields import check_tree_fields
         from seqclf.training.checks.check_targets import resolve_targets
 
         config = with_holdout(resolve_targets(config))
 
-    def check_encoders(encoders: Encoders) -> None:
-        check_tree_fields(config.model, encoders)
-        if config.order_ablation:
-            check_order_of_fields(encoders)
-
-    dataset = prepare(config.data, check_encoders)
+    dataset = prepare(config.data, partial(check_tree_fields, config.model))
     show_dataset(dataset)
     data_warnings = []
     if is_first_rank():  # only the first rank reports warnings

@@ -29,18 +29,15 @@ from seqclf.evaluation.decisions.holdout import hold_out
 from seqclf.evaluation.judge import FACTS, Facts, Judged, judge
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.next_step import FinishedTraining
-from seqclf.evaluation.refit import Refit
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.scores import BEFORE_REFIT, FOLDER, Scores, write_contenders
+from seqclf.evaluation.scores import FOLDER, Scores, write_contenders
 from seqclf.report.run_report import best_epoch, read_run, write_run_report
 from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
 from seqclf.runs.finished_steps import FinishedSteps, file_hash, hash_of
 from seqclf.runs.fit import Fitted, Training, finished_fit, fit, opened_run
-from seqclf.runs.order_ablation import check_one_process, score_shuffled
 from seqclf.runs.predictions import write_predictions
-from seqclf.runs.refit import check_refit, refit
-from seqclf.runs.score import score_contenders, score_task
+from seqclf.runs.score import score_contenders
 from seqclf.runs.threshold_rows import basis_of, cross_fits, cross_fitted
 from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, write_output
@@ -119,10 +116,6 @@ def train(
     """
     started = time.perf_counter()
     training, steps = Training.build(config, hold_out(dataset, config.decision), run), FinishedSteps(run)
-    if training.config.order_ablation:
-        check_one_process(training)
-    if training.config.refit:
-        check_refit(training)
     known = finished_fit(training, steps)
     with opened_run(training, finished=known is not None) as logger:
         if known is not None:
@@ -142,13 +135,10 @@ def train(
 
 
 def score(fitted: Fitted, steps: FinishedSteps, data_warnings: Sequence[str]) -> tuple[list[Scores], Facts]:
-    """Score the trained task and the models beside it, and write the scores and facts into the run folder.
-
-    A second training on other rows comes first where the config asks for it.
-    """
+    """Score the trained task and the models beside it, and write the scores and facts into the run folder."""
     training, run = fitted.training, fitted.training.folder
     config = training.config
-    models = [config.order_ablation, config.baseline, config.baseline_limit]
+    models = [config.baseline, config.baseline_limit]
     parts = {"fit": training.inputs, "models": models, "cross_fits": cross_fits(config)}
     inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), **parts})
     if steps.find("score", inputs) is not None:
@@ -173,23 +163,14 @@ def _with_settings(facts: Facts, training: Training) -> Facts:
 
 
 def _score(fitted: Fitted, data_warnings: Sequence[str]) -> tuple[list[Scores], Facts]:
-    training, task, record = fitted.training, fitted.task, None
-    config, dataset, batches, run = training.config, training.dataset, training.batches, training.folder
-    others: list[Scores] = []
-    if config.order_ablation and (shuffled := score_shuffled(training, run)) is not None:
-        others.append(shuffled)
-    if config.refit:
-        # What validation says about the model is only true of the model that was not trained on it.
-        last = list(dataset.splits)[-1]
-        earlier = [split for split in batches.splits if split != last]
-        others.append(score_task(task, batches, dataset, earlier, BEFORE_REFIT, BEFORE_REFIT))
-        task, record = refit(training, fitted.checkpoint, run)
+    training, task = fitted.training, fitted.task
+    config, dataset = training.config, training.dataset
     no_baseline = _no_baseline(config, dataset)
-    contenders = score_contenders(task, batches, dataset, others, baseline=no_baseline is None)
+    contenders = score_contenders(task, training.batches, dataset, baseline=no_baseline is None)
     weighs = fitted.weighs_heads
     if cross_fits(config):
         contenders[-1] = cross_fitted(contenders[-1], task, dataset.splits["validation"], weighs_heads=weighs)
-    basis, facts = basis_of(contenders[-1], config, weighs_heads=weighs), _facts(fitted, task.trained_steps, record)
+    basis, facts = basis_of(contenders[-1], config, weighs_heads=weighs), _facts(fitted)
     return contenders, replace(facts, basis=basis, no_baseline=no_baseline, warnings=tuple(data_warnings))
 
 
@@ -203,22 +184,21 @@ def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
     return None
 
 
-def _facts(fitted: Fitted, trained_steps: int, record: Refit | None) -> Facts:
-    training, history = fitted.training, fitted.history
+def _facts(fitted: Fitted) -> Facts:
+    training, history, trained_steps = fitted.training, fitted.history, fitted.task.trained_steps
     config = training.config
     chosen = {
         "epoch": config.monitor is not None and len(history) > 1,
         "halting threshold": fitted.halting is not None,
         "weights of the heads": fitted.weighs_heads,
     }
-    chosen_step = trained_steps if record is None else record.chosen_step
     return Facts(
         monitor=config.monitor,
         chosen=tuple(choice for choice, is_made in chosen.items() if is_made),
         training=FinishedTraining(
             settings={},
             epochs=len(history),
-            best_epoch=best_epoch(history, chosen_step),
+            best_epoch=best_epoch(history, trained_steps),
             steps=history[-1]["step"] if history else 0,
             seconds=round(fitted.seconds, 2),
             weights=sum(weight.numel() for weight in fitted.task.parameters()),
@@ -227,7 +207,6 @@ def _facts(fitted: Fitted, trained_steps: int, record: Refit | None) -> Facts:
         leaks=training.dataset.leaks,
         trained_steps=trained_steps,
         halting=fitted.halting,
-        refit=record,
         history=tuple(history),
     )
 
@@ -259,14 +238,12 @@ def write_result(run: Path, result: RunResult) -> None:
 def export(fitted: Fitted, judged: Judged, steps: FinishedSteps) -> float:
     """Write the bundle. Returns the largest difference between the exported model and PyTorch."""
     run, result = fitted.training.folder, judged.result
-    checkpoint = fitted.checkpoint if result.refit is None else run / "checkpoints" / "best.ckpt"
-    inputs = hash_of({"checkpoint": file_hash(checkpoint), "result": result.to_dict()})
+    inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), "result": result.to_dict()})
     known = steps.find("export", inputs)
     if known is not None and (run / "bundle" / "manifest.json").is_file():
         return float(known["parity"])
-    task = fitted.task if result.refit is None else fitted.training.load(checkpoint)
     recipe, memory = fitted.training.config.recipe(), training_memory(fitted.training.dataset, judged)
-    parity = write_bundle(task, run / "bundle", result, recipe, memory).max_error
+    parity = write_bundle(fitted.task, run / "bundle", result, recipe, memory).max_error
     bundle = shown_path(run / "bundle")
     console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
     steps.record("export", inputs, {"parity": parity})
@@ -274,9 +251,8 @@ def export(fitted: Fitted, judged: Judged, steps: FinishedSteps) -> float:
 
 
 def training_memory(dataset: Dataset, judged: Judged) -> TrainingMemory:
-    """Return the memory of validation rows, or after a refit, which trains on them, of the rows of the last split."""
-    split = judged.result.split if judged.result.refit is not None else "validation"
-    logits, whole = judged.outputs[split].logits, dataset.splits[split]
+    """Return the memory of validation rows."""
+    logits, whole = judged.outputs["validation"].logits, dataset.splits["validation"]
     some = sampled_rows(whole.sequences, MEMORY_TOKENS, 0)
     rows, training = subset(whole, some), sample_split(dataset.splits["train"], MEMORY_TOKENS, 0)
     probabilities = judged.result.decision.probabilities(logits[some])

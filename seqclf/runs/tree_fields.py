@@ -12,17 +12,6 @@ from seqclf.models.encoder import reads_trees
 Encoders = Mapping[str, FieldEncoder | type[FieldEncoder]]  # dict field → its encoder, or the class of the encoder
 
 
-def check_order_of_fields(encoders: Encoders) -> None:
-    """Raise InputError if a field of trees is to be shuffled: its nodes name one another by their positions."""
-    trees = [name for name, encoder in encoders.items() if encoder.tags is not None]
-    if trees:
-        raise InputError(
-            "order_ablation=true",
-            f"shuffles tokens, and the field {trees[0]} holds trees, whose nodes have no free order",
-            "set order_ablation=false",
-        )
-
-
 def check_tree_fields(model: Mapping[str, Any], encoders: Encoders) -> None:
     """Raise InputError if a model reads trees, but the data has no field of kind tree.
 

@@ -21,12 +21,9 @@ from seqclf.training.options import TrainConfig
 TrialSettings = dict[str, Any]  # settings of a trial: dict dotted key → value, such as {"model.layers": 2}
 RANGE_KEYS = {"low", "high", "log", "step"}
 SETTINGS = "settings"  # user attribute with the settings of an Optuna trial (Optuna's own parameters cannot be lists)
-# Settings that are the same for all trials: no bundle, no baseline and no second training. With `provisional`, the
-# rows that are held out for a guarantee have no influence on the best settings.
-OF_TRIALS = {
-    **{"export": False, "baseline": False, "order_ablation": False, "refit": False},
-    "decision.provisional": True,
-}
+# Settings that are the same for all trials: no bundle and no baseline. With `provisional`, the rows that are held out
+# for a guarantee have no influence on the best settings.
+OF_TRIALS = {"export": False, "baseline": False, "decision.provisional": True}
 # Names of metrics for which a lower value is better.
 LOSSES = {"loss", "ece"}
 # Keys that must be the same in all trials. Otherwise, a trial could train on rows that another trial holds out.

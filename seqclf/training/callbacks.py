@@ -68,9 +68,6 @@ def write_checkpoint(path: Path, content: bytes | memoryview) -> None:
         raise InputError(path, f"cannot be written ({error.strerror or error})", f"{REMEDY}{advice}") from None
 
 
-BEFORE_REFIT = "before_refit.ckpt"  # best checkpoint of the training with validation, if a refit has replaced best.ckpt
-
-
 class BestCheckpoint(ModelCheckpoint):
     """Callback that saves the checkpoint of the best epoch, or without a `monitor` of the last step.
 
@@ -90,8 +87,7 @@ class BestCheckpoint(ModelCheckpoint):
             return
         saved = Path(state_dict["best_model_path"])
         target = Path(str(self.dirpath)) / saved.name
-        folders = [] if self.resumed is None else [self.resumed.parent.resolve()]
-        places = [folder / name for folder in folders for name in (BEFORE_REFIT, saved.name)]
+        places = [] if self.resumed is None else [self.resumed.parent.resolve() / saved.name]
         best = next((path for path in (*places, saved) if path.is_file()), None)
         if best is None:
             if self.monitor is not None:
@@ -126,8 +122,6 @@ class LastCheckpoint(ModelCheckpoint):
 def _copy(source: Path, target: Path) -> None:
     if source != target:
         write_checkpoint(target, source.read_bytes())
-    if source.name == BEFORE_REFIT and source.parent == target.parent.resolve():
-        source.unlink()  # a later best checkpoint must not be replaced by this one
 
 
 def checkpoints(

@@ -87,7 +87,6 @@ def _sizes(tensor: Tensor) -> str:
 
 # Corrections to Lightning's checkpoints, so that a resumed run equals an uninterrupted run.
 
-REFITTED = "refitted"  # key of a checkpoint that was trained on validation rows too
 GRADIENTS = "accumulated_gradients"
 LOGGED = "logged_values"
 TRAINED = "trained_weights"  # key of the weights that the optimizer trains, beside their means in `state_dict`

@@ -35,7 +35,6 @@ from seqclf.training.checkpoint import (
     GRADIENTS,
     LOGGED,
     RECENT,
-    REFITTED,
     TRAINED,
     check_trusted,
     check_weights,
@@ -137,7 +136,6 @@ class SequenceTask(pl.LightningModule):
         self.average: WeightAverage | None = None
         self.restored = Restored()  # of a checkpoint, until the fit starts
         self.trained_steps = 0  # number of optimizer steps of the checkpoint that the task was loaded from
-        self.is_refitted = False  # True: its checkpoint was trained on validation rows too (refit=true)
         self.scheduled_steps: float | None = None  # steps of the learning rate schedule; None: all steps of the trainer
         self.step_loss = torch.tensor(0.0)  # mean loss of the last batch
         self.epoch_scores: dict[str, EpochScores] = {}  # dict split → latest scores
@@ -494,5 +492,4 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
             raise InputError(None, f"its model cannot be built ({type(error).__name__}: {first_line(error)})") from None
     task.trained_steps = state["global_step"]
     task.is_fitted = True
-    task.is_refitted = REFITTED in state
     return task.eval()

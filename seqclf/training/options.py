@@ -321,8 +321,6 @@ class TrainConfig(CommandOptions):
     patience: ZeroOrMore | None
     baseline: bool
     baseline_limit: ZeroOrMore
-    order_ablation: bool
-    refit: bool
     export: bool
     runtime: TrainRuntimeOptions
 

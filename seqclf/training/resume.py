@@ -15,7 +15,7 @@ from seqclf.config.documentation import flat_keys
 from seqclf.config.override_text import hydra_value
 from seqclf.errors import InputError
 from seqclf.system.state_validation import COUNT, Each, error_context, require
-from seqclf.training.checkpoint import LOGGED, RECENT, REFITTED, check_weights, read_checkpoint
+from seqclf.training.checkpoint import LOGGED, RECENT, check_weights, read_checkpoint
 from seqclf.training.module import SequenceTask
 
 RESUMED = {  # what a checkpoint needs beside its weights
@@ -47,8 +47,6 @@ def newest_checkpoint(folder: Path) -> Path | None:
     for path in sorted(folder.glob("*.ckpt")):
         try:
             state = read_checkpoint(path)
-            if REFITTED in state:  # the run resumes from last.ckpt, and refits again
-                continue
             _require_resumable(state, path)
         except InputError as error:
             damaged.append(error)
@@ -71,14 +69,8 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
     """
     path = config["checkpoint"]
     where, state = f"checkpoint={path}", read_checkpoint(path)
-    if REFITTED in state:
-        raise InputError(
-            where,
-            "was trained on validation too (refit=true), which could not choose an epoch any more",
-            f"resume with checkpoint={Path(path).with_name('last.ckpt')}",
-        )
-    _check_same_settings(where, state["hyper_parameters"], task.hparams)
     _require_resumable(state, path)
+    _check_same_settings(where, state["hyper_parameters"], task.hparams)
     with error_context(where, DAMAGED):
         check_weights(state["state_dict"], task.state_dict())
         for name, saved in state["callbacks"].items():
@@ -102,6 +94,8 @@ def epochs_started(path: Path) -> int:
 
 
 def _require_resumable(state: Mapping[str, Any], path: Any) -> None:
+    if "loops" not in state:  # the model of all rows (data.split.fold=all)
+        raise InputError(f"checkpoint={path}", "holds a model, and no training to resume", f"set start={path}")
     with error_context(f"checkpoint={path}", DAMAGED):
         require(state, RESUMED)
 

@@ -105,7 +105,7 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
         task = load_task(checkpoint, config.trust if config.checkpoint is not None else True)
         reader = RowReader(task.hparams["dataset"])
     rows = _rows(config, reader)
-    run = result_of(checkpoint, task.trained_steps, is_refitted=task.is_refitted)
+    run = result_of(checkpoint, task.trained_steps)
     if run is not None and run.halting is not None:
         task.model.threshold = run.halting.threshold_of(None)
     stages = inspect_rows(task, rows, Decision() if run is None else run.decision)

@@ -8,16 +8,15 @@ from seqclf.evaluation.run_result import RunResult
 from seqclf.system.state_validation import error_context, read_json
 
 
-def result_of(checkpoint: Path, trained_steps: int, *, is_refitted: bool) -> RunResult | None:
+def result_of(checkpoint: Path, trained_steps: int) -> RunResult | None:
     """Return the result in the run folder of a checkpoint, or None if there is none of this checkpoint.
 
-    `trained_steps`: number of optimizer steps that the checkpoint was trained for. `is_refitted`: True if it was
-    trained on validation rows too. A damaged result raises InputError, as labels would follow a wrong decision.
+    `trained_steps`: number of optimizer steps that the checkpoint was trained for. A damaged result raises InputError,
+    as labels would follow a wrong decision.
     """
     path = checkpoint.absolute().parent.parent / "metrics.json"
     if not path.is_file():
         return None
     with error_context("metrics.json of the run", "remove the file, or train again"):
         result = RunResult.from_dict(read_json(path))
-    is_own = (result.trained_steps, result.refit is not None) == (trained_steps, is_refitted)
-    return result if is_own else None
+    return result if result.trained_steps == trained_steps else None

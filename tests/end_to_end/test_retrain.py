@@ -138,15 +138,6 @@ def test_a_recipe_runs_no_code_that_the_user_did_not_trust(folder, tmp_path, ret
     assert not (folder / "received").exists()
 
 
-def test_a_refit_keeps_the_weights_that_the_training_started_from(folder, retrain):
-    given = [f"run={folder / 'good'}", "settings={refit: true, optimizer: {lr: 1e-9}}", "trainer.max_epochs=1"]
-    assert retrain("refitted", *given, old="good").exit_code == 1
-    first, then = (load_task(folder / name / "checkpoints/best.ckpt").model for name in ("good", "refitted"))
-    assert then is not first
-    for one, other in zip(first.parameters(), then.parameters(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
-
-
 def test_a_folder_with_a_run_is_left_as_it_is(folder, retrain):
     command = retrain("good")
     assert command.exit_code == 2 and "name another folder" in command.stderr and "overwrite" not in command.stderr

@@ -13,7 +13,7 @@ from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.judge import Facts, judge
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import BEFORE_REFIT, HEAD, NETWORK, ORDER_BLIND, Scores, taken
+from seqclf.evaluation.scores import HEAD, NETWORK, ORDER_BLIND, Scores, taken
 
 CLASSES = ["no", "yes"]
 ARGMAX = dict.fromkeys(("min_recall", "min_precision", "max_alerts", "cost"))
@@ -85,16 +85,6 @@ def test_a_sample_of_rows_is_compared_on_that_sample():
     assert [rung.rows for rung in ladder] == [150, 150]
     right = network.splits["test"].logits.argmax(axis=1) == network.splits["test"].labels
     assert ladder[-1].accuracy == pytest.approx(right[order].mean())
-
-
-def test_a_refitted_model_is_judged_on_test_and_the_model_before_on_validation():
-    before = scores(1.0, BEFORE_REFIT, BEFORE_REFIT, splits=("train", "validation", "threshold"))
-    refitted = scores(3.0, splits=("threshold", "test"))
-    judged = judge([before, refitted], Facts(), decision_options({**ARGMAX, "min_recall": 0.6}))
-    assert list(judged.result.splits) == ["train", "validation", "test"]
-    assert judged.outputs["validation"] is before.splits["validation"]
-    assert judged.outputs["threshold"] is refitted.splits["threshold"]
-    assert judged.decisions["train"] == judged.decisions["validation"] != judged.decisions["test"]
 
 
 def test_a_decision_that_is_known_is_applied_as_it_is():

@@ -58,8 +58,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "trees": {"fields": {"tree": {"kind": "tree"}}},
     "subwords": {"fields": {"text": SUBWORDS}},
 }
-KINDS = ("tokens", "text", "static", "trees", "int8", "adaptive", "subwords")
-LIMIT = 100.0  # larger than any input of an LSTM layer here, so that no input is clipped
+KINDS = ("tokens", "text", "static", "trees", "adaptive", "subwords")
 
 
 def export(folder: Path, names: Iterable[str]) -> None:
@@ -117,8 +116,6 @@ def _export_kind(folder: Path, kind: str) -> None:
     description, metrics = dataset.description(), {"halting": HALTING} if kind == "adaptive" else {}
     task = _tree_task(description) if kind == "trees" else make_task(description, **changes)
     write_bundle(task, folder / "bundle", metrics, memory=memory)
-    if kind == "int8":
-        _quantize(folder / "bundle")
 
 
 def _tree_task(description: dict[str, Any]) -> Any:
@@ -135,19 +132,6 @@ def _settings(model: str) -> dict[str, Any]:
 
     settings = yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text(encoding="utf-8"))
     return {key: value for key, value in settings.items() if key not in ("defaults", "hidden_size", "embedding_size")}
-
-
-def _quantize(bundle: Path) -> None:
-    """Quantize both models of a bundle, as `export precision=int8` does after it judged the loss."""
-    from seqclf.bundle.manifest import write_manifest
-    from seqclf.runs import quantize
-
-    for name in ("model.onnx", "step.onnx"):
-        quantize._quantize(bundle / name, LIMIT)
-    described = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
-    content = {key: value for key, value in described.items() if key not in ("format", "files", "digest")}
-    precision = {"weights": "int8", "lost": {"accuracy": 0.0}, "max_error": 0.1, "tolerance": 1.0}
-    write_manifest(bundle, {**content, "precision": precision})
 
 
 def export_in_child(folder: Path, names: list[str]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import seqclf
 from seqclf import InputError
@@ -78,6 +79,18 @@ def test_the_bundle_is_trained_on_all_rows_and_says_so(folder):
     weights = seqclf.load_task(folder / "run/checkpoints/best.ckpt").state_dict()
     first = seqclf.load_task(folder / "run/fold-0/checkpoints/best.ckpt").state_dict()
     assert any(not weights[name].equal(first[name]) for name in weights)
+    state = torch.load(folder / "run/checkpoints/best.ckpt", weights_only=True)
+    assert sum(state["hyper_parameters"]["dataset"]["class_counts"]) == ROWS
+    assert state["epoch"] == 2, "as many epochs as the training of the first fold"
+
+
+def test_the_training_on_all_rows_starts_from_the_weights_that_are_given(folder, tmp_path):
+    start, encoders = (folder / "run" / name for name in ("checkpoints/best.ckpt", "bundle/encoders"))
+    given = [f"start={start}", f"data.encoders={encoders}", "trainer.max_epochs=1", "optimizer.lr=1e-9"]
+    train(tmp_path, "data.group=g", *given)
+    first, then = (seqclf.load_task(path / "run/checkpoints/best.ckpt").model for path in (folder, tmp_path))
+    for one, other in zip(first.parameters(), then.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
 
 
 def test_a_run_goes_on_with_the_folds_that_are_not_finished(folder):
@@ -109,9 +122,16 @@ def test_a_fold_without_a_class_is_named(tmp_path):
         train(tmp_path, "export=false", "data.max_bad_share=1", rare=1)
 
 
-def test_a_run_that_cannot_be_exported_is_refused_before_its_first_training(tmp_path):
-    with pytest.raises(InputError, match=r"data.split.fold=all.*max_time"):
-        train(tmp_path, "+trainer.max_time=00:01:00:00")
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("+trainer.max_time=00:01:00:00", "set trainer.max_epochs"),
+        ("structure=[{epoch: 2, hidden_size: 12}]", "schedule"),
+    ],
+)
+def test_a_run_that_cannot_be_exported_is_refused_before_its_first_training(tmp_path, override, problem):
+    with pytest.raises(InputError, match=rf"^data.split.fold=all: .*{problem}.*, or set export=false$"):
+        train(tmp_path, override)
     assert not list((tmp_path / "run").glob("fold-*"))
 
 

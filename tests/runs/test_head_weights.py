@@ -8,7 +8,6 @@ import torch
 import seqclf
 from seqclf import InputError
 from seqclf.models.heads.head import Head
-from seqclf.runs import order_ablation
 from seqclf.training.module import SequenceTask, load_task
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "export=false", "baseline=false", "trainer.max_epochs=2"]
@@ -45,17 +44,6 @@ def test_rows_that_set_weights_of_heads_are_not_independent(tmp_path):
     run = train(tmp_path / "alone")
     assert run.metrics["validation"]["used_for"] == ["weights of the heads"]
     assert "used_for" not in train(tmp_path / "tested", test=rows(100, 1)).metrics["test"]
-
-
-def test_the_network_on_shuffled_tokens_has_weights_of_its_own(tmp_path, monkeypatch):
-    found = []
-    score = order_ablation.score_task
-    monkeypatch.setattr(
-        order_ablation, "score_task", lambda task, *more: found.append(task.model.weights) or score(task, *more)
-    )
-    train(tmp_path / "run", "order_ablation=true")
-    (weights,) = found
-    assert not torch.equal(weights, torch.full_like(weights, 1 / len(weights)))
 
 
 def test_a_finished_run_with_a_head_of_ones_own_is_evaluated_again(tmp_path):

@@ -48,9 +48,8 @@ def basis_of(run):
     ("settings", "network", "reason"),
     [
         ({}, None, None),
-        ({"monitor": None, "patience": None, "refit": False, "trainer": {"callbacks": None}}, HeadsClassifier, None),
+        ({"monitor": None, "patience": None, "trainer": {"callbacks": None}}, HeadsClassifier, None),
         ({"monitor": "loss"}, None, "monitor"),
-        ({"refit": True}, None, "refit"),
         ({"decision": {"provisional": True}}, None, "a search"),
         ({"trainer": {"callbacks": [{"_target_": "EarlyStopping", "monitor": "loss"}]}}, None, "a callback"),
         ({"model": {"_target_": f"{AdaptiveClassifier.__module__}.AdaptiveClassifier"}}, None, "stops early"),

@@ -1,7 +1,5 @@
 """`trainer.max_epochs=auto`: a small training set is read more often, and validated as often as a large one."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -111,21 +109,6 @@ def test_a_run_records_and_resumes_its_automatic_length(short, tmp_path, capsys)
     assert epochs_of(folder) == {0: True, 1: True, 2: False, 3: True, 4: False, 5: True}
     assert limits(yaml.safe_load((folder / "config.yaml").read_text())["trainer"]) == (6, 2)
     assert [f"epoch   {number}" in shown for number in (4, 5, 6)] == [True, False, True], "validated epochs are shown"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("monitor", "expected"), [("null", (6,)), ("recall", (2, 4, 6))])
-def test_a_refit_repeats_the_epochs_of_an_automatic_length(short, tmp_path, monitor, expected):
-    overrides = [
-        *SMALL,
-        "refit=true",
-        f"monitor={monitor}",
-        "data.split.test=0.2",
-        f"data.cache_dir={tmp_path / 'cache'}",
-    ]
-    seqclf.fit(rows(60), label="label", overrides=overrides, folder=tmp_path / "run")
-    refit = json.loads((tmp_path / "run" / "metrics.json").read_text())["refit"]
-    assert refit["epochs"] in expected
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+import torch
 
 from seqclf.training.callbacks import checkpoints
 from seqclf.training.resume import newest_checkpoint
@@ -33,6 +34,13 @@ def test_a_damaged_one_is_passed_over(trained):
     (trained / "last.ckpt").write_bytes(content[: len(content) // 2])
     with pytest.warns(UserWarning, match=r"last\.ckpt"):
         assert newest_checkpoint(trained) == trained / "best.ckpt"
+
+
+def test_a_model_without_its_training_is_not_resumed(trained):
+    state = torch.load(trained / "last.ckpt", weights_only=True)
+    torch.save({key: value for key, value in state.items() if key != "loops"}, trained / "best.ckpt")
+    with pytest.warns(UserWarning, match=r"best\.ckpt: holds a model, and no training to resume; set start="):
+        assert newest_checkpoint(trained) == trained / "last.ckpt"
 
 
 def test_a_folder_without_one_starts_a_run(tmp_path):

@@ -12,9 +12,9 @@ DECISION = Decision().with_margin("min_recall", ["no", "yes"], -1.0, "yes")
 HALTING = {"threshold": 0.5, "splits": {}}
 
 
-def result(folder, metrics, trained_steps=10, is_refitted=False):
+def result(folder, metrics, trained_steps=10):
     (folder / "metrics.json").write_text(json.dumps(metrics))
-    return result_of(folder / "checkpoints" / "best.ckpt", trained_steps, is_refitted=is_refitted)
+    return result_of(folder / "checkpoints" / "best.ckpt", trained_steps)
 
 
 def test_the_result_is_that_of_the_checkpoint(tmp_path):
@@ -22,8 +22,7 @@ def test_the_result_is_that_of_the_checkpoint(tmp_path):
     own = result(tmp_path, metrics)
     assert own.decision == DECISION and own.halting.threshold_of(None) == 0.5
     assert result(tmp_path, metrics, trained_steps=7) is None
-    assert result(tmp_path, metrics, is_refitted=True) is None
-    assert result_of(tmp_path / "elsewhere" / "deep" / "best.ckpt", 10, is_refitted=False) is None
+    assert result_of(tmp_path / "elsewhere" / "deep" / "best.ckpt", 10) is None
 
 
 @pytest.mark.parametrize("metrics", [{"step": 10, "decision": 3}, []])

@@ -39,7 +39,6 @@ def chosen_by_validation(settings: Mapping[str, Any], network: Any = None) -> st
         "a callback watches validation (trainer.callbacks)": any("monitor" in callback for callback in callbacks),
         "validation chooses where the model stops early": halts,
         "validation sets more than weights of heads": network is not None and not network.cross_fits(),
-        "the model is trained on validation too (refit)": settings.get("refit"),
         "a search chooses the settings (decision.provisional)": settings.get("decision", {}).get("provisional"),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

@@ -11,7 +11,7 @@ from seqclf.evaluation.metrics import metric_title
 from seqclf.report.figures import learning_curves
 from seqclf.report.report import Report
 
-CHOSEN = "chosen"  # the epoch whose weights are exported, unless a refit trains for as many epochs
+CHOSEN = "chosen"  # the epoch whose weights are exported
 
 
 def epochs_section(report: Report) -> Section | None:

@@ -1,8 +1,6 @@
-"""Refit (refit=true): the chosen model of a run, trained anew on train and validation together.
+"""The model of all rows (data.split.fold=all): the training of the first fold, repeated with its validation and test.
 
-Validation rows can choose a model or train it, but not both at once. The first training chooses: a threshold that no
-held-out rows set, and with `monitor` the number of epochs. The second training repeats it with the rows of validation
-too. Its model is judged on test and exported.
+No row is left to judge this model. It is exported with the scores of the folds.
 """
 
 from __future__ import annotations
@@ -10,8 +8,6 @@ from __future__ import annotations
 import io
 import math
 import shutil
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,39 +17,33 @@ import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.joined import join_splits
 from seqclf.data.storage.store import Split
 from seqclf.documents.formatting import enumeration
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.refit import Refit
 from seqclf.runs.fit import Training, run_trainer, take_weights
 from seqclf.runs.processes.process_settings import training_threads
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.system import progress
-from seqclf.training.callbacks import BEFORE_REFIT, StopOnSignal, TrainingProgress, write_checkpoint
-from seqclf.training.checkpoint import REFITTED
+from seqclf.training.callbacks import StopOnSignal, TrainingProgress, write_checkpoint
 from seqclf.training.module import SequenceTask
 from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.options import TrainConfig
 
-FOLDER = "refit"  # folder inside the run folder, removed at the end
-JOINED = ("train", "validation")  # rows held out for a threshold are in a split of their own, and stay out
+FOLDER = "all-rows"  # folder inside the run folder, removed at the end
 
 
-def check_refit(training: Training, key: str = "refit=true", instead: str = "set refit=false") -> None:
-    """Raise InputError if a run cannot be refitted. `key`: setting that asks for it. `instead`: another remedy."""
-    config, splits, task, trainer = training.config, training.dataset.splits, training.task, training.trainer
+def check_repeatable(training: Training) -> None:
+    """Raise InputError if the training of a fold cannot be repeated on all rows."""
+    config = training.config
     reasons = {
-        ("trains on validation, so no rows would judge the model", "give data.test or data.split.test"): (
-            list(splits)[-1] == "validation"
-        ),
-        ("trains a second model in one process", "set trainer.devices=1"): trainer.world_size > 1,
         ("has no schedule of a changing network", "remove structure"): bool(config.structure),
         (
             "an adaptive model chooses its halting threshold by validation rows",
             "choose another model",
-        ): task.model.halts,
+        ): training.task.model.halts,
         ("repeats a number of steps, not a time", "set trainer.max_epochs instead of trainer.max_time"): bool(
             config.trainer.get("max_time")
         ),
@@ -63,13 +53,11 @@ def check_refit(training: Training, key: str = "refit=true", instead: str = "set
     }
     for (problem, remedy), applies in reasons.items():
         if applies:
-            raise InputError(key, problem, f"{remedy}, or {instead}")
+            raise InputError(f"data.split.fold={ALL_FOLDS}", problem, f"{remedy}, or set export=false")
 
 
-def refit(training: Training, chosen: Path, run: Path, joined: Sequence[str] = JOINED) -> tuple[SequenceTask, Refit]:
-    """Train the chosen model anew on the rows of the splits `joined`, and put it into best.ckpt of the run.
-
-    `chosen`: checkpoint of the model that `training` chose.
+def train_on_all_rows(training: Training, run: Path) -> SequenceTask:
+    """Repeat the finished training of a fold on the rows of all its splits, and put the task into best.ckpt of `run`.
 
     The second training starts as the first one, with the same seed, and takes as many epochs as the chosen model had,
     over the same part of the learning rate schedule. Each row is then read as often as in the training whose length
@@ -77,29 +65,21 @@ def refit(training: Training, chosen: Path, run: Path, joined: Sequence[str] = J
     -0.056 with as many epochs, by -0.023 with as many steps, and by -0.025 with a schedule that ends at the chosen
     epoch. There is no validation and no early stopping.
     """
-    first, folder, started = training.load(chosen), run / FOLDER, time.perf_counter()
-    target = run / "checkpoints" / "best.ckpt"
+    chosen, target, folder = training.saved_checkpoint(), run / "checkpoints" / "best.ckpt", run / FOLDER
+    first, splits = training.load(chosen), training.dataset.splits
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
-    console.print(f"trains the chosen model anew on {enumeration(joined)}", soft_wrap=True)
+    console.print(f"trains the chosen model anew on {enumeration([*splits])}", soft_wrap=True)
     try:
-        with progress.stage(f"joining {enumeration(joined)}"):
-            rows = join_splits([training.dataset.all_splits[name] for name in joined], folder / "data")
+        with progress.stage(f"joining {enumeration([*splits])}"):
+            rows = join_splits([*splits.values()], folder / "data")
         task = _new_task(training, rows)
         plan = _plan(training, rows, first.trained_steps)
         _train(task, training.config, plan, folder)
         task.model.take_from(first.model)
         _save(task, plan, chosen, target)
-        task = training.load(target)
+        return training.load(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    record = Refit(
-        rows=len(rows.labels),
-        epochs=round(plan.epochs, 2),
-        steps=plan.steps,
-        chosen_step=first.trained_steps,
-        seconds=round(time.perf_counter() - started, 2),
-    )
-    return task, record
 
 
 class _Plan(NamedTuple):
@@ -162,7 +142,7 @@ def _train(task: SequenceTask, config: TrainConfig, plan: _Plan, folder: Path) -
 
 
 def _save(task: SequenceTask, plan: _Plan, chosen: Path, target: Path) -> None:
-    """Write the refitted task to `target`, and keep the chosen checkpoint beside it, from which a run can resume."""
+    """Write the task to the checkpoint `target`, which holds no training. `chosen`: checkpoint of the fold."""
     first = torch.load(chosen, map_location="cpu", weights_only=True)
     state = {
         "pytorch-lightning_version": first["pytorch-lightning_version"],
@@ -170,10 +150,7 @@ def _save(task: SequenceTask, plan: _Plan, chosen: Path, target: Path) -> None:
         "global_step": plan.steps,
         "state_dict": {name: tensor.cpu() for name, tensor in task.state_dict().items()},
         "hyper_parameters": dict(task.hparams),
-        REFITTED: True,
     }
     content = io.BytesIO()
     torch.save(state, content)
-    if chosen == target:
-        write_checkpoint(target.with_name(BEFORE_REFIT), chosen.read_bytes())
     write_checkpoint(target, content.getbuffer())
