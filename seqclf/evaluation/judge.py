@@ -19,8 +19,8 @@ from seqclf.evaluation.alarms import WEAK_THRESHOLD
 from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms
 from seqclf.evaluation.baselines.baseline_scores import BaselineScores, baseline_metrics
 from seqclf.evaluation.calibration import Calibration, fit_temperature
-from seqclf.evaluation.decisions.choose_decision import choose_decision
-from seqclf.evaluation.decisions.decision import CROSS_FITTED, FOLDS, HELD_OUT, RULES, Decision
+from seqclf.evaluation.decisions.choose_decision import at_the_same_ranks, choose_decision
+from seqclf.evaluation.decisions.decision import FOLDS, HELD_OUT, RULES, Decision
 from seqclf.evaluation.decisions.forcing_rows import forcing_rows
 from seqclf.evaluation.decisions.target_table import target_rows
 from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
@@ -114,7 +114,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     last = list(splits)[-1]
     if options and held_out is not None and chosen.rule != "argmax":
         splits[last] = splits[last]._replace(
-            predicted=_predicted_by_folds(options, network, held_out, splits[last], basis)
+            predicted=_predicted_by_folds(options, network, held_out, splits[last], chosen, basis)
         )
     used_for = _used_for(options, chosen.rule, network, facts)
     if splits[last].predicted is not None:  # no row is judged at a threshold that it set
@@ -187,17 +187,25 @@ def decide(contenders: Sequence[Scores], facts: Facts, options: DecisionOptions)
 
 
 def _predicted_by_folds(
-    options: DecisionOptions, scores: Scores, rows: SplitOutputs, judged: SplitOutputs, basis: str
+    options: DecisionOptions,
+    scores: Scores,
+    rows: SplitOutputs,
+    judged: SplitOutputs,
+    shipped: Decision,
+    basis: str,
 ) -> np.ndarray | None:
     """Return the predicted class numbers (N,) of `judged`, None without folds.
 
-    `rows`: rows that set thresholds. The rows of the other folds set the threshold of a fold.
+    `rows`: rows that set the thresholds of the decision `shipped`. The rows of the other folds set the threshold of a
+    fold, at the rank that is nearest to the one of all rows.
     """
     if rows.fold is None or judged.fold is None or len(np.unique(rows.fold)) < 2:
         return None
     predicted = np.empty(len(judged.labels), np.int64)
     for fold in np.unique(judged.fold):
-        decision = _decide(options, scores, taken(rows, np.flatnonzero(rows.fold != fold)), basis)
+        others = taken(rows, np.flatnonzero(rows.fold != fold))
+        same = at_the_same_ranks(options, shipped, others.labels, scores.classes, group_codes(others.groups))
+        decision = _decide(same, scores, others, basis)
         of_fold = judged.fold == fold
         predicted[of_fold] = decision.choose(judged.logits[of_fold])
     return predicted
@@ -228,7 +236,7 @@ def _decide(options: DecisionOptions, scores: Scores, rows: SplitOutputs | None,
 def _used_for(options: DecisionOptions | None, rule: str, network: Scores, facts: Facts) -> dict[str, list[str]]:
     """Return dict split → choices about the model and the decision that its rows made."""
     made: list[str] = []
-    if options is not None and (facts.basis in (CROSS_FITTED, FOLDS) or THRESHOLD not in network.splits):
+    if options is not None and (facts.basis == FOLDS or not _held_out(network)):
         made = [*(["threshold"] if rule != "argmax" else []), *(["temperature"] if options.calibrate else [])]
     folds = {
         split: made for split, outputs in network.splits.items() if facts.basis == FOLDS and outputs.fold is not None

@@ -85,7 +85,8 @@ class SplitMetrics(ClassificationMetrics):
 
     `groups`: scores by group, None for independent rows. `targets`: results of the
     decision's targets, None without targets. `used_for`: choices, such as epoch and threshold, that were made with the
-    rows of the split, so that its metrics are too optimistic.
+    rows of the split, so that its metrics are too optimistic. `by_folds`: True if each part of the rows is judged at a
+    threshold that the other parts set.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {
@@ -93,6 +94,7 @@ class SplitMetrics(ClassificationMetrics):
         "intervals",
         "targets",
         "used_for",
+        "by_folds",
     }
 
     by_length: list[LengthSlice]
@@ -103,6 +105,7 @@ class SplitMetrics(ClassificationMetrics):
     groups: GroupScores | None = None
     targets: list[TargetResult] | None = None
     used_for: list[str] | None = None
+    by_folds: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +219,7 @@ def evaluate_split(
         ),
         targets=target_results(decision, labels, predictions.predicted, classes, group) or None,
         used_for=used_for,
+        by_folds=None if outputs.predicted is None else True,
     )
 
 

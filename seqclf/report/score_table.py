@@ -8,6 +8,7 @@ from typing import Any
 from seqclf.documents.blocks import Alerts, Block, Section, Table, Text
 from seqclf.documents.formatting import number, probability_text, score, shortened
 from seqclf.documents.terminal import show_section
+from seqclf.evaluation.decisions.decision import FOLDS
 from seqclf.evaluation.decisions.target_table import CONFIDENCE, TargetRow, cost_of_picking
 from seqclf.evaluation.decisions.thresholds import ROWS
 from seqclf.evaluation.metrics import ShownMetric, metric_title
@@ -16,7 +17,7 @@ from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.uncertainty.comparison import EQUAL_ALERTS
 from seqclf.evaluation.uncertainty.intervals import SIGNED, Interval, interval_text
 from seqclf.report.ladder import ladder_blocks
-from seqclf.report.verdict import row_counts, verdict_of
+from seqclf.report.verdict import CROSS_VALIDATED, row_counts, verdict_of
 
 BETWEEN = (
     "Between: 95% confidence intervals of the scores on more data of this kind. They hold for any distribution of "
@@ -165,7 +166,7 @@ def target_blocks(result: RunResult) -> list[Block]:
             lines.setdefault(row.target, {})[row.confidence is not None] = row
         cells = [
             (
-                f"{target:g}{' (this run)' if target == asked.target else ''}",
+                f"{target:g}{' (this run)' if any(row.asked for row in line.values()) else ''}",
                 *_cells(line.get(False)),
                 *_cells(line.get(True)),
             )
@@ -178,10 +179,14 @@ def target_blocks(result: RunResult) -> list[Block]:
             for name in ("threshold", "alerts per 1,000", "precision", "recall")
         }
         caption = f"Targets for {shortened(asked.label, MAX_LABEL_CHARACTERS)} on the rows that set the threshold"
-        blocks.append(Table(columns, cells, list(lines).index(asked.target), caption=caption))
+        place = next(
+            (place for place, line in enumerate(lines.values()) if any(row.asked for row in line.values())), None
+        )
+        blocks.append(Table(columns, cells, place, caption=caption))
         cost = cost_of_picking(rows, asked, len(result.decision.targets))
         text = PICKED.format(confidence=confidence)
         text += NO_COST if cost is None else COST.format(shortfall=cost[0], missed=cost[1])
+        text += f" Estimates by cross-validation: {CROSS_VALIDATED}." if asked.basis == FOLDS else ""
         text += IN_ROWS if any(row.statement == ROWS for row in rows) else ""
         blocks.append(Text(text, soft=True))
     return blocks

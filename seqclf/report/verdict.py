@@ -14,7 +14,7 @@ from seqclf.documents.formatting import percent, probability_text, score, shorte
 from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.decisions.decision import BY_HAND, CHOSEN, FOLDS, Decision, Guarantee
 from seqclf.evaluation.decisions.target_results import BROKEN, MET, RULED_OUT, WITHIN_CHANCE, TargetResult
-from seqclf.evaluation.decisions.thresholds import ROWS, SURE, rows_beyond_lowest
+from seqclf.evaluation.decisions.thresholds import ROWS, SURE
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
@@ -32,8 +32,8 @@ TARGETS = {
 }
 STATUS = {
     MET: "met",
-    RULED_OUT: "below the target",
-    WITHIN_CHANCE: "below the target, which chance explains",
+    RULED_OUT: "the target is missed",
+    WITHIN_CHANCE: "the target is missed, which chance explains",
     BROKEN: "BROKEN, which chance does not explain",
     None: "unknown",
 }
@@ -73,7 +73,6 @@ def statement_text(guarantee: Guarantee) -> str:
 def _evidence(guarantee: Guarantee, labels: int) -> Iterator[str]:
     """Yield the reasons why a target has its statement, and why not a stronger one. `labels`: number of targets."""
     few = f"{guarantee.rows:,} {guarantee.counted}"
-    confidence = guarantee.confidence and 1 - (1 - guarantee.confidence) / labels
     if not guarantee.rows:
         yield f"no {guarantee.counted} to set the threshold; the most probable label is predicted"
     elif guarantee.takes is not None:
@@ -96,10 +95,9 @@ def _evidence(guarantee: Guarantee, labels: int) -> Iterator[str]:
         enough = guarantee.needed > guarantee.rows
         takes = f"takes about {guarantee.needed:,}" if enough else "takes a model that separates better"
         yield f"not {asked}, which {takes}"
-    if guarantee.rule == "min_recall" and guarantee.rows:
-        beyond = rows_beyond_lowest(guarantee.statement, guarantee.target, guarantee.rows, confidence)
-        if beyond is not None:
-            yield f"the lowest score of all {guarantee.rows:,} sets the threshold, from {beyond:,} on it does not"
+    if guarantee.beyond_lowest is not None:
+        beyond = f"from {guarantee.beyond_lowest:,} on it does not"
+        yield f"the lowest score of all {guarantee.rows:,} sets the threshold, {beyond}"
 
 
 def _achieved(result: TargetResult | None) -> str:
@@ -189,13 +187,16 @@ def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> st
     if not positive.rows:
         return f"{split} has no row of {label} among {metrics.rows:,}, so its recall is unknown."
     threshold = probability_text(decision.threshold_of(list(metrics.support_by_class).index(positive.label)))
+    threshold = (
+        f"thresholds that other rows set; {threshold} ships" if metrics.by_folds else f"the threshold {threshold}"
+    )
     intervals = None if metrics.intervals is None else metrics.intervals.positive
     hits = out_of_100(positive.recall or 0.0, None if intervals is None else intervals.recall)
     recall = f"Of 100 sequences labelled {label} it finds {hits}"
     if not positive.alerts:
-        return f"{recall}, as it never predicts {label} at the threshold {threshold}{_doubt(metrics, intervals)}."
+        return f"{recall}, as it never predicts {label} at {threshold}{_doubt(metrics, intervals)}."
     right = out_of_100(positive.precision or 0.0, None if intervals is None else intervals.precision)
-    alerts = f"of 100 alerts {right} are right, at the threshold {threshold}"
+    alerts = f"of 100 alerts {right} are right, at {threshold}"
     return f"{recall}; {alerts}{_doubt(metrics, intervals)}."
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.binary_scores import decision_options
 
-from seqclf.evaluation.decisions.choose_decision import choose_decision
+from seqclf.evaluation.decisions.choose_decision import at_the_same_ranks, choose_decision
 from seqclf.evaluation.decisions.decision import CROSS_FITTED, FOLDS, Decision
 from seqclf.evaluation.judge import Facts, decide, judge
 from seqclf.evaluation.results import SplitOutputs
@@ -30,9 +30,11 @@ def scores(classes="ab", **splits):
 
 def by_a_plain_loop(options, judged, rows, classes="ab"):
     found, positive = [], "b" if len(classes) == 2 else None
+    whole = choose_decision(options, rows.logits, rows.labels, [*classes], positive)
     for row in range(len(judged.labels)):
         others = rows.fold != judged.fold[row]
-        decision = choose_decision(options, rows.logits[others], rows.labels[others], [*classes], positive)
+        same = at_the_same_ranks(options, whole, rows.labels[others], [*classes], None)
+        decision = choose_decision(same, rows.logits[others], rows.labels[others], [*classes], positive)
         found.append(decision.choose(judged.logits[row : row + 1])[0])
     return np.array(found)
 
@@ -58,6 +60,20 @@ def test_each_fold_is_judged_at_the_threshold_that_the_other_folds_set(classes, 
     assert decision.offsets == whole.offsets == decide([network], Facts(basis=FOLDS), options).offsets
     assert (whole.choose(test.logits) != expected).any()
     assert "threshold" in judged.result.splits["validation"].used_for
+
+
+def test_few_positives_are_judged_at_ranks_near_that_of_the_threshold_that_ships():
+    """Of 10 positives the 9th sets the threshold. Among the 8 of four fifths the same target would take the 8th."""
+    generator, alerts = np.random.default_rng(0), []
+    options = decision_options({"min_recall": 0.8, "confidence": None})
+    for _ in range(200):
+        labels = (np.arange(250) < 10).astype(int)
+        margin = generator.normal(size=250) + 4 * ((np.arange(250) < 10) & (generator.random(250) < 0.95))
+        rows = SplitOutputs(np.stack([0 * margin, margin], 1), labels, labels + 1, labels < 0, fold=np.arange(250) % 5)
+        judged = judge([scores(threshold=rows, validation=rows)], Facts(basis=CROSS_FITTED), options)
+        alerts.append([judged.evaluation.predicted.mean(), (judged.result.decision.choose(rows.logits) == 1).mean()])
+    by_fifths, shipped = np.mean(alerts, axis=0)
+    assert 0.7 < by_fifths / shipped < 1.3, (by_fifths, shipped)
 
 
 def test_without_a_test_fifths_of_validation_are_judged_at_the_threshold_of_the_other_cross_fitted_rows():

@@ -21,7 +21,15 @@ from seqclf.evaluation.uncertainty.comparison import EQUAL_ALERTS, RowPrediction
 CLASSES = ["no", "fraud"]
 SETTINGS = {"data": {"split": {"by": "random"}}, "trainer": {"max_epochs": 30}, "monitor": None}
 TARGET = Guarantee(
-    rule="min_recall", label="fraud", target=0.73, confidence=0.95, statement="sure", backed=True, rows=16, needed=None
+    rule="min_recall",
+    label="fraud",
+    target=0.73,
+    confidence=0.95,
+    statement="sure",
+    beyond_lowest=17,
+    backed=True,
+    rows=16,
+    needed=None,
 )
 
 

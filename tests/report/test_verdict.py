@@ -115,7 +115,7 @@ def test_two_nearly_perfect_models_are_noted():
         ("sure", 40, {"approximate": True}, "About 95% sure: ", []),
         ("sure", 40, {"basis": "folds"}, "Estimated at the rank that is 95% sure: ", ["no guarantee: the bundle"]),
         ("average", 40, {"confidence": None}, "On average: ", ["by 40 rows of fraud)"]),
-        ("average", 7, {"needed": 20}, "On average: ", ["not 95% sure, which takes about 20", "from 9 on it does not"]),
+        ("average", 7, {"needed": 20, "beyond_lowest": 9}, "On average: ", ["takes about 20", "from 9 on it does not"]),
         ("average", 40, {"confidence": None, "basis": "folds"}, "Estimated on average: ", ["no guarantee: the bundle"]),
         ("rows", 3, {"confidence": None, "needed": 4}, "No statement", ["not on average, which takes about 4"]),
         ("rows", 0, {"needed": 20}, "No statement", ["the most probable label is predicted"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from seqclf.evaluation.decisions.thresholds import (
     find_threshold,
     holds,
     one_of_each,
+    rank_of,
+    rows_beyond_lowest,
     unit_weights,
 )
 from seqclf.evaluation.options import DecisionOptions
@@ -62,56 +65,90 @@ def choose_decision(
     argmax = Decision(positive=positive, temperature=temperature)
     if rule == "argmax":
         return argmax
-    scaled, confidence = argmax.scaled(logits), options.confidence
+    scaled = argmax.scaled(logits)
+    marks = _Marks(options.confidence, len(targets), None if group is None else unit, basis)
     if positive is None:
-        decision = _joint_decision(argmax, rule, targets, scaled, labels, classes, confidence, group)
-    else:
-        index = classes.index(positive)
-        rows = margin_of(scaled, index), labels == index
-        wished = {rule: targets[positive]}
-        if rule == "min_recall" and options.max_alerts is not None:
-            wished["max_alerts"] = parse_rule(options.model_copy(update={rule: None}), classes, positive)[1][positive]
-        found = {name: find_threshold(name, *rows, target, confidence, group) for name, target in wished.items()}
-        made = {name: _guarantee(name, positive, wished[name], confidence, found[name]) for name in found}
-        rule = max(found, key=lambda name: found[name].value)  # a budget of alerts limits the alerts of a recall
-        decision = argmax.with_margin(rule, classes, found[rule].value, positive)
-        if rule != next(iter(wished)):
-            is_alert, (scores, truth) = rows[0] > found[rule].value, rows
-            reached = float(is_alert[truth].mean()) if truth.any() else None
-            takes = float((scores > found["min_recall"].value).mean())
-            made["min_recall"] = replace(made["min_recall"], backed=False, conflict=True, takes=takes, reached=reached)
-        decision = replace(decision, targets=tuple(made.values()))
-    if rule not in GUARANTEED_RULES:
-        return decision
-    return replace(decision, targets=tuple(_with_evidence(each, group, unit, basis) for each in decision.targets))
+        return _joint_decision(argmax, rule, targets, scaled, labels, classes, group, marks)
+    index = classes.index(positive)
+    scores, truth = margin_of(scaled, index), labels == index
+    wished = {rule: targets[positive]}
+    if rule == "min_recall" and options.max_alerts is not None:
+        wished["max_alerts"] = parse_rule(options.model_copy(update={rule: None}), classes, positive)[1][positive]
+    found = {
+        name: find_threshold(name, scores, truth, target, options.confidence, group) for name, target in wished.items()
+    }
+    made = {name: marks.guarantee(name, positive, wished[name], found[name]) for name in found}
+    rule = max(found, key=lambda name: found[name].value)  # a budget of alerts limits the alerts of a recall
+    if rule not in list(wished)[:1] and truth.any():
+        takes, reached = (scores > found["min_recall"].value).mean(), (scores > found[rule].value)[truth].mean()
+        ruled_out = {"takes": float(takes), "reached": float(reached), "backed": False, "conflict": True}
+        made["min_recall"] = replace(made["min_recall"], **ruled_out)  # type: ignore[arg-type]
+    decision = argmax.with_margin(rule, classes, found[rule].value, positive)
+    return replace(decision, targets=tuple(made.values()))
 
 
-def _guarantee(rule: str, label: str, target: float, confidence: float | None, threshold: Threshold) -> Guarantee:
-    return Guarantee(
-        rule=rule,
-        label=label,
-        target=target,
-        confidence=None if rule == "cost" else confidence,
-        statement=threshold.statement,
-        backed=rule == "cost" or threshold.statement == (AVERAGE if confidence is None else SURE),
-        rows=threshold.rows,
-        needed=threshold.needed,
-    )
+class _Marks(NamedTuple):
+    """What the guarantees of a decision have in common. `labels`: number of labels that share the risk."""
+
+    confidence: float | None
+    labels: int
+    unit: str | None
+    basis: str
+
+    @property
+    def confidence_each(self) -> float | None:
+        """Confidence of each label. The Bonferroni correction also holds if the classes depend on each other."""
+        return self.confidence and 1 - (1 - self.confidence) / self.labels
+
+    def guarantee(
+        self, rule: str, label: str, target: float, threshold: Threshold, *, conflict: bool | None = None
+    ) -> Guarantee:
+        if rule == "cost":
+            costs = {"rule": rule, "label": label, "target": target, "rows": threshold.rows, "needed": None}
+            return Guarantee(**costs, confidence=None, statement=ROWS, backed=True)  # type: ignore[arg-type]
+        statement, beyond = threshold.statement, None
+        is_backed = statement == (AVERAGE if self.confidence is None else SURE) and not conflict
+        is_backed = is_backed and self.basis not in (CHOSEN, BY_HAND) and (self.basis, statement) != (FOLDS, SURE)
+        is_simulated = statement == AVERAGE and (conflict is not None or rule == "min_precision")
+        if rule == "min_recall" and threshold.rows and self.unit is None:
+            beyond = rows_beyond_lowest(statement, target, threshold.rows, self.confidence_each)
+        return Guarantee(
+            rule=rule,
+            label=label,
+            target=target,
+            confidence=self.confidence,
+            statement=statement,
+            backed=is_backed,
+            rows=threshold.rows,
+            needed=threshold.needed,
+            basis=self.basis,
+            approximate=is_simulated or (self.basis == CROSS_FITTED and statement != ROWS) or None,
+            conflict=conflict,
+            unit=self.unit,
+            beyond_lowest=beyond,
+        )
 
 
-def _with_evidence(guarantee: Guarantee, group: np.ndarray | None, unit: str, basis: str) -> Guarantee:
-    """Return a guarantee with the kind of the rows that set its threshold."""
-    is_backed = (
-        guarantee.backed and basis not in (CHOSEN, BY_HAND) and not (basis == FOLDS and guarantee.statement == SURE)
-    )
-    is_approximate = guarantee.approximate or (basis == CROSS_FITTED and guarantee.statement != ROWS)
-    return replace(
-        guarantee,
-        backed=is_backed,
-        basis=basis,
-        approximate=is_approximate or None,
-        unit=None if group is None else unit,
-    )
+def at_the_same_ranks(
+    options: DecisionOptions, decision: Decision, labels: np.ndarray, classes: Sequence[str], group: np.ndarray | None
+) -> DecisionOptions:
+    """Return options whose thresholds lie, among fewer rows, nearest to the ranks of a decision.
+
+    `labels`, `group`: class numbers and groups (M,) of some of the rows that set the thresholds of `decision`. The same
+    target has a higher rank among fewer rows, at which a decision would be judged too badly.
+    """
+    changed: dict[str, Any] = {}
+    for target in decision.targets:
+        confidence = _Marks(target.confidence, len(decision.targets), None, target.basis).confidence_each
+        rank = rank_of(target.rule, target.statement, target.target, target.rows, confidence)
+        is_label = labels == classes.index(target.label)
+        rows = round(unit_weights(is_label | (target.rule == "max_alerts"), group).sum())
+        if rank is None or not rows:
+            continue
+        nearest = min(max(1, round(rank * (rows + 1) / (target.rows + 1))), rows)
+        share = (nearest + (0.5 if target.rule == "max_alerts" else -0.5)) / (rows + 1)
+        changed.setdefault(target.rule, {})[target.label] = share
+    return options.model_copy(update={**changed, "confidence": None}) if changed else options
 
 
 def parse_rule(options: DecisionOptions, classes: Sequence[str], positive: str | None) -> tuple[str, dict[str, float]]:
@@ -151,8 +188,8 @@ def _joint_decision(
     scaled: np.ndarray,
     labels: np.ndarray,
     classes: Sequence[str],
-    confidence: float | None,
     group: np.ndarray | None,
+    marks: _Marks,
 ) -> Decision:
     """Return the decision whose logit offsets meet the target of each label.
 
@@ -160,9 +197,7 @@ def _joint_decision(
     is set while the offsets of the other classes stay fixed. The classes are visited in turn until no threshold
     changes.
     """
-    offsets, thresholds = np.zeros(len(classes)), dict[str, Threshold]()
-    # The Bonferroni correction also holds if the classes are not independent of each other.
-    each = None if confidence is None else 1 - (1 - confidence) / len(targets)
+    offsets, thresholds, each = np.zeros(len(classes)), dict[str, Threshold](), marks.confidence_each
     for _ in range(ROUNDS):
         before = offsets.copy()
         for label, target in targets.items():
@@ -177,25 +212,18 @@ def _joint_decision(
     for label, target in targets.items():
         is_predicted, is_label = predicted == classes.index(label), labels == classes.index(label)
         is_drawn = is_label if rule == "min_recall" else np.ones(len(labels), bool)
-        guarantee = _guarantee(rule, label, target, confidence, thresholds[label])
-        weights = unit_weights(is_drawn, group)
-        if guarantee.statement == SURE and group is not None:
+        threshold, weights = thresholds[label], unit_weights(is_drawn, group)
+        if threshold.statement == SURE and group is not None:
             weights = one_of_each(np.flatnonzero(is_drawn), group).astype(np.float64)
         units = float(weights[is_label if rule == "min_recall" else is_predicted].sum())
         hits = float(weights[is_predicted & is_label].sum())
         # Check the target again, because the thresholds of other classes may have changed after this threshold was set.
-        kept = guarantee.backed and holds(rule, guarantee.statement, hits, units, target, each)
-        guarantees.append(
-            replace(
-                guarantee,
-                backed=kept,
-                conflict=guarantee.backed and not kept,
-                approximate=guarantee.statement == AVERAGE,
-            )
-        )
+        kept = threshold.statement == ROWS or holds(rule, threshold.statement, hits, units, target, each)
+        guarantees.append(marks.guarantee(rule, label, target, threshold, conflict=not kept))
     return replace(argmax, rule=rule, offsets=tuple(offsets.tolist()), targets=tuple(guarantees))
 
 
 def margin_of(scaled: np.ndarray, index: int) -> np.ndarray:
     """Return the margin (N,): the logit of class `index` minus the largest logit of the other classes."""
-    return scaled[:, index] - np.delete(scaled, index, axis=1).max(axis=1)
+    others = [scaled[:, code] for code in range(scaled.shape[1]) if code != index]
+    return scaled[:, index] - (np.maximum.reduce(others) if len(others) > 1 else others[0])

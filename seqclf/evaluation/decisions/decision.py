@@ -10,7 +10,7 @@ import numpy as np
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.decisions.thresholds import ROWS, SURE, rows_beyond_lowest
+from seqclf.evaluation.decisions.thresholds import ROWS, SURE
 from seqclf.system.json_result import JsonResult
 
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
@@ -45,9 +45,13 @@ class Guarantee(JsonResult):
     targets of the decision can be met. `unit`: None if rows are counted, "group" if groups with such rows are counted,
     "sequence" if distinct sequences are counted. `takes`, `reached`: fraction of alerts that a recall takes, and the
     recall within the budget of alerts, both of the rows that set the threshold, if the budget rules the recall out.
+    `beyond_lowest`: number of rows from which the lowest score of all does not set the threshold of a recall, None if
+    another score sets it already.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"approximate", "conflict", "unit", "takes", "reached"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
+        {"approximate", "conflict", "unit", "takes", "reached", "beyond_lowest"}
+    )
 
     rule: str
     label: str
@@ -63,16 +67,13 @@ class Guarantee(JsonResult):
     unit: str | None = None
     takes: float | None = None
     reached: float | None = None
+    beyond_lowest: int | None = None
 
     @property
     def lacks_rows(self) -> bool:
         """True if more rows would back the statement asked for, or if the lowest score of all sets the threshold."""
-        if self.basis in (CHOSEN, BY_HAND) or self.conflict or self.rule == "cost":
-            return False
-        beyond = None
-        if self.rule == "min_recall" and self.rows:
-            beyond = rows_beyond_lowest(self.statement, self.target, self.rows, self.confidence)
-        return beyond is not None or (self.needed or 0) > self.rows
+        is_answered = self.basis in (CHOSEN, BY_HAND) or self.conflict or self.rule == "cost"
+        return not is_answered and (self.beyond_lowest is not None or (self.needed or 0) > self.rows)
 
     @property
     def counted(self) -> str:

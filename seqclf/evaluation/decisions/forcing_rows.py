@@ -9,6 +9,7 @@ import numpy as np
 
 from seqclf.evaluation.decisions.choose_decision import choose_decision
 from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decisions.target_table import is_much_work
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.uncertainty.design_effect import group_codes
@@ -38,13 +39,13 @@ class ForcingRow(JsonResult):
 def forcing_rows(
     options: DecisionOptions, decision: Decision, rows: SplitOutputs, classes: list[str]
 ) -> Iterator[ForcingRow]:
-    """Yield the lowest positives of each recall target of `decision`, the lowest first.
+    """Yield the lowest positives of each recall target of `decision`, the lowest first; none of many labels.
 
     `rows`: outputs for the rows that set the thresholds of `decision` by `options`.
     """
     group, everything = group_codes(rows.groups), np.arange(len(rows.labels))
     for target in decision.targets:
-        if target.rule != "min_recall":
+        if target.rule != "min_recall" or is_much_work(decision, rows):
             continue
         index = classes.index(target.label)
         scores = decision.probabilities(rows.logits)[:, index]
@@ -62,5 +63,5 @@ def forcing_rows(
             )
             without = 1000 * float((other.choose(rows.logits) == index).mean())
             name = str(row) if rows.ids is None else str(rows.ids[row])
-            check = without <= MAX_RATIO * alerts
+            check = without <= MAX_RATIO * alerts and alerts > 0
             yield ForcingRow(target.label, name, float(scores[row]), alerts, without, check)

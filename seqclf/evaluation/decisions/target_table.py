@@ -21,6 +21,7 @@ from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system.json_result import JsonResult
 
 CONFIDENCE = 0.95  # of the sure statements in the table, where the run asks for a statement on average
+MAX_WORK = 1_000_000  # logits times the square of the number of labels with a target
 DRAWS = 20_000  # simulated samples of held-out rows, for the cost of picking a row of the table
 TARGETS = {  # rule → targets, the hardest first
     "min_recall": (0.99, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.2),
@@ -34,8 +35,9 @@ class TargetRow(JsonResult):
     """Alerts for `label` at the threshold of one target, counted on all rows that set the threshold.
 
     `confidence`: value of `decision.confidence` that gives the threshold, null for a statement on average.
-    `statement`, `backed`: see `Guarantee`. `asked`: True for the configured target. `threshold`: probability of the
-    label; with several classes, beside the most probable other label alone. `precision`, `recall`: None if undefined.
+    `statement`, `basis`, `backed`: see `Guarantee`. `asked`: True for the configured target. `threshold`: probability
+    of the label; with several classes, beside the most probable other label alone. `precision`, `recall`: None if
+    undefined.
     """
 
     rule: str
@@ -43,6 +45,7 @@ class TargetRow(JsonResult):
     target: float
     confidence: float | None
     statement: str
+    basis: str
     threshold: float
     alerts_per_1000: float
     precision: float | None
@@ -62,12 +65,16 @@ def target_rows(
     """Yield rows for each guarantee of `decision`, the hardest target first.
 
     Each target has a row on average, and a sure row if the rows back one. A target with the same thresholds as a harder
-    one is left out. `held_out`: outputs for the rows that set the thresholds of `decision` by `options`.
+    one is left out. `held_out`: outputs for the rows that set the thresholds of `decision` by `options`. Many labels
+    with a target have the row of the configured target alone, because each other row is a decision of its own.
     """
     group = group_codes(held_out.groups)
     for asked in decision.targets:
         if asked.rule not in GUARANTEED_RULES:
             return
+        if is_much_work(decision, held_out):
+            yield _row(asked, decision, held_out, classes, True)
+            continue
         sure, known = asked.confidence or CONFIDENCE, set()
         targets = sorted({*TARGETS[asked.rule], asked.target}, reverse=asked.rule != "max_alerts")
         for target in targets:
@@ -78,13 +85,19 @@ def target_rows(
                     changed, held_out.logits, held_out.labels, classes, decision.positive, group, unit, basis
                 )
                 guarantee = next(entry for entry in other.targets if entry.label == asked.label)
-                is_asked = (target, confidence) == (asked.target, asked.confidence)
+                # Where a budget of alerts rules the target out, the run has none of these thresholds.
+                is_asked = (target, confidence, None) == (asked.target, asked.confidence, asked.takes)
                 if confidence is None or guarantee.statement == SURE or is_asked:
                     rows.append(_row(guarantee, other, held_out, classes, is_asked))
             thresholds = tuple(row.threshold for row in rows)
             if thresholds not in known or any(row.asked for row in rows):
                 known.add(thresholds)
                 yield from rows
+
+
+def is_much_work(decision: Decision, rows: SplitOutputs) -> bool:
+    """Return True if the decisions of other targets, or without some rows, would take more than some seconds."""
+    return decision.positive is None and rows.logits.size * len(decision.targets) ** 2 > MAX_WORK
 
 
 def _with_target(
@@ -109,6 +122,7 @@ def _row(
         target=guarantee.target,
         confidence=guarantee.confidence,
         statement=guarantee.statement,
+        basis=guarantee.basis,
         threshold=decision.threshold_of(index),
         alerts_per_1000=1000 * alerts / max(1, len(is_label)),
         precision=hits / alerts if alerts else None,

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -156,6 +157,7 @@ def rows_beyond_lowest(statement: str, target: float, rows: int, confidence: flo
     return count
 
 
+@lru_cache(maxsize=10_000)
 def rows_needed(rule: str, target: float, confidence: float | None) -> int | None:
     """Return the number of units that is enough for a statement, sure with a `confidence`, or else on average.
 
@@ -223,6 +225,7 @@ def _lower_for_free(ranked: np.ndarray, others: np.ndarray, highest: float) -> f
     return min((last + float(below.max())) / 2, last - LOGIT_NOISE)
 
 
+@lru_cache(maxsize=10_000)
 def recall_holds(hits: int, rows: int, target: float, confidence: float) -> bool:
     """Return True if a recall of at least `target` holds with `confidence` on any sample of at least `rows` positives.
 
@@ -271,6 +274,7 @@ def mean_alerts(scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, targ
     return float(scores[order][enough[-1]]) + LOGIT_NOISE if len(enough) else None
 
 
+@lru_cache(maxsize=10_000)
 def alerts_hold(alerts: int, rows: int, target: float, confidence: float) -> bool:
     """Return True if the fraction of alerts is at most `target`, with `confidence`, on at least `rows` new rows.
 
@@ -320,6 +324,7 @@ def _of_highest_precision(scores: np.ndarray, truth: np.ndarray) -> float:
     return float(ranked[precisions.argmax()]) - LOGIT_NOISE
 
 
+@lru_cache(maxsize=10_000)
 def precision_holds(hits: int, alerts: int, target: float, confidence: float) -> bool:
     """Return True if a precision of at least `target` holds with `confidence` on at least `alerts` new alerts.
 

@@ -85,7 +85,10 @@ def change_table(report: Report, targets: Sequence[str]) -> Table:
             [metric_title("precision", name), *(score_text(metrics.precision_by_class[label]) for metrics in both)],
             [f"rows given {name}", *(number(sum(row[index] for row in metrics.confusion)) for metrics in both)],
         ]
-    columns = {"on " + report.split: "text", **score_columns(["most probable label", "decision"])}
+    columns = {
+        "on " + report.split: "text",
+        **score_columns(["most probable label", "decision by folds" if report.metrics.by_folds else "decision"]),
+    }
     return Table(columns, rows, caption="The most probable label, and the label that the decision gives")
 
 
