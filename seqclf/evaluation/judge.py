@@ -84,12 +84,11 @@ class Facts(JsonResult):
 
 
 class Judged(NamedTuple):
-    """Result of judging. `outputs`, `decisions`: dict split → outputs, and their decision, held-out rows included."""
+    """Result of judging. `outputs`: dict split → outputs, held-out rows included."""
 
     result: RunResult
     evaluation: Evaluation
     outputs: Mapping[str, SplitOutputs]
-    decisions: Mapping[str, Decision]
 
 
 def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions | Decision) -> Judged:
@@ -130,6 +129,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         )
         for split, outputs in progress.track(splits.items(), "computing confidence intervals", total=len(splits))
     }
+    known = None if options is None or held_out is None else (options, chosen, held_out, network.classes)
     evaluation = Evaluation(splits, chosen)
     baseline, ladder = _compare(contenders, network, evaluation, metrics[evaluation.split], facts.monitor)
     result = RunResult(
@@ -139,16 +139,8 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         baseline=baseline,
         no_baseline=facts.no_baseline if baseline is None else None,
         ladder=ladder,
-        targets=(
-            ()
-            if held_out is None or options is None
-            else tuple(target_rows(options, chosen, held_out, network.classes, _unit(held_out), basis))
-        ),
-        forcing=(
-            ()
-            if held_out is None or options is None
-            else tuple(forcing_rows(options, chosen, held_out, network.classes))
-        ),
+        targets=() if known is None else tuple(target_rows(*known, _unit(known[2]), basis)),
+        forcing=() if known is None else tuple(forcing_rows(*known)),
         data=facts.data,
         leaks=facts.leaks,
         holdout_rows=sum(len(rows.labels) for rows in _held_out(network).values()),
@@ -158,7 +150,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     result = _with_baseline_alarms(result)
     if facts.training is not None:
         result = replace(result, next_step=next_step(result, facts.training))
-    return Judged(result, evaluation, {**splits, **_held_out(network)}, dict.fromkeys([*splits, THRESHOLD], chosen))
+    return Judged(result, evaluation, {**splits, **_held_out(network)})
 
 
 def _network(contenders: Sequence[Scores]) -> Scores:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from seqclf.documents.blocks import Alerts, Block, Section, Table, Text
-from seqclf.documents.formatting import number, probability_text, score, shortened
+from seqclf.documents.formatting import NO_VALUE, number, probability_text, score, shortened
 from seqclf.documents.terminal import show_section
 from seqclf.evaluation.decisions.decision import FOLDS
 from seqclf.evaluation.decisions.target_table import CONFIDENCE, TargetRow, cost_of_picking
@@ -100,13 +100,10 @@ def _threshold_table(result: RunResult, labels: Sequence[str]) -> Table:
             others = entry.baseline, entry.baseline / (entry.alerts_per_positive or 1.0)
         limits = interval_text(intervals[2], lambda share: f"{1000 * share:.1f}", "\N{EN DASH}")
         of_label = metrics.recall_by_class[label], metrics.precision_by_class[label]
-        rows += [
-            (f"{metric} of {name}", score(value), interval_cell(interval), score(other))
-            for metric, value, interval, other in zip(
-                ("recall", "precision"), of_label, intervals, others, strict=False
-            )
-        ]
-        rows.append((f"alerts for {name} per 1,000", per_1000, limits, "" if entry is None else per_1000))
+        for place, metric in enumerate(("recall", "precision")):
+            cells = score(of_label[place]), interval_cell(intervals[place]), score(others[place])
+            rows.append((f"{metric} of {name}", *cells))
+        rows.append((f"alerts for {name} per 1,000", per_1000, limits, NO_VALUE if entry is None else per_1000))
     headings = ["this model", "between", "order-blind, as many alerts"]
     return Table({"": "text", **score_columns(headings)}, rows)
 

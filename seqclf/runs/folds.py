@@ -81,8 +81,8 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     network, measured = contenders[-1], [_strange(dataset) for dataset in prepared]
     strange = {name: np.concatenate([columns[name] for columns in measured]) for name in measured[0]}
     labels = typed_labels(network.classes, network.label_type)
-    outputs, decisions = {TEST: judged.outputs[TEST]}, {TEST: judged.decisions[TEST]}
-    write_predictions(run / PREDICTIONS, outputs, decisions, network.classes, labels, {TEST: strange})
+    outputs = {TEST: judged.outputs[TEST]}
+    write_predictions(run / PREDICTIONS, outputs, judged.result.decision, network.classes, labels, {TEST: strange})
     parity = None
     if config.export:
         training = _first_training(configs, prepared, folders)

@@ -22,7 +22,7 @@ FEW_VALUES = ["group", "split", "label", "prediction"]  # columns that Parquet s
 def write_predictions(
     path: Path,
     outputs: Mapping[str, SplitOutputs],
-    decisions: Mapping[str, Decision],
+    decision: Decision,
     classes: Sequence[str],
     labels: pa.Array,
     strange: Mapping[str, Mapping[str, np.ndarray]],
@@ -31,7 +31,7 @@ def write_predictions(
 
     The file appears only when it is complete. The first columns are `id`, `group` (null without `data.group`), `split`
     and `label`. The columns of the predict command follow, from `prediction` on. The last columns are `alert` (null
-    without a positive label) and `length` (tokens before truncation). `decisions`: dict split → decision of its
+    without a positive label) and `length` (tokens before truncation). `decision`: decision of the
     predictions. `classes`: (C,) labels as strings. `labels`: (C,) labels in their original type, such as integers.
     `strange`: dict split → dict column → (N,) float32 measures of strange values (see `StrangeValues`), with the same
     columns for each split. Raises InputError for disk errors.
@@ -54,7 +54,7 @@ def write_predictions(
         pq.ParquetWriter(unfinished, schema, use_dictionary=FEW_VALUES) as writer,
     ):
         for name, rows in outputs.items():
-            for arrays in _row_groups(name, rows, decisions[name], classes, labels, strange[name]):
+            for arrays in _row_groups(name, rows, decision, classes, labels, strange[name]):
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
 
 

@@ -222,7 +222,7 @@ def judge_run(contenders: Sequence[Scores], facts: Facts, training: Training) ->
         labels = typed_labels(network.classes, network.label_type)
         measures = StrangeMeasures(dataset.encoders)
         strange = {split: measures.measure(dataset.all_splits[split].sequences).columns for split in outputs}
-        write_predictions(run / PREDICTIONS, outputs, judged.decisions, network.classes, labels, strange)
+        write_predictions(run / PREDICTIONS, outputs, judged.result.decision, network.classes, labels, strange)
     return judged
 
 

@@ -33,9 +33,8 @@ def strange_of(outputs):
 
 
 def written(path, parts, decision, classes=CLASSES, label_type="integer"):
-    decisions = dict.fromkeys(parts, decision)
     strange = {name: strange_of(outputs) for name, outputs in parts.items()}
-    write_predictions(path, parts, decisions, classes, typed_labels(classes, label_type), strange)
+    write_predictions(path, parts, decision, classes, typed_labels(classes, label_type), strange)
     return pq.read_table(path)
 
 

@@ -163,27 +163,18 @@ def rows_needed(rule: str, target: float, confidence: float | None) -> int | Non
 
     The number for a precision counts alerts, and is that of a model whose alerts are all right.
     """
-    if confidence is None:
-        return {
-            "min_recall": lambda: _ceil(target / (1 - target)),
-            "min_precision": lambda: _ceil(1 / (1 - target)),
-            "max_alerts": lambda: _ceil(1 / target - 1),
-        }[rule]()
-    return _rows_needed(
-        {
-            "min_recall": lambda n: recall_holds(n, n, target, confidence),
-            "min_precision": lambda n: precision_holds(n, n, target, confidence),
-            "max_alerts": lambda n: alerts_hold(1, n, target, confidence),
-        }[rule]
-    )
+    if confidence is not None:
+        holds_at = SURE_HOLDS[rule]
+        return _rows_needed(lambda n: holds_at(1 if rule == "max_alerts" else n, n, target, confidence))
+    if rule == "max_alerts":
+        return _ceil(1 / target - 1)
+    return _ceil((target if rule == "min_recall" else 1) / (1 - target))
 
 
 def holds(rule: str, statement: str, hits: float, units: float, target: float, confidence: float | None = None) -> bool:
     """Return True if a statement holds for `hits` of `units` counted units (rows with the label, or alerts)."""
     if statement == SURE:
-        return {"min_recall": recall_holds, "min_precision": precision_holds}[rule](
-            round(hits), round(units), target, confidence or 0.0
-        )
+        return SURE_HOLDS[rule](round(hits), round(units), target, confidence or 0.0)
     spare = 1 if statement == AVERAGE else 0
     if rule == "min_recall":
         return hits >= target * (units + spare) - TOLERANCE
@@ -197,7 +188,7 @@ def sure_recall(scores: np.ndarray, truth: np.ndarray, target: float, confidence
     recall. Returns None if the rows are too few.
     """
     ranked = -np.sort(-scores[truth])
-    rank = _first(len(ranked), lambda k: recall_holds(k, len(ranked), target, confidence))
+    rank = rank_of("min_recall", SURE, target, len(ranked), confidence)
     return None if rank is None else _lower_for_free(ranked, scores[~truth], float(ranked[rank - 1]))
 
 
@@ -361,6 +352,7 @@ def threshold_of_least_cost(scores: np.ndarray, truth: np.ndarray, target: float
     return Threshold(float(value), ROWS, len(scores))
 
 
+SURE_HOLDS = {"min_recall": recall_holds, "min_precision": precision_holds, "max_alerts": alerts_hold}
 RULES = {  # rule → function of the sure threshold, and function of the threshold on average and as in the rows
     "min_recall": (sure_recall, mean_recall),
     "min_precision": (sure_precision, mean_precision),
