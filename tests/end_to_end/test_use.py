@@ -180,7 +180,9 @@ def test_guarantee_is_carried_by_bundle_export_and_resumed_run(shell, files):
     positives = metrics["validation"]["positive"]["rows"]
     assert metrics["holdout"]["rows"] == 0 and metrics["validation"]["rows"] == metrics["data"]["validation"]["used"]
     assert target["rows"] == positives, "all positive rows set the threshold"
-    assert metrics["validation"]["used_for"] == ["weights of the heads"] and completed.result["independent"]
+    assert (
+        metrics["validation"]["used_for"] == ["weights of the heads", "threshold"] and completed.result["independent"]
+    )
     assert read_bundle(shell.folder / "guaranteed/bundle")[0]["decision"] == decision
     result = shell("evaluate", "bundle=guaranteed/bundle", "data.test=test.parquet", "data.label=fraud").result
     assert result["positive"]["recall"] == metrics["test"]["positive"]["recall"]
