@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,6 @@ from seqclf.errors import InputError, first_line
 if TYPE_CHECKING:
     from seqclf.command_options import JudgeConfig
     from seqclf.evaluation.decisions.decision import Decision
-    from seqclf.evaluation.judge import Facts
     from seqclf.evaluation.options import DecisionOptions
     from seqclf.evaluation.scores import Scores
     from seqclf.report.run_report import RunFiles
@@ -41,12 +41,12 @@ def main(config: JudgeConfig) -> JsonObject:
         check_output_path(Path(config.output))
     contenders, facts, settings = read_run(Path(config.run)) if config.run else _of_files(config)
     if (ignored := config.decision.pop("ignore", None)) is not None:
-        contenders, facts = _without_rows(Path(str(ignored)), contenders, facts, settings)
+        contenders = _without_rows(Path(str(ignored)), contenders, settings)
     _check_split(config, contenders[-1])
     contenders = [_changed(scores, config) for scores in contenders]
     if config.split is not None:
         facts = replace(facts, training=None)  # the next step is about the split of the run
-    result = judge(contenders, facts, _decision(config, settings.get("decision", {}), contenders, facts)).result
+    result = judge(contenders, facts, _decision(config, settings.get("decision", {}), contenders)).result
     show_verdict(result)
     if config.against:
         show_section(Section("Compared", [ladder_table(result.ladder)]))
@@ -71,39 +71,44 @@ def _of_files(config: JudgeConfig) -> RunFiles:
     return RunFiles([*compared, scores], Facts(no_baseline=NO_BASELINE), {})
 
 
-def _without_rows(
-    path: Path, contenders: list[Scores], facts: Facts, settings: dict[str, Any]
-) -> tuple[list[Scores], Facts]:
-    """Return scores without the rows whose ids are the lines of a file, and facts that say so."""
+def _without_rows(path: Path, contenders: list[Scores], settings: dict[str, Any]) -> list[Scores]:
+    """Return scores without the rows that set thresholds and whose ids are the lines of a file."""
     import numpy as np
 
     from seqclf.documents.terminal import show_note
     from seqclf.evaluation.decisions.decision import BY_HAND
+    from seqclf.evaluation.judge import threshold_split
     from seqclf.evaluation.scores import taken
 
-    data, where = settings.get("data", {}), f"decision.ignore={path}"
+    data, where, split = settings.get("data", {}), f"decision.ignore={path}", threshold_split(contenders[-1])
+    remedy = "give a text file of ids, one a line"
     if settings and not (data.get("id") or data.get("group_by")):
         raise InputError(where, "the rows of the run have no ids of their own", "train with data.id=COLUMN")
+    if split is None:
+        raise InputError(where, "there are no rows to set a threshold", "score the split validation too")
     try:
-        named = {line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
+        named = {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()}
     except (OSError, ValueError) as error:
-        raise InputError(
-            where, f"cannot be read ({first_line(error)})", "give a text file of ids, one a line"
-        ) from None
-    known = {
-        name for scores in contenders for rows in scores.splits.values() if rows.ids for name in rows.ids.to_pylist()
-    }
-    if unknown := named - known:
-        raise InputError(where, f"no row has the id '{min(unknown)}'", "name ids of threshold.parquet")
+        raise InputError(where, f"cannot be read ({first_line(error)})", remedy) from None
+    if not named:
+        raise InputError(where, "names no row", remedy)
+    found = Counter[str](np.asarray(contenders[-1].splits[split].ids).tolist())
+    for name in sorted(named):
+        if not found[name]:
+            problem = f"no row that sets the threshold (split {split}) has the id '{name}'"
+            raise InputError(where, problem, "name ids of threshold.parquet")
+        if found[name] > 1:
+            raise InputError(where, f"{found[name]:,} rows of {split} have the id '{name}'", "make the ids unique")
     kept = []
     for scores in contenders:
-        splits = {}
-        for split, rows in scores.splits.items():
-            is_named = np.isin(rows.ids.to_pylist() if rows.ids else [], [*named])
-            splits[split] = taken(rows, np.flatnonzero(~is_named)) if is_named.any() else rows
-        kept.append(replace(scores, splits=splits))
-    show_note(f"{len(named):,} rows left out by hand: no statement holds")
-    return kept, replace(facts, basis=BY_HAND)
+        if (rows := scores.splits.get(split)) is not None:
+            places = np.flatnonzero(~np.isin(np.asarray(rows.ids).astype(str), [*named]))
+            if not len(places):
+                raise InputError(where, f"leaves no row of {split} out of {len(rows.labels):,}", "name fewer ids")
+            scores = replace(scores, splits={**scores.splits, split: taken(rows, places)})
+        kept.append(replace(scores, basis=BY_HAND))
+    show_note(f"{len(named):,} row{'s'[: len(named) - 1]} of {split} left out by hand: no statement holds")
+    return kept
 
 
 def _changed(scores: Scores, config: JudgeConfig) -> Scores:
@@ -131,9 +136,7 @@ def _check_split(config: JudgeConfig, network: Scores) -> None:
         raise InputError(f"split={config.split}", "does not judge this model", f"the splits are {', '.join(judging)}")
 
 
-def _decision(
-    config: JudgeConfig, settings: dict[str, Any], contenders: list[Scores], facts: Facts
-) -> DecisionOptions | Decision:
+def _decision(config: JudgeConfig, settings: dict[str, Any], contenders: list[Scores]) -> DecisionOptions | Decision:
     """Return the decision of `threshold`, or the target of the config in place of that of the run."""
     from seqclf.config.options import parse_options
     from seqclf.evaluation.decisions.decision import RULES, override_threshold
@@ -150,7 +153,7 @@ def _decision(
     if rules := [rule for rule in RULES if rule in given]:
         raise InputError(f"threshold={config.threshold}", f"is beside decision.{rules[0]}", "set one of the two")
     # The threshold is one of probabilities, which the temperature of the run changes.
-    return override_threshold(decide(contenders, facts, options), config.threshold, network.positive, network.classes)
+    return override_threshold(decide(contenders, options), config.threshold, network.positive, network.classes)
 
 
 if __name__ == "__main__":

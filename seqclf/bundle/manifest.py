@@ -20,7 +20,8 @@ from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import RULES, Decision
+from seqclf.evaluation.decisions.decision import BASES, RULES, Decision
+from seqclf.evaluation.decisions.thresholds import ROWS, STATEMENTS, SURE
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, read_json, require
 
@@ -30,6 +31,7 @@ MODEL = "model.onnx"
 COPY_AGAIN = "copy the bundle again, or export it anew"
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
+BETWEEN = Where(float, lambda value: 0 < value < 1, "a number above 0 and below 1")
 NOT_NEGATIVE = Where(float, lambda value: value >= 0, "a number from 0")
 TARGET = {
     "rule": one_of(*RULES),
@@ -39,6 +41,15 @@ TARGET = {
     "backed": bool,
     "rows": COUNT,
     "needed": (COUNT, None),
+}
+TARGET_OPTIONAL = {  # keys that a bundle of before lacks, and keys that are left out without a value
+    "statement": one_of(*STATEMENTS),
+    "basis": one_of(*BASES),
+    "approximate": (bool, None),
+    "conflict": (bool, None),
+    "unit": (one_of("group", "sequence"), None),
+    "takes": (SHARE, None),
+    "reached": (SHARE, None),
 }
 DECISION = {
     "rule": one_of("argmax", "threshold", *RULES),
@@ -194,6 +205,13 @@ def check_decision(manifest: Mapping[str, Any]) -> None:
     """Raise InputError if the decision has a wrong value, or names a label that is no class."""
     require(manifest, {key: SHAPE[key] for key in ("classes", "positive", "decision")})
     classes, decision = manifest["classes"], manifest["decision"]
+    for number, target in enumerate(decision["targets"]):
+        shape = {key: shape for key, shape in TARGET_OPTIONAL.items() if key in target}
+        if target["rule"] != "cost":
+            shape["target"] = BETWEEN
+            if target.get("statement", SURE if target["backed"] else ROWS) == SURE:
+                shape["confidence"] = SHARE
+        require(target, shape, f"decision.targets[{number}]")
     labels = [None, *classes] if len(classes) == 2 else [None]
     positive, threshold, offsets = decision["positive"], decision["threshold"], decision["offsets"]
     index = decision.get("positive_index")

@@ -20,7 +20,7 @@ from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms
 from seqclf.evaluation.baselines.baseline_scores import BaselineScores, baseline_metrics
 from seqclf.evaluation.calibration import Calibration, fit_temperature
 from seqclf.evaluation.decisions.choose_decision import at_the_same_ranks, choose_decision
-from seqclf.evaluation.decisions.decision import FOLDS, HELD_OUT, RULES, Decision
+from seqclf.evaluation.decisions.decision import FOLDS, RULES, Decision
 from seqclf.evaluation.decisions.forcing_rows import forcing_rows
 from seqclf.evaluation.decisions.target_table import target_rows
 from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
@@ -54,8 +54,7 @@ class Facts(JsonResult):
     `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: choices that validation rows
     made about the model, such as its epoch, beside those of the decision. `no_baseline`: why there is no order-blind
     model. `training`: what the next step depends on; None without a training. `history`: rows of metrics.csv.
-    `warnings`: lines about the data and the network. `basis`: kind of the rows that set thresholds (see `Guarantee`).
-    For the other attributes see `RunResult`.
+    `warnings`: lines about the data and the network. For the other attributes see `RunResult`.
     """
 
     monitor: str | None = None
@@ -68,7 +67,6 @@ class Facts(JsonResult):
     halting: TokensCurve | None = None
     history: Sequence[JsonObject] = ()
     warnings: Sequence[str] = ()
-    basis: str = HELD_OUT
 
     def to_dict(self) -> JsonObject:
         """Return the facts as plain values. The settings of the training are left out: config.yaml holds them."""
@@ -97,7 +95,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     `contenders`: scores of models, from the weakest to the strongest; exactly one has the role `network`, and its last
     split judges it. Simpler models have scores of this split; order-blind ones those of validation too, which chooses
     among them. `decision`: a decision, or targets, whose thresholds are set on the split `threshold`, on the rows of
-    all folds (see `Facts.basis`), or else on validation. If these rows and those of the last split have folds, each
+    all folds (see `Scores.basis`), or else on validation. If these rows and those of the last split have folds, each
     fold is judged at the thresholds that the rows of the other folds set.
 
     Raises InputError for a target without such rows, and for scores of other rows, classes or labels.
@@ -107,7 +105,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         if scores.classes != network.classes:
             raise InputError(f"scores of {scores.name}", "are for other classes", f"score {', '.join(network.classes)}")
     options = None if isinstance(decision, Decision) else decision
-    held_out, basis = _threshold_rows(network), facts.basis
+    held_out, basis = _threshold_rows(network), network.basis
     chosen = decision if isinstance(decision, Decision) else _decide(decision, network, held_out, basis)
     splits = {split: outputs for split, outputs in network.splits.items() if split != THRESHOLD}
     last = list(splits)[-1]
@@ -163,19 +161,24 @@ def _held_out(network: Scores) -> dict[str, SplitOutputs]:
     return {} if rows is None or rows.fold is not None else {THRESHOLD: rows}
 
 
-def _threshold_rows(network: Scores) -> SplitOutputs | None:
-    """Return the outputs for the rows that set thresholds and the temperature.
+def threshold_split(network: Scores) -> str | None:
+    """Return the name of the split whose rows set thresholds and the temperature, None without one.
 
-    These rows are those of the split `threshold`, the rows of all folds, or else validation.
+    It is `threshold`, the first split with folds, or else validation. Rows of train set no threshold.
     """
-    folds = next((outputs for outputs in network.splits.values() if outputs.fold is not None), None)
-    return network.splits.get(THRESHOLD, folds) or network.splits.get("validation")
+    folds = [split for split, outputs in network.splits.items() if outputs.fold is not None and split != "train"]
+    return next((split for split in (THRESHOLD, *folds, "validation") if split in network.splits), None)
 
 
-def decide(contenders: Sequence[Scores], facts: Facts, options: DecisionOptions) -> Decision:
+def _threshold_rows(network: Scores) -> SplitOutputs | None:
+    split = threshold_split(network)
+    return None if split is None else network.splits[split]
+
+
+def decide(contenders: Sequence[Scores], options: DecisionOptions) -> Decision:
     """Return the decision that `judge` would choose for these options."""
     network = _network(contenders)
-    return _decide(options, network, _threshold_rows(network), facts.basis)
+    return _decide(options, network, _threshold_rows(network), network.basis)
 
 
 def _predicted_by_folds(
@@ -228,10 +231,10 @@ def _decide(options: DecisionOptions, scores: Scores, rows: SplitOutputs | None,
 def _used_for(options: DecisionOptions | None, rule: str, network: Scores, facts: Facts) -> dict[str, list[str]]:
     """Return dict split → choices about the model and the decision that its rows made."""
     made: list[str] = []
-    if options is not None and (facts.basis == FOLDS or not _held_out(network)):
+    if options is not None and (network.basis == FOLDS or not _held_out(network)):
         made = [*(["threshold"] if rule != "argmax" else []), *(["temperature"] if options.calibrate else [])]
     folds = {
-        split: made for split, outputs in network.splits.items() if facts.basis == FOLDS and outputs.fold is not None
+        split: made for split, outputs in network.splits.items() if network.basis == FOLDS and outputs.fold is not None
     }
     return {**folds, "validation": [*facts.chosen, *made]}
 

@@ -2,9 +2,9 @@
 
 A file holds one model. Its columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `label`,
 and either `logits` or `probabilities`, a list of one number for each class. The rows of each split stand together, in
-the order of the data set. A key of the schema's metadata, `seqclf`, names the classes in the order of the logits. Files
-of other tools need `split`, `id`, `label` and the scores alone, and may leave out the metadata where another file names
-the classes.
+the order of the data set. A key of the schema's metadata, `seqclf`, names the classes in the order of the logits, the
+splits whose column `fold` counts, and the basis of thresholds. Files of other tools need `split`, `id`, `label` and the
+scores alone, and may leave out the metadata where another file names the classes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.calibration import softmax
+from seqclf.evaluation.decisions.decision import BASES, HELD_OUT
 from seqclf.evaluation.ladder import most_probable
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.uncertainty.comparison import RowPredictions
@@ -49,6 +50,7 @@ FACTS_SHAPE = {
     "classes": [str],
     "label_type": one_of(*ARROW_TYPES),
 }
+OPTIONAL = {"basis": one_of(*BASES), "splits": [str], "folds": [str]}  # `folds`: names of the splits with folds
 MAX_BATCH_SCORES = 2_000_000  # numbers of a row group
 
 
@@ -58,7 +60,8 @@ class Scores:
 
     `role`: one of `ROLES`. `name`: name of the model in the ladder. `model`: its kind, such as "LSTM". `label_type`:
     type of the labels in the data.
-    `positive`: label that matters, None without one. `splits`: dict split → outputs.
+    `positive`: label that matters, None without one. `splits`: dict split → outputs. `basis`: kind of the rows that set
+    thresholds (see `Guarantee`).
     """
 
     role: str
@@ -68,6 +71,7 @@ class Scores:
     label_type: str
     positive: str | None
     splits: Mapping[str, SplitOutputs]
+    basis: str = HELD_OUT
 
     def probabilities(self, split: str) -> np.ndarray:
         """Return the probabilities (N, C) of the rows of a split."""
@@ -128,7 +132,8 @@ def write_scores(path: Path, scores: Scores) -> None:
         ("label", labels.type),
         (name, pa.list_(pa.from_numpy_dtype(values.dtype), len(scores.classes))),
     ]
-    facts = {key: getattr(scores, key) for key in KEYS} | {"splits": list(scores.splits)}
+    facts = {key: getattr(scores, key) for key in (*KEYS, "basis")} | {"splits": list(scores.splits)}
+    facts["folds"] = [split for split, outputs in scores.splits.items() if outputs.fold is not None]
     schema = pa.schema(columns, {METADATA: json.dumps(facts, ensure_ascii=False)})
     with (
         explain_disk_errors(path),
@@ -191,18 +196,18 @@ def _facts(table: pa.Table, name: str, against: Scores | None) -> dict[str, Any]
     if against is not None:
         known = {"classes": against.classes, "label_type": against.label_type, "positive": against.positive}
         facts = {"role": NETWORK, "name": NETWORK, "model": name, **known, **facts}
-    require(facts, FACTS_SHAPE)
+    require(facts, FACTS_SHAPE | {key: shape for key, shape in OPTIONAL.items() if key in facts})
     classes, positive = facts["classes"], facts["positive"]
     if len(set(classes)) != len(classes) or len(classes) < 2 or (positive is not None and positive not in classes):
         raise InputError(None, "names no classes, or a positive label that is none of them")
-    return {key: facts[key] for key in (*KEYS, "splits") if key in facts}
+    return {key: facts[key] for key in (*KEYS, *OPTIONAL) if key in facts}
 
 
 def _scores_of(table: pa.Table, facts: dict[str, Any]) -> Scores:
     name = next((name for name in ("logits", "probabilities") if name in table.column_names), None)
     if name is None:
         raise InputError(None, "has no column logits or probabilities")
-    classes, listed = facts["classes"], facts.pop("splits", ())
+    classes, listed, folds = facts["classes"], facts.pop("splits", ()), facts.pop("folds", ())
     values = _matrix(table.column(name), classes)
     if name == "probabilities" and ((values < 0).any() or (abs(values.sum(axis=1) - 1) > ROUNDING).any()):
         raise InputError(None, "has probabilities that are not shares of 1")
@@ -221,14 +226,14 @@ def _scores_of(table: pa.Table, facts: dict[str, Any]) -> Scores:
     if THRESHOLD in listed:
         found.setdefault(THRESHOLD, np.empty(0, np.int64))  # a run may have held out no row
     outputs = _outputs(table, labels, values, texts["id"], is_probability=name == "probabilities")
+    if folds:  # a column `fold` of another tool may mean anything
+        column = _column(table, "fold", pa.int64(), required=False)
+        if column.filter(pc.is_in(texts["split"], pa.array(folds))).null_count:
+            raise InputError(None, "column fold has rows without a value")
+        outputs = outputs._replace(fold=np.array(column.fill_null(-1)))
     parts = {split: taken(outputs, rows) for split, rows in found.items()}
-    # A split without folds has no number in any row.
-    parts = {split: part if _has_folds(part) else part._replace(fold=None) for split, part in parts.items()}
+    parts = {split: part if split in folds else part._replace(fold=None) for split, part in parts.items()}
     return Scores(**facts, splits=parts)
-
-
-def _has_folds(outputs: SplitOutputs) -> bool:
-    return outputs.fold is not None and bool((outputs.fold >= 0).all())
 
 
 def _column(table: pa.Table, name: str, kind: pa.DataType, *, required: bool = True) -> pa.Array:
@@ -280,7 +285,6 @@ def _outputs(
     )
     groups = _optional(table, "group", kind or pa.string(), partly=True)
     groups = named if groups is None else groups
-    fold = _optional(table, "fold", pa.int64(), partly=True)
     return SplitOutputs(
         logits=np.log(np.maximum(values, np.finfo(values.dtype).tiny)) if is_probability else values,
         labels=labels,
@@ -291,7 +295,6 @@ def _outputs(
         ids=ids,
         probabilities=values if is_probability else None,
         positions=None if rows is None else np.array(rows),
-        fold=None if fold is None else np.array(fold.fill_null(-1)),
     )
 
 

@@ -123,11 +123,12 @@ def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:
     seconds = sum(training.seconds or 0.0 for training in trainings if training is not None)
     lines = dict.fromkeys(line for facts in folds for line in facts.warnings)
     note = f"the scores are those of {len(folds)} models on the rows that each left out"
+    scale = "; loss and calibration are of logits that were multiplied to the scale of the first model"
     bundle = f"; the bundle is trained on all {rows:,} rows, and no row judges it" if config.export else ""
     training = replace(first.training, settings=config.model_dump(), seconds=round(seconds, 2), bundle=None)
     chosen = tuple(dict.fromkeys(choice for facts in folds for choice in facts.chosen))
-    warnings = (*lines, note + bundle, *_estimates(config))
-    return replace(first, training=training, chosen=chosen, warnings=warnings, basis=FOLDS, halting=None)
+    warnings = (*lines, note + bundle + scale, *_estimates(config))
+    return replace(first, training=training, chosen=chosen, warnings=warnings, halting=None)
 
 
 def _estimates(config: TrainConfig) -> list[str]:
@@ -144,6 +145,7 @@ def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> l
     return [
         replace(
             scores,
+            basis=FOLDS,
             splits={
                 split: _concatenated([fold[key].splits[split] for fold in by_fold], kept[split], of_test=split == TEST)
                 for split in scores.splits

@@ -54,7 +54,7 @@ def cross_fitted(network: Scores, task: SequenceTask, validation: Split, *, weig
 
 
 def basis_of(network: Scores, config: TrainConfig, *, weighs_heads: bool) -> str:
-    """Return the kind of the rows that set thresholds (see `Facts`)."""
+    """Return the kind of the rows that set thresholds (see `Guarantee`)."""
     rows = network.splits.get(THRESHOLD)
     if rows is None:
         return CHOSEN if weighs_heads or reason_to_hold_out(config) else HELD_OUT

@@ -170,8 +170,8 @@ def _score(fitted: Fitted, data_warnings: Sequence[str]) -> tuple[list[Scores], 
     weighs = fitted.weighs_heads
     if cross_fits(config):
         contenders[-1] = cross_fitted(contenders[-1], task, dataset.splits["validation"], weighs_heads=weighs)
-    basis, facts = basis_of(contenders[-1], config, weighs_heads=weighs), _facts(fitted)
-    return contenders, replace(facts, basis=basis, no_baseline=no_baseline, warnings=tuple(data_warnings))
+    contenders[-1] = replace(contenders[-1], basis=basis_of(contenders[-1], config, weighs_heads=weighs))
+    return contenders, replace(_facts(fitted), no_baseline=no_baseline, warnings=tuple(data_warnings))
 
 
 def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:

@@ -58,7 +58,7 @@ def test_held_out_rows_back_a_guarantee_and_validation_rows_do_not():
     assert backed.backed and backed.rows == len(found)
     validation = [scores(2.0, splits=("train", "validation", "test"))]
     assert judge(validation, Facts(), options).result.decision.targets[0].backed, "of a file, validation is untouched"
-    without = judge(validation, Facts(basis="chosen"), options).result
+    without = judge([replace(validation[0], basis="chosen")], Facts(), options).result
     assert not without.decision.targets[0].backed and "threshold" in without.splits["validation"].used_for
 
 

@@ -23,9 +23,9 @@ def outputs(rows, seed, folds=None, classes=2):
     return SplitOutputs(logits.astype(np.float32), labels, labels + 3, labels < 0, fold=fold)
 
 
-def scores(classes="ab", **splits):
+def scores(classes="ab", basis=FOLDS, **splits):
     texts, positive = {"name": NETWORK, "model": NETWORK, "label_type": "text"}, "b" if len(classes) == 2 else None
-    return Scores(role=NETWORK, **texts, classes=[*classes], positive=positive, splits=splits)
+    return Scores(role=NETWORK, **texts, classes=[*classes], positive=positive, splits=splits, basis=basis)
 
 
 def by_a_plain_loop(options, judged, rows, classes="ab"):
@@ -52,12 +52,12 @@ def test_each_fold_is_judged_at_the_threshold_that_the_other_folds_set(classes, 
     options, count = decision_options(target), len(classes)
     test = outputs(120, 0, 4, count)
     network = scores(classes, validation=outputs(80, 1, None, count), test=test)
-    judged, expected = judge([network], Facts(basis=FOLDS), options), by_a_plain_loop(options, test, test, classes)
+    judged, expected = judge([network], Facts(), options), by_a_plain_loop(options, test, test, classes)
     assert (judged.evaluation.predicted == expected).all() and (judged.outputs["test"].predicted == expected).all()
     metrics, decision = judged.result.metrics, judged.result.decision
     assert metrics.accuracy == pytest.approx((expected == test.labels).mean()) and metrics.used_for == []
     whole = choose_decision(options, test.logits, test.labels, network.classes, network.positive)
-    assert decision.offsets == whole.offsets == decide([network], Facts(basis=FOLDS), options).offsets
+    assert decision.offsets == whole.offsets == decide([network], options).offsets
     assert (whole.choose(test.logits) != expected).any()
     assert "threshold" in judged.result.splits["validation"].used_for
 
@@ -79,12 +79,12 @@ def test_few_positives_are_judged_at_ranks_near_that_of_the_threshold_that_ships
 def test_without_a_test_fifths_of_validation_are_judged_at_the_threshold_of_the_other_cross_fitted_rows():
     validation, test = outputs(100, 3, folds=5), outputs(90, 4)
     threshold = validation._replace(logits=validation.logits - np.array([[0.3, 0]], np.float32))
-    judged = judge([scores(threshold=threshold, validation=validation)], Facts(basis=CROSS_FITTED), TARGET)
+    judged = judge([scores(basis=CROSS_FITTED, threshold=threshold, validation=validation)], Facts(), TARGET)
     assert (judged.evaluation.predicted == by_a_plain_loop(TARGET, validation, threshold)).all()
     whole = choose_decision(TARGET, threshold.logits, threshold.labels, ["a", "b"], "b")
     assert judged.result.decision.threshold == whole.threshold and judged.result.metrics.used_for == []
-    network = scores(threshold=threshold, validation=validation, test=test)
-    judged = judge([network], Facts(basis=CROSS_FITTED, chosen=("heads",)), TARGET)
+    network = scores(basis=CROSS_FITTED, threshold=threshold, validation=validation, test=test)
+    judged = judge([network], Facts(chosen=("heads",)), TARGET)
     assert (judged.evaluation.predicted == whole.choose(test.logits)).all()
     assert judged.result.splits["validation"].used_for == ["heads", "threshold"]
 
@@ -93,4 +93,4 @@ def test_folds_change_nothing_without_a_target_with_a_known_decision_or_of_one_p
     test, known = outputs(120, 0, folds=4), Decision().with_margin("threshold", ["a", "b"], 1.0, "b")
     alone = test._replace(fold=np.zeros(120, np.int64))
     for rows, decision in ((test, known), (test, decision_options({})), (alone, TARGET)):
-        assert judge([scores(test=rows)], Facts(basis=FOLDS), decision).outputs["test"].predicted is None
+        assert judge([scores(test=rows)], Facts(), decision).outputs["test"].predicted is None

@@ -1,6 +1,5 @@
 """Rows that set the threshold: all validation rows where they choose little, and else a half that is held out."""
 
-import json
 from collections import Counter
 
 import numpy as np
@@ -41,7 +40,7 @@ def network_of(run):
 
 
 def basis_of(run):
-    return json.loads((run.folder / "scores/facts.json").read_text())["basis"]
+    return read_contenders(run.folder / "scores")[-1].basis
 
 
 @pytest.mark.parametrize(

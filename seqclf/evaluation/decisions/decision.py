@@ -28,7 +28,7 @@ COUNTED = {  # (unit of a guarantee, rule) → name of the units that the rule c
 # Kinds of rows that set a threshold: rows that chose nothing about the model; validation rows whose logits come from
 # head weights that were fitted without the row; rows of all folds, scored by models that did not train on them; rows
 # that chose the model too; rows of which somebody left out some.
-HELD_OUT, CROSS_FITTED, FOLDS, CHOSEN, BY_HAND = "held_out", "cross_fitted", "folds", "chosen", "by_hand"
+BASES = HELD_OUT, CROSS_FITTED, FOLDS, CHOSEN, BY_HAND = ("held_out", "cross_fitted", "folds", "chosen", "by_hand")
 CERTAIN = 1e-12  # probabilities closer than this to 0 or 1 are moved to this distance before their margin is computed
 
 
