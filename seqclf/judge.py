@@ -84,7 +84,7 @@ def _without_rows(path: Path, contenders: list[Scores], settings: dict[str, Any]
     remedy = "give a text file of ids, one a line"
     if settings and not (data.get("id") or data.get("group_by")):
         raise InputError(where, "the rows of the run have no ids of their own", "train with data.id=COLUMN")
-    if split is None:
+    if split not in contenders[-1].splits:
         raise InputError(where, "there are no rows to set a threshold", "score the split validation too")
     try:
         named = {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()}
@@ -107,7 +107,8 @@ def _without_rows(path: Path, contenders: list[Scores], settings: dict[str, Any]
                 raise InputError(where, f"leaves no row of {split} out of {len(rows.labels):,}", "name fewer ids")
             scores = replace(scores, splits={**scores.splits, split: taken(rows, places)})
         kept.append(replace(scores, basis=BY_HAND))
-    show_note(f"{len(named):,} row{'s'[: len(named) - 1]} of {split} left out by hand: no statement holds")
+    count = "1 row" if len(named) == 1 else f"{len(named):,} rows"
+    show_note(f"{count} of {split} left out by hand: no statement holds")
     return kept
 
 

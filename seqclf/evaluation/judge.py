@@ -105,7 +105,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         if scores.classes != network.classes:
             raise InputError(f"scores of {scores.name}", "are for other classes", f"score {', '.join(network.classes)}")
     options = None if isinstance(decision, Decision) else decision
-    held_out, basis = _threshold_rows(network), network.basis
+    held_out, basis = network.splits.get(threshold_split(network)), network.basis
     chosen = decision if isinstance(decision, Decision) else _decide(decision, network, held_out, basis)
     splits = {split: outputs for split, outputs in network.splits.items() if split != THRESHOLD}
     last = list(splits)[-1]
@@ -161,24 +161,19 @@ def _held_out(network: Scores) -> dict[str, SplitOutputs]:
     return {} if rows is None or rows.fold is not None else {THRESHOLD: rows}
 
 
-def threshold_split(network: Scores) -> str | None:
-    """Return the name of the split whose rows set thresholds and the temperature, None without one.
+def threshold_split(network: Scores) -> str:
+    """Return the name of the split whose rows set thresholds and the temperature, if the scores have it.
 
     It is `threshold`, the first split with folds, or else validation. Rows of train set no threshold.
     """
     folds = [split for split, outputs in network.splits.items() if outputs.fold is not None and split != "train"]
-    return next((split for split in (THRESHOLD, *folds, "validation") if split in network.splits), None)
-
-
-def _threshold_rows(network: Scores) -> SplitOutputs | None:
-    split = threshold_split(network)
-    return None if split is None else network.splits[split]
+    return next((split for split in (THRESHOLD, *folds) if split in network.splits), "validation")
 
 
 def decide(contenders: Sequence[Scores], options: DecisionOptions) -> Decision:
     """Return the decision that `judge` would choose for these options."""
     network = _network(contenders)
-    return _decide(options, network, _threshold_rows(network), network.basis)
+    return _decide(options, network, network.splits.get(threshold_split(network)), network.basis)
 
 
 def _predicted_by_folds(
