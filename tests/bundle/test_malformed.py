@@ -91,6 +91,9 @@ def decision_report(classifier):
     return [*verdict_of(result).headline, *map(decision.threshold_of, range(len(classes)))]
 
 
+OPTIONAL = {"basis": "folds", "approximate": True, "unit": "group", "takes": 0.3, "reached": 0.7}
+
+
 @SAMPLED
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # temperatures and offsets near the limits of floats
 def test_a_mutated_decision_predicts_and_is_reported_or_is_refused(copy_bundle, exported, monkeypatch, stride):
@@ -98,6 +101,8 @@ def test_a_mutated_decision_predicts_and_is_reported_or_is_refused(copy_bundle, 
     session = open_session(folder / "model.onnx", "cpu")
     monkeypatch.setattr(model, "open_session", lambda *_, **__: session)
     manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["decision"]["targets"][0] |= OPTIONAL
+    write_signed(folder, manifest)
     assert len(decision_report(Classifier(folder, device="cpu"))) == 5
     refused = 0
     for mutation, changed in islice(mutations({"decision": manifest["decision"]}), 0, None, stride):
@@ -125,6 +130,16 @@ WRONG_DECISIONS = [
     ({"targets": [{"x": 1}]}, r"decision.targets\[0\].rule: missing"),
     ({"label": "k7"}, r"decision.targets: must have a label of the classes"),
     ({"rows": "x"}, r"decision.targets\[0\].rows: must be a whole number"),
+    ({"unit": "planet"}, r"decision.targets\[0\].unit: must be one of group, sequence"),
+    ({"takes": "x"}, r"decision.targets\[0\].takes: must be a number from 0 to 1"),
+    ({"reached": [0.5]}, r"decision.targets\[0\].reached: must be a number from 0 to 1"),
+    ({"statement": "foo"}, r"decision.targets\[0\].statement: must be one of sure, average, rows"),
+    ({"statement": 5}, r"decision.targets\[0\].statement: must be one of sure"),
+    ({"basis": "bar"}, r"decision.targets\[0\].basis: must be one of held_out, cross_fitted"),
+    ({"approximate": "yes"}, r"decision.targets\[0\].approximate: must be true or false"),
+    ({"conflict": 1}, r"decision.targets\[0\].conflict: must be true or false"),
+    ({"statement": "sure", "confidence": None}, r"decision.targets\[0\].confidence: must be a number from 0 to 1"),
+    ({"statement": "rows", "target": 1.0}, r"decision.targets\[0\].target: must be a number above 0 and below 1"),
 ]
 
 
@@ -137,6 +152,20 @@ def test_an_inconsistent_decision_is_refused_by_key(copy_bundle, changes, messag
     write_signed(folder, manifest)
     with pytest.raises(InputError, match=message):
         Classifier(folder)
+
+
+@pytest.mark.parametrize(("backed", "statement"), [(True, "sure"), (False, "rows")])
+def test_a_target_of_an_older_version_is_sure_if_the_rows_back_it(copy_bundle, backed, statement):
+    folder = copy_bundle("alerts")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for target in manifest["decision"]["targets"]:
+        del target["statement"], target["conflict"]
+        target["backed"] = backed
+    write_signed(folder, manifest)
+    assert {target.statement for target in Classifier(folder).decision.targets} == {statement}
+    manifest["decision"]["targets"][0]["confidence"] = None
+    write_signed(folder, manifest)
+    assert is_refused(folder, [], "no confidence") or not backed
 
 
 def test_a_bundle_of_an_older_version_without_positive_index_predicts(copy_bundle, exported):

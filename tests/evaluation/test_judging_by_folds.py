@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from support.binary_scores import decision_options
 
+from seqclf.errors import InputError
 from seqclf.evaluation.decisions.choose_decision import at_the_same_ranks, choose_decision
-from seqclf.evaluation.decisions.decision import CROSS_FITTED, FOLDS, Decision
+from seqclf.evaluation.decisions.decision import CROSS_FITTED, FOLDS, HELD_OUT, Decision
 from seqclf.evaluation.judge import Facts, decide, judge
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import NETWORK, Scores
@@ -87,6 +88,18 @@ def test_without_a_test_fifths_of_validation_are_judged_at_the_threshold_of_the_
     judged = judge([network], Facts(chosen=("heads",)), TARGET)
     assert (judged.evaluation.predicted == whole.choose(test.logits)).all()
     assert judged.result.splits["validation"].used_for == ["heads", "threshold"]
+
+
+@pytest.mark.parametrize("splits", [("train", "validation", "test"), ("train", "test")])
+def test_rows_of_train_set_no_threshold_whatever_their_folds(splits):
+    made = {split: outputs(80, number, folds=4 if split == "train" else None) for number, split in enumerate(splits)}
+    if "validation" not in made:
+        with pytest.raises(InputError, match="there are no rows to set its thresholds"):
+            judge([scores(basis=HELD_OUT, **made)], Facts(), TARGET)
+        return
+    judged = judge([scores(basis=HELD_OUT, **made)], Facts(), TARGET).result.decision
+    rows = made["validation"]
+    assert judged.threshold == choose_decision(TARGET, rows.logits, rows.labels, ["a", "b"], "b").threshold
 
 
 def test_folds_change_nothing_without_a_target_with_a_known_decision_or_of_one_part():

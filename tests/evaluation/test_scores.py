@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.errors import InputError
+from seqclf.evaluation.decisions.decision import CROSS_FITTED, HELD_OUT
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import (
     METADATA,
@@ -67,6 +68,7 @@ def test_what_is_read_is_what_was_written(tmp_path_factory, rows, grouped, proba
     path = tmp_path_factory.mktemp("scores") / "s.parquet"
     kinds = {"grouped": grouped, "probabilities": probabilities}
     written = scores({"train": outputs(rows, 1, **kinds), "threshold": outputs(0), "test": outputs(7, 2, **kinds)})
+    written = replace(written, basis=CROSS_FITTED if grouped else HELD_OUT)
     write_scores(path, written)
     read = read_scores(path)
     assert read.splits["threshold"].logits.shape == (0, 3)
@@ -108,6 +110,28 @@ def test_scores_of_another_tool_need_four_columns(tmp_path):
     assert read.probabilities("test").tolist() == [[0.5, 0.25, 0.25]] * 6
     with pytest.raises(InputError, match=r"mine\.parquet: does not name its classes; give against=SCORES"):
         read_scores(tmp_path / "mine.parquet")
+
+
+@pytest.mark.parametrize("values", [list(range(6)), list("abcdef"), [0, None] * 3, [[1]] * 6])
+def test_a_column_fold_counts_only_in_the_splits_that_the_metadata_lists(tmp_path, values):
+    run = replace(scores({"test": outputs(6, grouped=True)}), basis=CROSS_FITTED)
+    write_scores(tmp_path / "s.parquet", run)
+    table = changed(pq.read_table(tmp_path / "s.parquet"), fold=values)
+    with_metadata(table, tmp_path / "of_another_tool.parquet", lambda facts: [facts.pop("folds"), facts.pop("basis")])
+    read = read_scores(tmp_path / "of_another_tool.parquet")
+    assert read.splits["test"].fold is None and read.basis == HELD_OUT
+    with_metadata(table, tmp_path / "listed.parquet", lambda facts: None)
+    if values == list(range(6)):
+        assert read_scores(tmp_path / "listed.parquet").splits["test"].fold.tolist() == values
+    else:
+        with pytest.raises(InputError, match=r"listed\.parquet: column fold (is not of type int64|has rows without)"):
+            read_scores(tmp_path / "listed.parquet")
+
+
+def with_metadata(table, path, change):
+    facts = json.loads(table.schema.metadata[METADATA])
+    change(facts)
+    pq.write_table(table.replace_schema_metadata({METADATA: json.dumps(facts)}), path)
 
 
 def changed(table, **columns):
