@@ -108,7 +108,7 @@ def _without_rows(path: Path, contenders: list[Scores], settings: dict[str, Any]
             scores = replace(scores, splits={**scores.splits, split: taken(rows, places)})
         kept.append(replace(scores, basis=BY_HAND))
     count = "1 row" if len(named) == 1 else f"{len(named):,} rows"
-    show_note(f"{count} of {split} left out by hand: no statement holds")
+    show_note(f"{count} left out by hand (split {split}): no statement holds")
     return kept
 
 

@@ -50,10 +50,59 @@ def test_rows_that_somebody_left_out_back_no_statement(shell, trained):
     some = json.loads((shell.folder / "some.json").read_text())
     (target,), (before,) = some["decision"]["targets"], result["decision"]["targets"]
     assert (target["backed"], target["basis"], target["rows"]) == (False, "by_hand", before["rows"] - 1)
-    assert "1 rows left out by hand" in completed.stderr and lowest["id"] != some["forcing"][0]["id"]
-    (shell.folder / "ids.txt").write_text("nobody\n")
-    refused = shell("judge", "run=logged", "decision.min_recall=0.8", "decision.ignore=ids.txt")
-    assert refused.exit_code == 2 and "no row has the id 'nobody'" in refused.stderr
+    assert "1 row left out by hand (split threshold): no statement holds" in " ".join(completed.stderr.split())
+    assert lowest["id"] != some["forcing"][0]["id"]
+    for split in ("validation", "test"):  # only the rows that set the threshold are left out
+        assert some[split]["rows"] == result[split]["rows"]
+
+
+def ids_of(trained, split):
+    (network,) = (trained.run / "scores").glob("*-network.parquet")
+    table = pq.read_table(network)
+    return table.filter(pa.compute.equal(table["split"], split))["id"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("named", "error"),
+    [
+        (lambda trained: ["nobody"], "no row that sets the threshold (split threshold) has the id 'nobody'"),
+        (lambda trained: ids_of(trained, "test")[:2], "no row that sets the threshold (split threshold) has the id"),
+        (lambda trained: ids_of(trained, "threshold"), "leaves no row of threshold"),
+        (lambda trained: [], "names no row; give a text file of ids, one a line"),
+    ],
+)
+def test_ids_that_cannot_be_left_out_are_refused(shell, trained, named, error):
+    (shell.folder / "refused.txt").write_text("\n".join(named(trained)))
+    refused = shell("judge", "run=logged", "decision.min_recall=0.8", "decision.ignore=refused.txt")
+    assert refused.exit_code == 2
+    assert refused.stderr.splitlines()[-1].startswith(f"error: decision.ignore=refused.txt: {error}")
+
+
+def test_an_id_of_several_rows_is_named_and_one_of_another_split_too_leaves_that_split_as_it_is(shell, trained):
+    (network,) = (trained.run / "scores").glob("*-network.parquet")
+    table = pq.read_table(network)
+    splits, ids = (table[name].to_pylist() for name in ("split", "id"))
+    ids[splits.index("test")] = ids[splits.index("threshold")]
+    (shell.folder / "shared.txt").write_text(ids[splits.index("threshold")])
+    column = table.column_names.index("id")
+    arguments = ["scores=shared.parquet", "decision.min_recall=0.8"]
+    pq.write_table(table.set_column(column, "id", pa.array(ids)), shell.folder / "shared.parquet")
+    judged(shell, *arguments, "output=before.json")
+    judged(shell, *arguments, "decision.ignore=shared.txt", "output=after.json")
+    before, after = (json.loads((shell.folder / name).read_text()) for name in ("before.json", "after.json"))
+    assert after["test"]["rows"] == before["test"]["rows"] == splits.count("test")
+    ids[splits.index("threshold") + 1] = ids[splits.index("threshold")]
+    pq.write_table(table.set_column(column, "id", pa.array(ids)), shell.folder / "shared.parquet")
+    refused = shell("judge", *arguments, "decision.ignore=shared.txt")
+    assert refused.exit_code == 2 and f"2 rows of threshold have the id '{ids[splits.index('test')]}'" in refused.stderr
+
+
+def test_the_scores_of_a_run_are_judged_with_its_statement(shell, trained):
+    (network,) = (trained.run / "scores").glob("*-network.parquet")
+    of_run = judged(shell, "run=logged", "decision.min_recall=0.5").result["decision"]
+    completed = judged(shell, f"scores={network}", "decision.min_recall=0.5")
+    assert completed.result["decision"] == of_run and of_run["targets"][0]["basis"] == "cross_fitted"
+    assert "On average, approximately" in " ".join(completed.stderr.split())
 
 
 def test_scores_of_another_tool_are_compared_with_those_of_a_run(shell, trained):

@@ -183,6 +183,9 @@ DAMAGED += [
         {"positive": "zzz"},
         {"role": "other"},
         {"label_type": 3},
+        {"basis": "planet"},
+        {"folds": "test"},
+        {"splits": 5},
     )
 ]
 

@@ -65,6 +65,33 @@ def test_the_folds_are_judged_together_by_groups(folder):
     assert predictions.num_rows == ROWS and set(predictions["split"].to_pylist()) == {"test"}
 
 
+def judged(shell, *arguments):
+    completed = shell("judge", "decision.min_recall=0.5", *arguments)
+    assert completed.exit_code == 0, completed.stderr
+    return completed.result["decision"]["targets"][0], " ".join(completed.stderr.split())
+
+
+@pytest.mark.parametrize("file", ["", "*-network.parquet"])
+def test_scores_of_folds_are_estimates_in_the_run_and_in_its_file(folder, empty_shell, file):
+    path = next((folder / "run/scores").glob(file)) if file else None
+    source = f"scores={path}" if file else f"run={folder / 'run'}"
+    target, text = judged(empty_shell, source, "decision.confidence=0.95", "positive=yes")
+    assert (target["basis"], target["statement"], target["backed"]) == ("folds", "sure", False)
+    assert "Estimated at the rank that is 95% sure" in text and "Use it: not yet" in text
+
+
+def test_rows_of_the_folds_are_left_out_by_hand(folder, empty_shell):
+    (folder / "ids.txt").write_text("r1\nr5\n")
+    arguments = [f"run={folder / 'run'}", "positive=yes", f"decision.ignore={folder / 'ids.txt'}"]
+    target, text = judged(empty_shell, *arguments, f"output={folder / 'judged.json'}")
+    assert (target["basis"], target["backed"]) == ("by_hand", False)
+    assert "2 rows left out by hand (split test): no statement holds" in text
+    assert json.loads((folder / "judged.json").read_text())["test"]["rows"] == ROWS - 2
+    (folder / "ids.txt").write_text("\n".join(table()["id"].to_pylist()))
+    refused = empty_shell("judge", *arguments, "decision.min_recall=0.5")
+    assert refused.exit_code == 2 and f"leaves no row of test out of {ROWS}" in refused.stderr
+
+
 def test_a_row_in_the_validation_of_several_folds_counts_once(folder):
     ids = read_contenders(folder / "run/scores")[-1].splits["validation"].ids.to_pylist()
     parts = [read_contenders(folder / f"run/fold-{fold}/scores")[-1].splits["validation"].ids for fold in range(3)]
@@ -74,6 +101,7 @@ def test_a_row_in_the_validation_of_several_folds_counts_once(folder):
 def test_the_bundle_is_trained_on_all_rows_and_says_so(folder):
     facts = json.loads((folder / "run/scores/facts.json").read_text())
     assert any(f"all {ROWS} rows" in line for line in facts["warnings"])
+    assert any("loss and calibration are of logits that were multiplied" in line for line in facts["warnings"])
     predicted = seqclf.Classifier(folder / "run/bundle", device="cpu").predict([["a", "b"], ["c"]])
     assert all(row["error"] is None for row in predicted)
     weights = seqclf.load_task(folder / "run/checkpoints/best.ckpt").state_dict()
