@@ -31,7 +31,6 @@ MODEL = "model.onnx"
 COPY_AGAIN = "copy the bundle again, or export it anew"
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
-BETWEEN = Where(float, lambda value: 0 < value < 1, "a number above 0 and below 1")
 NOT_NEGATIVE = Where(float, lambda value: value >= 0, "a number from 0")
 TARGET = {
     "rule": one_of(*RULES),
@@ -50,6 +49,7 @@ TARGET_OPTIONAL = {  # keys that a bundle of before lacks, and keys that are lef
     "unit": (one_of("group", "sequence"), None),
     "takes": (SHARE, None),
     "reached": (SHARE, None),
+    "beyond_lowest": (COUNT, None),
 }
 DECISION = {
     "rule": one_of("argmax", "threshold", *RULES),
@@ -208,7 +208,7 @@ def check_decision(manifest: Mapping[str, Any]) -> None:
     for number, target in enumerate(decision["targets"]):
         shape = {key: shape for key, shape in TARGET_OPTIONAL.items() if key in target}
         if target["rule"] != "cost":
-            shape["target"] = BETWEEN
+            shape["target"] = SHARE
             if target.get("statement", SURE if target["backed"] else ROWS) == SURE:
                 shape["confidence"] = SHARE
         require(target, shape, f"decision.targets[{number}]")

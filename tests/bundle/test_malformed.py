@@ -91,7 +91,7 @@ def decision_report(classifier):
     return [*verdict_of(result).headline, *map(decision.threshold_of, range(len(classes)))]
 
 
-OPTIONAL = {"basis": "folds", "approximate": True, "unit": "group", "takes": 0.3, "reached": 0.7}
+OPTIONAL = {"basis": "folds", "approximate": True, "unit": "group", "takes": 0.3, "reached": 0.7, "beyond_lowest": 30}
 
 
 @SAMPLED
@@ -133,13 +133,14 @@ WRONG_DECISIONS = [
     ({"unit": "planet"}, r"decision.targets\[0\].unit: must be one of group, sequence"),
     ({"takes": "x"}, r"decision.targets\[0\].takes: must be a number from 0 to 1"),
     ({"reached": [0.5]}, r"decision.targets\[0\].reached: must be a number from 0 to 1"),
+    ({"beyond_lowest": "x"}, r"decision.targets\[0\].beyond_lowest: must be a whole number from 0"),
     ({"statement": "foo"}, r"decision.targets\[0\].statement: must be one of sure, average, rows"),
     ({"statement": 5}, r"decision.targets\[0\].statement: must be one of sure"),
     ({"basis": "bar"}, r"decision.targets\[0\].basis: must be one of held_out, cross_fitted"),
     ({"approximate": "yes"}, r"decision.targets\[0\].approximate: must be true or false"),
     ({"conflict": 1}, r"decision.targets\[0\].conflict: must be true or false"),
     ({"statement": "sure", "confidence": None}, r"decision.targets\[0\].confidence: must be a number from 0 to 1"),
-    ({"statement": "rows", "target": 1.0}, r"decision.targets\[0\].target: must be a number above 0 and below 1"),
+    ({"statement": "rows", "target": 80}, r"decision.targets\[0\].target: must be a number from 0 to 1"),
 ]
 
 

@@ -71,7 +71,7 @@ def test_few_positives_are_judged_at_ranks_near_that_of_the_threshold_that_ships
         labels = (np.arange(250) < 10).astype(int)
         margin = generator.normal(size=250) + 4 * ((np.arange(250) < 10) & (generator.random(250) < 0.95))
         rows = SplitOutputs(np.stack([0 * margin, margin], 1), labels, labels + 1, labels < 0, fold=np.arange(250) % 5)
-        judged = judge([scores(threshold=rows, validation=rows)], Facts(basis=CROSS_FITTED), options)
+        judged = judge([scores(basis=CROSS_FITTED, threshold=rows, validation=rows)], Facts(), options)
         alerts.append([judged.evaluation.predicted.mean(), (judged.result.decision.choose(rows.logits) == 1).mean()])
     by_fifths, shipped = np.mean(alerts, axis=0)
     assert 0.7 < by_fifths / shipped < 1.3, (by_fifths, shipped)
