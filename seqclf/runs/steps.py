@@ -90,7 +90,7 @@ def _train_folds(config: TrainConfig, run: Path) -> TrainResult:
         raise InputError(key, "trains to the end, which trainer.fast_dev_run does not", "name one fold")
     if config.trainer.get("devices", "auto") not in ("auto", 1) or config.trainer.get("num_nodes", 1) != 1:
         raise InputError(key, "trains in one process", "set trainer.devices=1")
-    if config.decision.holdout != AUTO:
+    if config.decision.holdout not in (AUTO, 0):
         raise InputError("decision.holdout", "has no use where the rows of all folds set the threshold", "leave it out")
     if config.checkpoint not in (None, AUTO):
         raise InputError(f"checkpoint={config.checkpoint}", "is that of one fold", "set checkpoint=auto to go on")
@@ -146,7 +146,8 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         from seqclf.runs.tree_fields import check_tree_fields
         from seqclf.training.checks.check_targets import resolve_targets
 
-        config = with_holdout(resolve_targets(config))
+        asked = resolve_targets(config)
+        config = with_holdout(asked)
 
     dataset = prepare(config.data, partial(check_tree_fields, config.model))
     show_dataset(dataset)
@@ -157,7 +158,7 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         data_warnings += ignored_advice(dataset.schema, config.data)
         show_warnings(data_warnings)
         if prints_verdict:
-            show_outlook(dataset, config.decision, config.model_dump(), reason_to_hold_out(config))
+            show_outlook(dataset, asked.decision, asked.model_dump(), reason_to_hold_out(asked))
     with progress.stage("loading Lightning"):  # Lightning is imported only after the data has passed all checks
         from seqclf.runs.processes.process_settings import process_settings
         from seqclf.runs.train import train
