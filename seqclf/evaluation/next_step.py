@@ -12,6 +12,7 @@ from seqclf.evaluation.alarms import USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.baselines.baseline_alarms import rounded_up
 from seqclf.evaluation.decisions.decision import CHOSEN, FOLDS, Guarantee
 from seqclf.evaluation.decisions.holdout import folds_setting
+from seqclf.evaluation.decisions.thresholds import SURE
 from seqclf.evaluation.run_result import RunResult
 
 MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto (conf/trainer/default.yaml)
@@ -77,8 +78,7 @@ def _rows_of_shared_groups(result: RunResult, data: Mapping[str, Any]) -> int:
 def _is_too_short(result: RunResult, training: FinishedTraining) -> bool:
     """Return True if the limit of epochs ended a training whose model makes most of its errors on training rows too.
 
-    The limit has to be low, or one of the last epochs has to be the best. Without `monitor` the last epoch is exported,
-    be it the best or not.
+    The limit has to be low, or one of the last epochs has to be the best. Without `monitor` the last epoch is exported.
     """
     settings, splits = training.settings, result.splits
     limit = settings["trainer"]["max_epochs"] or 0
@@ -94,20 +94,17 @@ def _step_to_back(guarantee: Guarantee, result: RunResult, settings: Mapping[str
     """Return the step that would back a guarantee, or that lets more rows set its threshold."""
     target = f"decision.{guarantee.rule}={guarantee.target:g}"
     if guarantee.basis == CHOSEN:
-        return (
-            "train again with decision.provisional=false decision.holdout=auto, so that other rows set the threshold."
-        )
-    data, label, is_of_folds = settings["data"], guarantee.label, guarantee.basis == FOLDS
-    all_rows, needed = _all_rows(guarantee, result, data), guarantee.needed or 0
-    is_enough = all_rows is None or all_rows >= needed
-    if is_of_folds and guarantee.confidence and is_enough and not guarantee.conflict:
+        return "train again with decision.provisional=false decision.holdout=auto: other rows must set the threshold."
+    data, is_of_folds = settings["data"], guarantee.basis == FOLDS
+    if is_of_folds and guarantee.statement == SURE and not guarantee.conflict:
         by = "group" if data.get("group") else "random"
         return f"train again with data.split.by={by} data.split.fold=0, because folds back nothing that is sure."
-    precision = result.metrics.precision_by_class[label] or 0.0
+    precision = result.metrics.precision_by_class[guarantee.label] or 0.0
     is_precise = guarantee.rule == "min_precision" and precision >= guarantee.target
     if guarantee.conflict or not (guarantee.lacks_rows or is_precise):
         return f"set an easier target than {target}: the model does not separate the classes well enough."
-    folds = None if guarantee.confidence else folds_setting(settings)
+    all_rows, needed = _all_rows(guarantee, result, data), guarantee.needed or guarantee.beyond_lowest or 0
+    is_enough, folds = (all_rows or needed) >= needed, None if guarantee.confidence else folds_setting(settings)
     if folds and is_enough and (all_rows is None or all_rows > guarantee.rows):
         count = "more" if all_rows is None else f"{all_rows:,}"
         return f"train again with {folds}, so that {count} {guarantee.counted} set the threshold."
@@ -120,11 +117,9 @@ def _step_to_back(guarantee: Guarantee, result: RunResult, settings: Mapping[str
 
 def _all_rows(guarantee: Guarantee, result: RunResult, data: Mapping[str, Any]) -> int | None:
     """Return the number of rows that a rule counts in all splits that folds would cut, None if it is unknown."""
-    if guarantee.basis == FOLDS:
-        return guarantee.rows
     if guarantee.unit is not None or guarantee.rule == "min_precision":  # scores do not tell groups and later alerts
         return None
     splits = [split for name, split in result.splits.items() if name == "train" or not data.get(name)]
-    by_alerts, label = guarantee.rule == "max_alerts", guarantee.label
-    rows = sum(split.rows if by_alerts else split.support_by_class[label] for split in splits)
-    return rows + (guarantee.rows if result.holdout_rows and not data.get("validation") else 0)
+    is_all, held_out = guarantee.rule == "max_alerts", result.holdout_rows and not data.get("validation")
+    counts = [split.rows if is_all else split.support_by_class[guarantee.label] for split in splits]
+    return sum(counts) + (guarantee.rows if held_out else 0)

@@ -63,8 +63,7 @@ def threshold_outlooks(
 ) -> list[ThresholdOutlook]:
     """Return the outlook of each label with a target, or without a target of each label that may have one.
 
-    `settings`: config of the training as plain values. `reason`: reason to hold out rows of validation (see
-    `chosen_by_validation`), None without one.
+    `settings`: config of the training as plain values. `reason`: see `chosen_by_validation`.
     """
     decision = resolve_holdout(decision, reason)
     rule, targets = parse_rule(decision, dataset.classes, dataset.positive)
@@ -74,33 +73,33 @@ def threshold_outlooks(
     each = 1 - (1 - confidence) / max(1, len(targets))  # labels share the risk, as in `choose_decision`
     split, share = dataset.splits["validation"], float(decision.holdout)
     chosen = holdout_rows(split.labels, share, split.groups) if share else np.ones(len(split.labels), bool)
-    where, is_backed = "all of validation", reason is None or bool(share and not decision.provisional)
-    if share:
-        where = f"held out of validation{'' if reason is None else f', because {reason}'}"
-    if not is_backed:
+    where = "held out of validation" if share else "all of validation"
+    if not (is_backed := reason is None or bool(share and not decision.provisional)):
         chosen, where = (~chosen, "validation without the held-out rows") if share else (chosen, where)
-        where += f", which back no statement, because {reason}"
+    if reason is not None:
+        where += f", {'' if is_backed else 'which back no statement, '}because {reason}"
     cut = [rows for name, rows in dataset.splits.items() if name == "train" or not settings["data"].get(name)]
     (labels, group), of_folds = _rows([split], chosen), _rows(cut)
     if by_folds := settings["data"]["split"]["fold"] == ALL_FOLDS:
         (labels, group), where, is_backed = of_folds, "all rows, each scored by a model of another fold", True
     unit = None if group is None else "sequence" if split.group_names is None else "group"
     folds = None if decision.confidence else folds_setting(settings)
-    outlooks = []
+    found = []
     for label in list(targets) or ([dataset.positive] if dataset.positive else dataset.classes):
         index = None if rule == "max_alerts" else dataset.classes.index(label)
         rows, more = _units(labels, group, index), _units(*of_folds, index)
         counted = COUNTED[unit, "max_alerts" if index is None else "min_recall"].format(label)
         can_be_sure = is_backed and not by_folds
-        average = rows / (rows + 1) if is_backed and rule == "min_recall" else None
-        sure = _largest_sure(rows, each) if can_be_sure and rule == "min_recall" else None
+        average, sure = None, None
+        if is_backed and rule == "min_recall":
+            average, sure = rows / (rows + 1), _largest_sure(rows, each) if can_be_sure else None
         needed = rows_needed(rule, targets[label], decision.confidence and each) if targets else None
         needed = needed if (can_be_sure if decision.confidence else is_backed) and (needed or 0) > rows else None
         gain = more if folds and more > rows else None
-        outlooks.append(
+        found.append(
             ThresholdOutlook(rule, label, rows, counted, where, average, confidence, sure, needed, gain, folds)
         )
-    return outlooks
+    return found
 
 
 def _rows(splits: Sequence[Split], chosen: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray | None]:

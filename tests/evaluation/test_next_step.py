@@ -77,7 +77,7 @@ def test_a_good_model_is_to_be_used():
         ({"rule": "min_precision", "needed": 20, "target": 0.95}, "set an easier target than decision.min_precision"),
         ({"rule": "min_precision", "conflict": True}, "set an easier target than decision.min_precision"),
         (
-            {"basis": "folds"},
+            {"basis": "folds", "statement": "average"},
             "get about 60 rows of yes instead of 40 to set the threshold of decision.min_recall=0.8 (more",
         ),
         (
@@ -86,7 +86,7 @@ def test_a_good_model_is_to_be_used():
         ),
         ({"needed": 20}, "set an easier target than decision.min_recall=0.8: "),
         ({"conflict": True}, "set an easier target than "),
-        ({"basis": "chosen"}, "train again with decision.provisional=false decision.holdout=auto, "),
+        ({"basis": "chosen"}, "train again with decision.provisional=false decision.holdout=auto: "),
         ({"backed": True}, "use it with "),
         ({"rule": "cost"}, "use it with "),
     ],

@@ -14,9 +14,7 @@ from seqclf.data.storage.store import subset
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.options import AUTO, DecisionOptions
 
-# The seed is the same in all runs. A search compares runs with different seeds, and all these runs must hold out the
-# same rows.
-SEED = 0
+SEED = 0  # of all runs, because a search compares runs with different seeds, which must hold out the same rows
 HALF = 0.5  # fraction of validation that is held out where validation chooses more than the weights of heads
 FOLDS_SETTING = "data.split.by=fold data.split.fold=all"
 UNDIVIDED = ("time", "distinct", "fold")  # values of data.split.by whose parts folds would mix, or that are folds
@@ -56,10 +54,7 @@ def fifths(labels: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
 
 
 def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return a mask (N,) of the held-out rows.
-
-    All rows of a group are held out together, and equal arguments give the same rows.
-    """
+    """Return a mask (N,) of the held-out rows. Groups stay together, and equal arguments give the same rows."""
     shares = {"validation": 1 - share, "threshold": share}
     return assign(labels, shares, "random" if groups is None else "group", groups, SEED) == 1
 
