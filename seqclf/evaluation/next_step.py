@@ -103,7 +103,7 @@ def _step_to_back(guarantee: Guarantee, result: RunResult, settings: Mapping[str
     is_precise = guarantee.rule == "min_precision" and precision >= guarantee.target
     if guarantee.conflict or not (guarantee.lacks_rows or is_precise):
         return f"set an easier target than {target}: the model does not separate the classes well enough."
-    all_rows, needed = _all_rows(guarantee, result, data), guarantee.needed or guarantee.beyond_lowest or 0
+    all_rows, needed = _all_rows(guarantee, result, data), guarantee.needed or 0
     is_enough, folds = (all_rows or needed) >= needed, None if guarantee.confidence else folds_setting(settings)
     if folds and is_enough and (all_rows is None or all_rows > guarantee.rows):
         count = "more" if all_rows is None else f"{all_rows:,}"

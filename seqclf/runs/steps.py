@@ -141,8 +141,7 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         from seqclf.runs.tree_fields import check_tree_fields
         from seqclf.training.checks.check_targets import resolve_targets
 
-        asked = resolve_targets(config)
-        config = with_holdout(asked)
+        config = with_holdout(asked := resolve_targets(config))
 
     dataset = prepare(config.data, partial(check_tree_fields, config.model))
     show_dataset(dataset)

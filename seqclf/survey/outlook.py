@@ -27,7 +27,7 @@ class ThresholdOutlook(JsonResult):
     """Rows of a label that will set a threshold, and the recalls that they back.
 
     `rows`: number of units that are `counted`, such as "rows of yes", before the training. `where`: which rows these
-    are, and why. `on_average`, `sure`: largest recall that the rows back on average, and with the `confidence`; None
+    are, and why. `on_average`, `sure`: largest recall, of whole per cent, that the rows back on average, and with the `confidence`; None
     where they back none, and for other rules. `needed`: number of units that the target takes, None if it takes no
     more. `by_folds`: number of units with the overrides `folds`, None if folds are no remedy.
     """
@@ -92,7 +92,7 @@ def threshold_outlooks(
         can_be_sure = is_backed and not by_folds
         average, sure = None, None
         if is_backed and rule == "min_recall":
-            average, sure = rows / (rows + 1), _largest_sure(rows, each) if can_be_sure else None
+            average, sure = 100 * rows // (rows + 1) / 100, _largest_sure(rows, each) if can_be_sure else None
         needed = rows_needed(rule, targets[label], decision.confidence and each) if targets else None
         needed = needed if (can_be_sure if decision.confidence else is_backed) and (needed or 0) > rows else None
         gain = more if folds and more > rows else None
@@ -117,8 +117,7 @@ def _units(labels: np.ndarray, group: np.ndarray | None, index: int | None) -> i
 
 def _largest_sure(rows: int, confidence: float) -> float:
     """Return the largest recall, of whole per cent, that `rows` rows back with a confidence."""
-    shares = (share / 100 for share in range(99, 0, -1))
-    return next((share for share in shares if recall_holds(rows, rows, share, confidence)), 0.0)
+    return next((share / 100 for share in range(99, 0, -1) if recall_holds(rows, rows, share / 100, confidence)), 0.0)
 
 
 def show_outlook(dataset: Dataset, decision: DecisionOptions, settings: Mapping[str, Any], reason: str | None) -> None:
