@@ -44,8 +44,7 @@ def main(config: DescribeConfig) -> JsonObject:
         show_section(section)
     if output:
         write_output(output, json.dumps(survey.to_dict(), indent=1, ensure_ascii=False) + "\n")
-    seconds = round(time.perf_counter() - started, 2)
-    return {**survey.summary(), "output": output and str(output), "seconds": seconds}
+    return {**survey.summary(), "output": output and str(output), "seconds": round(time.perf_counter() - started, 2)}
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.evaluation.alarms import USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.baselines.baseline_alarms import rounded_up
-from seqclf.evaluation.decisions.decision import CHOSEN, Guarantee
-from seqclf.evaluation.decisions.holdout import FOLDS_SETTING, folds_are_possible
+from seqclf.evaluation.decisions.decision import CHOSEN, FOLDS, Guarantee
+from seqclf.evaluation.decisions.holdout import folds_setting
+from seqclf.evaluation.decisions.thresholds import SURE
 from seqclf.evaluation.run_result import RunResult
 
 MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto (conf/trainer/default.yaml)
@@ -58,6 +60,8 @@ def next_step(result: RunResult, training: FinishedTraining) -> str:
     if weak is not None:
         return _step_to_back(weak, result, training.settings)
     if metrics.used_for:
+        if training.settings["data"]["split"].get("fold") == ALL_FOLDS:
+            return f"judge it on new rows with seqclf evaluate: all rows chose its {' and '.join(metrics.used_for)}."
         return "train again with data.split.test=0.2, so that rows which chose nothing about the model judge it."
     if result.not_yet:
         return f"settle this first: {result.not_yet[0]}."
@@ -74,8 +78,7 @@ def _rows_of_shared_groups(result: RunResult, data: Mapping[str, Any]) -> int:
 def _is_too_short(result: RunResult, training: FinishedTraining) -> bool:
     """Return True if the limit of epochs ended a training whose model makes most of its errors on training rows too.
 
-    The limit has to be low, or one of the last epochs has to be the best. Without `monitor` the last epoch is exported,
-    be it the best or not.
+    The limit has to be low, or one of the last epochs has to be the best. Without `monitor` the last epoch is exported.
     """
     settings, splits = training.settings, result.splits
     limit = settings["trainer"]["max_epochs"] or 0
@@ -91,14 +94,32 @@ def _step_to_back(guarantee: Guarantee, result: RunResult, settings: Mapping[str
     """Return the step that would back a guarantee, or that lets more rows set its threshold."""
     target = f"decision.{guarantee.rule}={guarantee.target:g}"
     if guarantee.basis == CHOSEN:
-        return (
-            "train again with decision.provisional=false decision.holdout=auto, so that other rows set the threshold."
-        )
-    if not guarantee.lacks_rows:
+        return "train again with decision.provisional=false decision.holdout=auto: other rows must set the threshold."
+    data, is_of_folds = settings["data"], guarantee.basis == FOLDS
+    if is_of_folds and guarantee.statement == SURE and not guarantee.conflict:
+        by = "group" if data.get("group") else "random"
+        return f"train again with data.split.by={by} data.split.fold=0, because folds back nothing that is sure."
+    precision = result.metrics.precision_by_class[guarantee.label] or 0.0
+    is_precise = guarantee.rule == "min_precision" and precision >= guarantee.target
+    if guarantee.conflict or not (guarantee.lacks_rows or is_precise):
         return f"set an easier target than {target}: the model does not separate the classes well enough."
-    all_rows = sum(split.support_by_class[guarantee.label] for split in result.splits.values())
-    if guarantee.confidence is None and all_rows > guarantee.rows and folds_are_possible(settings):
-        return f"train again with {FOLDS_SETTING}, so that {all_rows:,} {guarantee.counted} set the threshold."
-    needed = f"about {rounded_up(guarantee.needed):,}" if guarantee.needed else "more"
-    counts = f"{needed} {guarantee.counted} instead of {guarantee.rows:,}"
-    return f"get {counts} to set the threshold of {target} (data.split.validation, or more data)."
+    all_rows, needed = _all_rows(guarantee, result, data), guarantee.needed or 0
+    is_enough, folds = (all_rows or needed) >= needed, None if guarantee.confidence else folds_setting(settings)
+    if folds and is_enough and (all_rows is None or all_rows > guarantee.rows):
+        count = "more" if all_rows is None else f"{all_rows:,}"
+        return f"train again with {folds}, so that {count} {guarantee.counted} set the threshold."
+    counts = f"more {guarantee.counted} than {guarantee.rows:,}"
+    if needed > guarantee.rows:
+        counts = f"about {rounded_up(needed):,} {guarantee.counted} instead of {guarantee.rows:,}"
+    is_cut = is_enough and not is_of_folds and not data.get("validation") and not data.get("generator")
+    return f"get {counts} to set the threshold of {target} ({'data.split.validation, or ' if is_cut else ''}more data)."
+
+
+def _all_rows(guarantee: Guarantee, result: RunResult, data: Mapping[str, Any]) -> int | None:
+    """Return the number of rows that a rule counts in all splits that folds would cut, None if it is unknown."""
+    if guarantee.unit is not None or guarantee.rule == "min_precision":  # scores do not tell groups and later alerts
+        return None
+    splits = [split for name, split in result.splits.items() if name == "train" or not data.get(name)]
+    is_all, held_out = guarantee.rule == "max_alerts", result.holdout_rows and not data.get("validation")
+    counts = [split.rows if is_all else split.support_by_class[guarantee.label] for split in splits]
+    return sum(counts) + (guarantee.rows if held_out else 0)

@@ -87,7 +87,8 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     if config.export:
         training = _first_training(configs, prepared, folders)
         task = train_on_all_rows(training, run)
-        recipe = training.config.model_copy(update={"decision": config.decision}).recipe()
+        asked = config.decision.model_copy(update={"holdout": AUTO})
+        recipe = training.config.model_copy(update={"decision": asked}).recipe()
         parity = write_bundle(task, run / "bundle", judged.result, recipe).max_error
         bundle = shown_path(run / "bundle")
         console.print(f"bundle: {bundle}, of all {rows:,} rows; the scores are those of the folds", soft_wrap=True)

@@ -72,9 +72,8 @@ def _requeueing_handlers() -> dict[int, Callable[[int, Any], None]]:
 def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True) -> TrainingResult:
     """Prepare the data, train a model, evaluate the model, and export it into the folder `run`.
 
-    `prints_verdict`: True to print the scores and their
-    interpretation at the end. Returns `None` on ranks other than 0. Raises InputError if the folder holds another run,
-    or if the data or settings cannot be used.
+    `prints_verdict`: True to print the scores and their interpretation. Returns `None` on ranks other than 0.
+    Raises InputError if the folder holds another run, or if the data or settings cannot be used.
     """
     with submitted_job():
         config, run = join_ranks(config), shared_run_folder(run)
@@ -90,7 +89,7 @@ def _train_folds(config: TrainConfig, run: Path) -> TrainResult:
         raise InputError(key, "trains to the end, which trainer.fast_dev_run does not", "name one fold")
     if config.trainer.get("devices", "auto") not in ("auto", 1) or config.trainer.get("num_nodes", 1) != 1:
         raise InputError(key, "trains in one process", "set trainer.devices=1")
-    if config.decision.holdout != AUTO:
+    if config.decision.holdout not in (AUTO, 0):
         raise InputError("decision.holdout", "has no use where the rows of all folds set the threshold", "leave it out")
     if config.checkpoint not in (None, AUTO):
         raise InputError(f"checkpoint={config.checkpoint}", "is that of one fold", "set checkpoint=auto to go on")
@@ -102,10 +101,7 @@ def _train_folds(config: TrainConfig, run: Path) -> TrainResult:
 
     config = with_holdout(resolve_targets(config.model_copy(update={"trainer": {**config.trainer, "devices": 1}})))
     goes_on = config.checkpoint == AUTO and (run / f"{FOLD}0").is_dir()
-    with (
-        claim_run_folder(run, None, config.overwrite or goes_on),
-        process_settings(config.runtime, config.seed),
-    ):
+    with claim_run_folder(run, None, config.overwrite or goes_on), process_settings(config.runtime, config.seed):
         try:
             return run_folds(config, run, lambda one, folder: _train_claimed(one, folder, False))
         except signals.Terminated as end:
@@ -122,9 +118,8 @@ def _train_claimed(config: TrainConfig, run: Path, prints_verdict: bool) -> Trai
 def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]:
     """Return the config with the checkpoint to resume from, and True if the run may replace its folder.
 
-    For `checkpoint=auto`, the checkpoint is the newest one in the run folder. If the folder has no checkpoint, the
-    training starts from the beginning. A run with `checkpoint=auto` may replace a
-    folder without checkpoints, unless the folder has complete results.
+    For `checkpoint=auto`, the checkpoint is the newest one in the run folder. Without one, the training starts from the
+    beginning, and may replace the folder, unless the folder has complete results.
     """
     if config.checkpoint != AUTO:
         return config, config.overwrite
@@ -146,23 +141,23 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
         from seqclf.runs.tree_fields import check_tree_fields
         from seqclf.training.checks.check_targets import resolve_targets
 
-        config = with_holdout(resolve_targets(config))
+        config = with_holdout(asked := resolve_targets(config))
 
     dataset = prepare(config.data, partial(check_tree_fields, config.model))
     show_dataset(dataset)
     data_warnings = []
     if is_first_rank():  # only the first rank reports warnings
         data_warnings = survey_dataset(dataset, config.data, baseline=False).warnings
-        data_warnings += quantity_advice(dataset.encoders, config.data.fields)
-        data_warnings += ignored_advice(dataset.schema, config.data)
+        data_warnings += quantity_advice(dataset.encoders, config.data.fields) + ignored_advice(
+            dataset.schema, config.data
+        )
         show_warnings(data_warnings)
         if prints_verdict:
-            show_outlook(dataset, config.decision, config.model_dump(), reason_to_hold_out(config))
+            show_outlook(dataset, asked.decision, asked.model_dump(), reason_to_hold_out(asked))
     with progress.stage("loading Lightning"):  # Lightning is imported only after the data has passed all checks
         from seqclf.runs.processes.process_settings import process_settings
         from seqclf.runs.train import train
 
-    result: TrainingResult
     with process_settings(config.runtime, config.seed):
         result = train(config, dataset, run, data_warnings, prints_verdict=prints_verdict)
     if result is not None:

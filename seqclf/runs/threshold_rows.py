@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from seqclf.data.storage.store import Split
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES
 from seqclf.evaluation.decisions.decision import CHOSEN, CROSS_FITTED, HELD_OUT
 from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, resolve_holdout
+from seqclf.evaluation.options import AUTO
 from seqclf.evaluation.scores import Scores
 from seqclf.models.network import SequenceNetwork
 from seqclf.runs.head_weights import rows_for
@@ -30,6 +32,12 @@ def with_holdout(config: TrainConfig) -> TrainConfig:
     """Return the config with a number as `decision.holdout`. The trainings of folds hold out no rows."""
     reason = None if config.data.split.fold == ALL_FOLDS else reason_to_hold_out(config)
     return config.model_copy(update={"decision": resolve_holdout(config.decision, reason)})
+
+
+def asked_recipe(config: TrainConfig) -> dict[str, Any]:
+    """Return the recipe of a training, with `decision.holdout=auto` where auto gives the number of the config."""
+    asked = config.model_copy(update={"decision": config.decision.model_copy(update={"holdout": AUTO})})
+    return (asked if with_holdout(asked).decision == config.decision else config).recipe()
 
 
 def cross_fits(config: TrainConfig) -> bool:

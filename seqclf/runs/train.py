@@ -38,7 +38,7 @@ from seqclf.runs.finished_steps import FinishedSteps, file_hash, hash_of
 from seqclf.runs.fit import Fitted, Training, finished_fit, fit, opened_run
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.score import score_contenders
-from seqclf.runs.threshold_rows import basis_of, cross_fits, cross_fitted
+from seqclf.runs.threshold_rows import asked_recipe, basis_of, cross_fits, cross_fitted
 from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, write_output
 from seqclf.system.json_result import JsonResult
@@ -242,7 +242,7 @@ def export(fitted: Fitted, judged: Judged, steps: FinishedSteps) -> float:
     known = steps.find("export", inputs)
     if known is not None and (run / "bundle" / "manifest.json").is_file():
         return float(known["parity"])
-    recipe, memory = fitted.training.config.recipe(), training_memory(fitted.training.dataset, judged)
+    recipe, memory = asked_recipe(fitted.training.config), training_memory(fitted.training.dataset, judged)
     parity = write_bundle(fitted.task, run / "bundle", result, recipe, memory).max_error
     bundle = shown_path(run / "bundle")
     console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)

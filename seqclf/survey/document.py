@@ -19,8 +19,7 @@ MAJORITY = "majority class"
 
 def survey_sections(survey: DatasetSurvey) -> list[Section]:
     """Return the sections that the command `describe` prints, about 30 lines."""
-    thresholds = _thresholds(survey.thresholds) if survey.thresholds else None
-    sections = [_problems(survey), thresholds, _baseline(survey)]
+    sections = [_problems(survey), _thresholds(survey.thresholds or ()), _baseline(survey)]
     return [section for section in sections if section is not None]
 
 
@@ -29,11 +28,11 @@ def _problems(survey: DatasetSurvey) -> Section:
     return Section("Problems", [Alerts(lines) if lines else Text("Nothing stood out.")])
 
 
-def _thresholds(outlooks: Sequence[ThresholdOutlook]) -> Section:
+def _thresholds(outlooks: Sequence[ThresholdOutlook]) -> Section | None:
     """Return a section about the rows that will set thresholds, the labels with the fewest rows first."""
     fewest = sorted(outlooks, key=lambda outlook: outlook.rows)[:MAX_LABELS]
     lines = [Text(f"The threshold of {shortened(outlook.label, 40)} would be {outlook}.") for outlook in fewest]
-    return Section("Thresholds", lines)
+    return Section("Thresholds", lines) if lines else None
 
 
 def _baseline(survey: DatasetSurvey) -> Section | None:
@@ -54,10 +53,7 @@ def _baseline(survey: DatasetSurvey) -> Section | None:
         ]
         for metric in shown
     ]
-    text = (
-        f"Scores on {split} of models that see the tokens of a sequence, but not their order. A sequence model has to "
-        f"beat {survey.baseline.model}."
-    )
+    text = f"Scores on {split} of models that ignore the order. A sequence model has to beat {survey.baseline.model}."
     alone = sorted((survey.single_field_recall or {}).items(), key=lambda item: -item[1])
     single = [[shortened(name), score(recall)] for name, recall in alone[:MAX_FIELDS]]
     fields = Table({"field alone": "text", "macro recall": "number"}, single)

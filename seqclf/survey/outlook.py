@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,53 +10,52 @@ import numpy as np
 
 from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
-from seqclf.evaluation.decisions.holdout import (
-    FOLDS_SETTING,
-    folds_are_possible,
-    holdout_rows,
-    resolve_holdout,
-    units_by_class,
-)
-from seqclf.evaluation.decisions.thresholds import recall_holds, rows_needed
+from seqclf.evaluation.decisions.decision import COUNTED
+from seqclf.evaluation.decisions.holdout import folds_setting, holdout_rows, resolve_holdout
+from seqclf.evaluation.decisions.target_table import CONFIDENCE
+from seqclf.evaluation.decisions.thresholds import recall_holds, rows_needed, unit_weights
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system.json_result import JsonResult
 
-CONFIDENCE = 0.95  # of sure statements, if no other confidence is asked for
-UNITS = {"row": "rows of {}", "group": "groups with {}", "sequence": "different sequences of {}"}
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ThresholdOutlook(JsonResult):
     """Rows of a label that will set a threshold, and the recalls that they back.
 
-    `rows`: number of units (rows, groups or distinct sequences, see `unit`). `where`: which rows these are, and why.
-    `on_average`, `sure`: largest recall that the rows back on average, and with the `confidence`. `by_folds`: number of
-    units that would set the threshold in a cross-validation; None if there are no more, or if folds are not possible.
+    `rows`: number of units that are `counted`, such as "rows of yes", before the training. `where`: which rows these
+    are, and why. `on_average`, `sure`: largest recall, of whole per cent, that the rows back on average, and with the `confidence`; None
+    where they back none, and for other rules. `needed`: number of units that the target takes, None if it takes no
+    more. `by_folds`: number of units with the overrides `folds`, None if folds are no remedy.
     """
 
+    rule: str
     label: str
     rows: int
-    unit: str
+    counted: str
     where: str
-    on_average: float
+    on_average: float | None
     confidence: float
-    sure: float
+    sure: float | None
+    needed: int | None
     by_folds: int | None
-
-    @property
-    def counted(self) -> str:
-        """Name of the units, such as "rows of fraud"."""
-        return UNITS[self.unit].format(self.label)
+    folds: str | None
 
     def __str__(self) -> str:
-        text = f"set by {self.rows:,} {self.counted} ({self.where}), which back a recall of at most "
-        text += f"{self.on_average:.2f} on average, {self.sure:.2f} with {self.confidence:.0%} confidence"
-        return text + (
-            "" if self.by_folds is None else f"; {self.by_folds:,} instead of {self.rows:,} with {FOLDS_SETTING}"
-        )
+        rows, by_alerts = f"{self.rows:,} {self.counted}", self.rule == "min_precision"
+        text = f"set by {rows} ({self.where})"
+        if by_alerts:
+            text = f"set by alerts, whose number only the training tells ({self.where}: {rows})"
+        if self.on_average is not None:
+            text += f", which back a recall of at most {self.on_average:.2f} on average"
+        if self.sure is not None:
+            text += f", {self.sure:.2f} with {self.confidence:.0%} confidence"
+        if self.by_folds is not None:
+            text += f"; {self.by_folds:,} instead of {self.rows:,} with {self.folds}"
+        return text + (f"; this target takes {self.needed:,}{' alerts' * by_alerts}" if self.needed else "")
 
 
 def threshold_outlooks(
@@ -64,58 +63,65 @@ def threshold_outlooks(
 ) -> list[ThresholdOutlook]:
     """Return the outlook of each label with a target, or without a target of each label that may have one.
 
-    `settings`: config of the training as plain values. `reason`: reason to hold out rows of validation (see
-    `chosen_by_validation`), None without one.
+    `settings`: config of the training as plain values. `reason`: see `chosen_by_validation`.
     """
     decision = resolve_holdout(decision, reason)
     rule, targets = parse_rule(decision, dataset.classes, dataset.positive)
-    labels = list(targets) if rule in GUARANTEED_RULES else [dataset.positive] if dataset.positive else dataset.classes
-    share, confidence = float(decision.holdout), decision.confidence or CONFIDENCE
-    counts, unit = _units(dataset, "validation", share)
-    where = "all of validation" if reason is None else f"all of validation, although {reason}"
-    where = f"held out of validation{'' if reason is None else f', because {reason}'}" if share else where
-    own = {name for name in dataset.splits if name != "train" and settings["data"].get(name)}
-    by_folds: np.ndarray = sum(_units(dataset, name)[0] for name in dataset.splits if name not in own)  # type: ignore[assignment]
-    if settings["data"]["split"]["fold"] == ALL_FOLDS:
-        counts, where = by_folds, "all rows, each scored by a model of another fold"
-    can_fold = folds_are_possible(settings)
-    return [
-        ThresholdOutlook(
-            label=label,
-            rows=(rows := int(counts[dataset.classes.index(label)])),
-            unit=unit,
-            where=where,
-            on_average=rows / (rows + 1),
-            confidence=confidence,
-            sure=_largest_sure(rows, confidence),
-            by_folds=more if can_fold and (more := int(by_folds[dataset.classes.index(label)])) > rows else None,
+    if rule not in GUARANTEED_RULES:
+        rule, targets = "min_recall", {}
+    confidence = decision.confidence or CONFIDENCE
+    each = 1 - (1 - confidence) / max(1, len(targets))  # labels share the risk, as in `choose_decision`
+    split, share = dataset.splits["validation"], float(decision.holdout)
+    chosen = holdout_rows(split.labels, share, split.groups) if share else np.ones(len(split.labels), bool)
+    where = "held out of validation" if share else "all of validation"
+    if not (is_backed := reason is None or bool(share and not decision.provisional)):
+        chosen, where = (~chosen, "validation without the held-out rows") if share else (chosen, where)
+    if reason is not None:
+        where += f", {'' if is_backed else 'which back no statement, '}because {reason}"
+    cut = [rows for name, rows in dataset.splits.items() if name == "train" or not settings["data"].get(name)]
+    (labels, group), of_folds = _rows([split], chosen), _rows(cut)
+    if by_folds := settings["data"]["split"]["fold"] == ALL_FOLDS:
+        (labels, group), where, is_backed = of_folds, "all rows, each scored by a model of another fold", True
+    unit = None if group is None else "sequence" if split.group_names is None else "group"
+    folds = None if decision.confidence else folds_setting(settings)
+    found = []
+    for label in list(targets) or ([dataset.positive] if dataset.positive else dataset.classes):
+        index = None if rule == "max_alerts" else dataset.classes.index(label)
+        rows, more = _units(labels, group, index), _units(*of_folds, index)
+        counted = COUNTED[unit, "max_alerts" if index is None else "min_recall"].format(label)
+        can_be_sure = is_backed and not by_folds
+        average, sure = None, None
+        if is_backed and rule == "min_recall":
+            average, sure = 100 * rows // (rows + 1) / 100, _largest_sure(rows, each) if can_be_sure else None
+        needed = rows_needed(rule, targets[label], decision.confidence and each) if targets else None
+        needed = needed if (can_be_sure if decision.confidence else is_backed) and (needed or 0) > rows else None
+        gain = more if folds and more > rows else None
+        found.append(
+            ThresholdOutlook(rule, label, rows, counted, where, average, confidence, sure, needed, gain, folds)
         )
-        for label in labels
-    ]
+    return found
 
 
-def _units(dataset: Dataset, split: str, share: float = 0.0) -> tuple[np.ndarray, str]:
-    """Return the number of units of each class (C,) in a split, or in the `share` that is held out, and their kind."""
-    rows = dataset.splits[split]
-    chosen = holdout_rows(rows.labels, share, rows.groups) if share else np.ones(len(rows.labels), bool)
-    group = group_codes(None if rows.groups is None else rows.groups[chosen])
-    unit = "row" if group is None else "sequence" if rows.group_names is None else "group"
-    return units_by_class(rows.labels[chosen], group, len(dataset.classes)), unit
+def _rows(splits: Sequence[Split], chosen: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the labels and the group codes of the `chosen` rows of splits."""
+    groups = [rows.groups for rows in splits if rows.groups is not None]
+    labels = np.concatenate([rows.labels for rows in splits])
+    return labels[chosen], group_codes(np.concatenate(groups)[chosen]) if groups else None
+
+
+def _units(labels: np.ndarray, group: np.ndarray | None, index: int | None) -> int:
+    """Return the number of units with rows of a class, or of all units."""
+    is_counted = np.ones(len(labels), bool) if index is None else labels == index
+    return round(float(unit_weights(is_counted, group).sum()))
 
 
 def _largest_sure(rows: int, confidence: float) -> float:
     """Return the largest recall, of whole per cent, that `rows` rows back with a confidence."""
-    return max(
-        (share / 100 for share in range(1, 100) if recall_holds(rows, rows, share / 100, confidence)), default=0.0
-    )
+    return next((share / 100 for share in range(99, 0, -1) if recall_holds(rows, rows, share / 100, confidence)), 0.0)
 
 
 def show_outlook(dataset: Dataset, decision: DecisionOptions, settings: Mapping[str, Any], reason: str | None) -> None:
     """Print a line for each target of a training. A decision without a target of rows has no line."""
-    rule, targets = parse_rule(decision, dataset.classes, dataset.positive)
-    if rule not in GUARANTEED_RULES:
-        return
-    for outlook in threshold_outlooks(dataset, decision, settings, reason):
-        needed = rows_needed(rule, targets[outlook.label], decision.confidence)
-        takes = f"; this target takes {needed:,}" if rule == "min_recall" and outlook.rows < (needed or 0) else ""
-        console.print(f"threshold: {outlook}{takes}", soft_wrap=True)
+    if any(getattr(decision, rule) is not None for rule in GUARANTEED_RULES):
+        for outlook in threshold_outlooks(dataset, decision, settings, reason):
+            console.print(f"threshold: {outlook}", soft_wrap=True)

@@ -83,6 +83,14 @@ def test_the_recipe_and_the_kinds_are_those_of_the_bundle(folder, promoted):
     assert str(folder) not in json.dumps(recipes[0])
 
 
+def test_the_recipe_holds_out_what_its_settings_need(folder, retrain):
+    assert retrain("by-epoch", "+settings.monitor=loss", "trainer.max_epochs=1").exit_code in (0, 1)
+    metrics = json.loads((folder / "by-epoch/metrics.json").read_text())
+    assert abs(metrics["holdout"]["rows"] - metrics["validation"]["rows"]) <= 1
+    folds = ["data.test=null", "data.split.by=fold", "data.split.fold=all", "trainer.max_epochs=1"]
+    assert "has no use" not in retrain("by-folds", *folds).stderr and (folder / "by-folds/metrics.json").is_file()
+
+
 def test_a_model_that_is_not_better_is_not_promoted(retrain):
     command = retrain("same", "settings={model: {heads: [recurrent]}, optimizer: {lr: 1e-6}}", old="good")
     result = json.loads(command.stdout)

@@ -47,6 +47,7 @@ def baseline(difference):
 GOOD = split_of(0.9)
 RESULT = RunResult(splits=dict.fromkeys(("train", "validation", "test"), GOOD), decision=Decision())
 BUNDLE = "runs/a/bundle"
+FOLDS = "data.split.by=fold data.split.fold=all"
 
 
 def step(training=None, **known):
@@ -65,10 +66,27 @@ def test_a_good_model_is_to_be_used():
     [
         ({}, "get about 60 rows of yes instead of 40 to set the threshold of decision.min_recall=0.8 ("),
         ({"unit": "group"}, "get about 60 groups with yes instead of 40 to set the threshold of "),
-        ({"confidence": None}, "train again with data.split.by=fold data.split.fold=all, so that 600 rows of yes set"),
+        ({"confidence": None}, f"train again with {FOLDS}, so that 600 rows of yes set"),
+        ({"confidence": None, "unit": "group"}, f"train again with {FOLDS}, so that more groups with yes set"),
+        ({"confidence": None, "rule": "max_alerts"}, f"train again with {FOLDS}, so that 1,200 rows set"),
+        (
+            {"confidence": None, "needed": 10_000},
+            "get about 10,000 rows of yes instead of 40 to set the threshold of decision.min_recall=0.8 (more data).",
+        ),
+        ({"rule": "min_precision", "needed": 20}, "get more alerts than 40 to set the threshold of decision.min_"),
+        ({"rule": "min_precision", "needed": 20, "target": 0.95}, "set an easier target than decision.min_precision"),
+        ({"rule": "min_precision", "conflict": True}, "set an easier target than decision.min_precision"),
+        (
+            {"basis": "folds", "statement": "average"},
+            "get about 60 rows of yes instead of 40 to set the threshold of decision.min_recall=0.8 (more",
+        ),
+        (
+            {"basis": "folds", "needed": None},
+            "train again with data.split.by=random data.split.fold=0, because folds back nothing that is sure.",
+        ),
         ({"needed": 20}, "set an easier target than decision.min_recall=0.8: "),
         ({"conflict": True}, "set an easier target than "),
-        ({"basis": "chosen"}, "train again with decision.provisional=false decision.holdout=auto, "),
+        ({"basis": "chosen"}, "train again with decision.provisional=false decision.holdout=auto: "),
         ({"backed": True}, "use it with "),
         ({"rule": "cost"}, "use it with "),
     ],
@@ -76,6 +94,29 @@ def test_a_good_model_is_to_be_used():
 def test_a_guarantee_that_is_not_backed_asks_for_what_would_back_it(change, expected):
     guarantee = replace(PROMISE, **{"backed": False, "needed": 60, **change})
     assert step(decision=Decision(rule=guarantee.rule, targets=(guarantee,))).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"generator": {"_target_": "own.write"}}, "get about 60 rows of yes instead of 40 to set the threshold of "),
+        ({"test": "test.parquet"}, "get about 60 rows of yes instead of 40 to set the threshold of "),
+        ({"validation": "validation.parquet"}, f"train again with {FOLDS}, so that 400 rows of yes set"),
+    ],
+)
+def test_folds_are_advised_where_the_data_allows_them(change, expected):
+    guarantee = replace(PROMISE, backed=False, needed=60, confidence=None)
+    settings = {**SETTINGS, "data": {**DATA, **change}}
+    advice = step({"settings": settings}, decision=Decision(rule=guarantee.rule, targets=(guarantee,)))
+    assert advice.startswith(expected) and ("data.split.validation" in advice) == ("test" in change)
+
+
+def test_held_out_rows_are_of_the_folds_too():
+    decision = Decision(rule="min_recall", targets=(replace(PROMISE, backed=False, needed=60, confidence=None),))
+    settings = {**SETTINGS, "decision": {"holdout": 0.5}}
+    assert step({"settings": settings}, decision=decision, holdout_rows=80) == (
+        f"train again with {FOLDS} decision.holdout=auto, so that 640 rows of yes set the threshold."
+    )
 
 
 def leaks(**changes):
@@ -129,3 +170,7 @@ def test_any_other_doubt_is_settled_before_the_model_is_used():
     assert chance.alarms and step(splits={"train": GOOD, "test": chance}) == f"try {chance.alarms[0].remedy}."
     chose = {"train": GOOD, "validation": split_of(0.9, used_for=["epoch"])}
     assert step(splits=chose).startswith("train again with data.split.test=0.2, so that")
+    by_folds = {**SETTINGS, "data": {**DATA, "split": {"by": "fold", "fold": "all"}}}
+    assert step({"settings": by_folds}, splits=chose) == (
+        "judge it on new rows with seqclf evaluate: all rows chose its epoch."
+    )

@@ -70,7 +70,7 @@ def test_a_better_ranking_with_a_worthless_threshold_is_not_to_be_used():
     assert ranking.is_better and positive.precision < 0.25, (positive, recall)
     assert not recall.is_better and positive.alerts > 80
     assert result.metrics.alarms[0].kind == WEAK_THRESHOLD and result.not_yet[0] == REASONS[WEAK_THRESHOLD]
-    assert step.startswith("get more rows of fraud instead of 16 to set the threshold")
+    assert step.startswith("get more rows of fraud than 16 to set the threshold")
 
 
 @pytest.mark.parametrize("rule", ["min_recall", "min_precision", "max_alerts", "cost", "threshold"])

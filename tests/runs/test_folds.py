@@ -185,7 +185,7 @@ def test_no_row_is_held_out_and_each_fold_is_judged_at_the_threshold_of_the_othe
     assert judged["positive"]["alerts"] == found.sum()
     assert judge(contenders, facts, options).result.to_dict()["test"] == judged
     recipe = json.loads((tmp_path / "run/bundle/manifest.json").read_text())["recipe"]
-    assert recipe["decision"] == settings["decision"]
+    assert recipe["decision"] == {**settings["decision"], "holdout": "auto"}
 
 
 def test_rows_of_several_files_that_share_their_number_are_all_scored(tmp_path):

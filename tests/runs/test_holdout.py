@@ -165,7 +165,7 @@ def test_the_outlook_of_a_threshold_is_what_the_training_has(options, tmp_path, 
         outlooks = threshold_outlooks(replace(dataset, positive=None), options, {"data": data}, None)
         assert [outlook.label for outlook in outlooks] == dataset.classes
         for outlook in outlooks:
-            assert outlook.unit == {"random": "row", "distinct": "sequence"}.get(by, "group")
+            assert outlook.counted.split()[0] == {"random": "rows", "distinct": "different"}.get(by, "groups")
             positive = outlook.label if len(labels) == 2 else None
             for share in (outlook.sure, outlook.sure + 0.01):
                 target = {"min_recall": {outlook.label: share}, "holdout": holdout, "confidence": confidence}
@@ -176,5 +176,99 @@ def test_the_outlook_of_a_threshold_is_what_the_training_has(options, tmp_path, 
                 of_rows = (logits, rows.labels, dataset.classes, positive, group_codes(rows.groups))
                 (guarantee,) = choose_decision(settings, *of_rows).targets
                 assert (guarantee.rows, guarantee.backed) == (outlook.rows, share == outlook.sure)
-            every = sum((part.labels == dataset.classes.index(outlook.label)).sum() for part in dataset.splits.values())
-            assert outlook.by_folds == (every if by == "random" else None)
+            assert outlook.by_folds is None, "folds back nothing that is sure"
+
+
+DATA = {"test": None, "split": {"by": "random", "fold": 0}}
+
+
+@pytest.fixture
+def outlook_of(options, tmp_path):
+    """Function that returns the texts of the outlooks for 200 groups of 4 rows, one of them "yes"."""
+    table = {
+        "x": [[1, 2]] * 800,
+        "who": [f"p{row // 4}" for row in range(800)],
+        "label": ["yes", "no", "no", "no"] * 200,
+    }
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+
+    def outlooks(decision, data=DATA, reason=None, positive="yes", group=None):
+        keys = {"positive": "yes", "group": group}
+        read = options(train=tmp_path / "t.parquet", label="label", fields={"x": "category"}, split=SPLIT, **keys)
+        chosen = {**SETTINGS, "min_recall": None, "confidence": None, "holdout": "auto", **decision}
+        settings = {"data": data, "decision": chosen}
+        dataset = replace(prepare(read), positive=positive)
+        return list(map(str, threshold_outlooks(dataset, decision_options(chosen), settings, reason)))
+
+    return outlooks
+
+
+SPLIT = {"validation": 0.2, "test": 0.2}
+FOLDS = "data.split.by=fold data.split.fold=all"
+RECALL = {"min_recall": 0.8}
+
+
+def test_the_outlook_counts_what_the_rule_counts(outlook_of):
+    (recall,), (alerts,), (precision,) = (
+        outlook_of({rule: target})
+        for rule, target in (("min_recall", 0.8), ("max_alerts", 0.005), ("min_precision", 0.8))
+    )
+    assert recall.startswith(
+        "set by 40 rows of yes (all of validation), which back a recall of at most 0.98 on average"
+    )
+    assert alerts == f"set by 160 rows (all of validation); 800 instead of 160 with {FOLDS}; this target takes 199"
+    assert precision == (
+        "set by alerts, whose number only the training tells (all of validation: 40 rows of yes); "
+        f"200 instead of 40 with {FOLDS}"
+    )
+    assert outlook_of({"min_precision": 0.99})[0].endswith("; this target takes 100 alerts")
+
+
+def test_labels_share_the_risk_of_their_outlooks(outlook_of):
+    (one,), (two, other) = (
+        outlook_of({"min_recall": dict.fromkeys(labels, 0.92), "confidence": 0.95}, positive=None)
+        for labels in (["yes"], ["yes", "no"])
+    )
+    assert one.startswith("set by 40 rows of yes") and "0.90 with 95% confidence; this target takes 50" in one
+    targets = decision_options({**SETTINGS, "min_recall": {"yes": 0.92, "no": 0.92}})
+    logits, truth = np.random.default_rng(0).normal(size=(160, 2)), np.arange(160) % 4 == 0
+    decision = choose_decision(targets, logits, truth.astype(int), ["no", "yes"], None)
+    assert f"0.87 with 95% confidence; this target takes {decision.targets[0].needed}" in two
+    assert "takes" not in other
+
+
+def test_the_outlook_of_a_provisional_decision_is_of_the_rows_that_are_left(outlook_of):
+    (left,) = outlook_of({**RECALL, "provisional": True, "holdout": 0.75}, reason="a search chooses")
+    assert left.startswith(
+        "set by 10 rows of yes (validation without the held-out rows, which back no statement, because"
+    )
+    assert "which back a recall" not in left
+
+
+@pytest.mark.parametrize(
+    ("decision", "data", "advised"),
+    [
+        ({}, {}, FOLDS),
+        ({"holdout": 0.5}, {}, f"{FOLDS} decision.holdout=auto"),
+        ({"holdout": 0.0}, {}, FOLDS),
+        ({"confidence": 0.95}, {}, None),
+        ({}, {"test": "t.parquet"}, None),
+        ({}, {"generator": {"_target_": "own.write"}}, None),
+        ({}, {"split": {"by": "time", "fold": 0}}, None),
+    ],
+)
+def test_folds_are_advised_where_they_run_and_help(outlook_of, decision, data, advised):
+    (text,) = outlook_of({**RECALL, **decision}, {**DATA, **data})
+    assert text.endswith(f"; 200 instead of {20 if decision.get('holdout') else 40} with {advised}") or advised is None
+    assert advised is not None or "fold" not in text
+
+
+def test_the_outlook_of_folds_says_nothing_that_is_sure(outlook_of):
+    data = {**DATA, "split": {"by": "fold", "fold": "all"}}
+    text = "set by 200 rows of yes (all rows, each scored by a model of another fold), which back a recall of at most "
+    assert outlook_of({"min_recall": 0.99, "confidence": 0.95}, data) == [f"{text}0.99 on average"]
+
+
+def test_a_group_of_several_splits_counts_once_in_folds(outlook_of):
+    (text,) = outlook_of({"max_alerts": 0.1}, group="who")
+    assert "groups (all of validation); 200 instead of" in text

@@ -6,13 +6,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from support.binary_scores import decision_options
 
 import seqclf
+from seqclf.config.options import parse_options
 from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.scores import read_contenders
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.heads.network import HeadsClassifier
+from seqclf.runs.threshold_rows import asked_recipe
+from seqclf.training.options import TrainConfig
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "export=false", "baseline=false", "trainer.max_epochs=1"]
 SETTINGS += ["model.hidden_size=8", "model.embedding_size=8", "decision.min_recall=0.8", "data.id=id"]
@@ -108,6 +112,9 @@ def test_rows_of_a_single_head_have_their_own_logits(tmp_path):
 def test_half_is_held_out_where_validation_chooses_more(tmp_path, override, held_out, basis):
     run = train(tmp_path / "run", override)
     assert basis_of(run) == basis and run.metrics["holdout"]["rows"] == held_out
+    config = parse_options(TrainConfig, yaml.safe_load((run.folder / "config.yaml").read_text()))
+    asked = 0.5 if override == "decision.holdout=0.5" else "auto"
+    assert config.decision.holdout == 0.5 and asked_recipe(config)["decision"]["holdout"] == asked
     rows = {"validation": 60 - (held_out or 30 * (basis == "chosen"))} | ({"threshold": held_out} if held_out else {})
     assert Counter(pq.read_table(run.folder / "predictions.parquet")["split"].to_pylist()) == rows
     if held_out:

@@ -10,14 +10,17 @@ from seqclf.survey.outlook import ThresholdOutlook
 
 THRESHOLDS = [
     ThresholdOutlook(
+        rule="min_recall",
         label=label,
         rows=rows,
-        unit="group",
+        counted=f"groups with {label}",
         where="all of validation",
         on_average=0.9,
         confidence=0.95,
         sure=0.8,
+        needed=None,
         by_folds=more,
+        folds="data.split.by=fold data.split.fold=all",
     )
     for label, rows, more in (("good", 60, None), ("bad", 25, 99))
 ]

@@ -14,9 +14,7 @@ from seqclf.data.storage.store import subset
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.options import AUTO, DecisionOptions
 
-# The seed is the same in all runs. A search compares runs with different seeds, and all these runs must hold out the
-# same rows.
-SEED = 0
+SEED = 0  # of all runs, because a search compares runs with different seeds, which must hold out the same rows
 HALF = 0.5  # fraction of validation that is held out where validation chooses more than the weights of heads
 FOLDS_SETTING = "data.split.by=fold data.split.fold=all"
 UNDIVIDED = ("time", "distinct", "fold")  # values of data.split.by whose parts folds would mix, or that are folds
@@ -56,10 +54,7 @@ def fifths(labels: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
 
 
 def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return a mask (N,) of the held-out rows.
-
-    All rows of a group are held out together, and equal arguments give the same rows.
-    """
+    """Return a mask (N,) of the held-out rows. Groups stay together, and equal arguments give the same rows."""
     shares = {"validation": 1 - share, "threshold": share}
     return assign(labels, shares, "random" if groups is None else "group", groups, SEED) == 1
 
@@ -81,25 +76,14 @@ def hold_out(dataset: Dataset, options: DecisionOptions) -> Dataset:
     return replace(dataset, splits={**dataset.splits, "validation": remaining}, held_out=holdout)
 
 
-def units_by_class(labels: np.ndarray, group: np.ndarray | None, classes: int) -> np.ndarray:
-    """Return (C,) integers: the number of units that a recall guarantee counts for each class.
-
-    Without groups, the units of a class are its rows. With groups, the units are the groups that have rows of the
-    class. `labels`: (N,) class numbers. `group`: (N,) number of each row's group, None if the rows are independent.
-
-    >>> units_by_class(np.array([0, 0, 1]), None, 3), units_by_class(np.array([0, 0, 1]), np.array([2, 2, 2]), 3)
-    (array([2, 1, 0]), array([1, 1, 0]))
-    """
-    if group is not None:
-        labels = np.unique(group * classes + labels) % classes  # keep one entry for each pair of group and class
-    return np.bincount(labels, minlength=classes)
-
-
-def folds_are_possible(settings: Mapping[str, Any]) -> bool:
-    """Return True if a training with these settings could be one of folds whose rows set the threshold."""
+def folds_setting(settings: Mapping[str, Any]) -> str | None:
+    """Return the overrides that let folds set the threshold of a training with these settings, None if they cannot."""
     data, trainer = settings["data"], settings.get("trainer") or {}
     is_changed = settings.get("structure") or trainer.get("max_time") or trainer.get("callbacks")
     is_adaptive = (settings.get("model") or {}).get("_target_") == ADAPTIVE
     has_one_process = trainer.get("devices", "auto") in ("auto", 1) and trainer.get("num_nodes", 1) == 1
-    is_cut = not data.get("test") and data["split"]["by"] not in UNDIVIDED
-    return bool(is_cut and has_one_process and not is_changed and not is_adaptive)
+    has_test = data.get("test") or data.get("generator")  # a generator writes a file for every split
+    if has_test or data["split"]["by"] in UNDIVIDED or not has_one_process or is_changed or is_adaptive:
+        return None
+    number = (settings.get("decision") or {}).get("holdout") not in (None, AUTO, 0)  # which stops a training of folds
+    return f"{FOLDS_SETTING} decision.holdout={AUTO}" if number else FOLDS_SETTING
