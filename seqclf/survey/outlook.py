@@ -27,9 +27,9 @@ class ThresholdOutlook(JsonResult):
     """Rows of a label that will set a threshold, and the recalls that they back.
 
     `rows`: number of units that are `counted`, such as "rows of yes", before the training. `where`: which rows these
-    are, and why. `on_average`, `sure`: largest recall, of whole per cent, that the rows back on average, and with the `confidence`; None
-    where they back none, and for other rules. `needed`: number of units that the target takes, None if it takes no
-    more. `by_folds`: number of units with the overrides `folds`, None if folds are no remedy.
+    are, and why. `on_average`, `sure`: largest recall, of whole per cent, that the rows back on average, and with the
+    `confidence`; None where they back none, and for other rules. `needed`: number of units that the target takes, None
+    if it takes no more. `by_folds`: number of units with the overrides `folds`, None if folds are no remedy.
     """
 
     rule: str

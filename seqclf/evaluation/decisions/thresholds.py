@@ -6,17 +6,14 @@ A threshold has the strongest statement that the rows back, up to the statement 
 - *On average*: the target holds for the expected value on new data. The mean is taken over draws of the held-out rows.
 - *As in the rows*: the held-out rows themselves meet the target, and nothing is said about new rows.
 
-The statements hold for any distribution of scores. Take m new rows from the distribution of n held-out rows. The number
-of new rows at or above the k-th highest held-out score is beta-binomial with the parameters (m, k, n - k + 1), which is
-a fact of order statistics, and its mean is m k / (n + 1). Ties only make a statement safer.
+The statements hold for any distribution of scores. Of m new rows from the distribution of n held-out rows, the number
+at or above the k-th highest held-out score is beta-binomial with the parameters (m, k, n - k + 1), a fact of order
+statistics, and its mean is m k / (n + 1). Ties only make a statement safer. A sure statement covers every m ≥ n.
+Several m allow the same number of missed rows, and the largest of these m is the hardest, so the first such m and the
+whole population are checked (`tests/evaluation/test_thresholds.py` compares every m).
 
-A sure statement covers new data with at least as many rows as were held out, so it covers every m ≥ n. Several m allow
-the same number of missed rows, and the statement is hardest to keep for the largest of these m. It is therefore enough
-to check two cases: the first such m, and the whole population. The probabilities of these two cases bound the
-probabilities for all other m (`tests/evaluation/test_thresholds.py` compares every m).
-
-Rows of one group are not independent. A sure statement counts one random row of each group. The other statements give
-each of G groups the weight 1 / (G + 1), shared by its rows (hierarchical conformal prediction).
+Rows of one group are not independent. A sure statement counts one random row of each group. The others give each of G
+groups the weight 1 / (G + 1), shared by its rows.
 Reference: Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data".
 
 Scores are logit margins (differences of logits), because margins stay distinct where probabilities round to 1.
@@ -61,13 +58,8 @@ def find_threshold(
 ) -> Threshold:
     """Return the threshold of a rule with the strongest statement that held-out rows back.
 
-    Args:
-        rule: "min_recall", "min_precision", "max_alerts" or "cost".
-        scores: (N,) logit margins.
-        truth: (N,) bool, True for rows with the label.
-        target: Target of the rule.
-        confidence: Confidence of a sure statement; None to ask for a statement on average.
-        group: (N,) code of each row's group, None if the rows are independent.
+    `scores`: (N,) logit margins. `truth`: (N,) bool, True for rows with the label. `confidence`: confidence of a sure
+    statement, None to ask for one on average. `group`: (N,) code of each row's group, None if the rows are independent.
 
     >>> scores = np.arange(100.0)
     >>> find_threshold("min_recall", scores, scores >= 40, target=0.8, confidence=0.95)
@@ -78,7 +70,7 @@ def find_threshold(
     if rule == "cost":
         return threshold_of_least_cost(scores, truth, target)
     sure, at_mean = RULES[rule]
-    is_counted = truth if rule == "min_recall" else np.ones(len(scores), bool)
+    is_counted = truth | (rule != "min_recall")
     weights = unit_weights(is_counted, group)
     units = round(float(weights.sum()))
     if confidence is not None:
