@@ -10,7 +10,7 @@ from typing import Any
 from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.evaluation.alarms import USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.baselines.baseline_alarms import rounded_up
-from seqclf.evaluation.decisions.decision import CHOSEN, FOLDS, Guarantee
+from seqclf.evaluation.decisions.decision import BY_HAND, CHOSEN, FOLDS, Guarantee
 from seqclf.evaluation.decisions.holdout import folds_setting
 from seqclf.evaluation.decisions.thresholds import SURE
 from seqclf.evaluation.run_result import RunResult
@@ -95,6 +95,10 @@ def _step_to_back(guarantee: Guarantee, result: RunResult, settings: Mapping[str
     target = f"decision.{guarantee.rule}={guarantee.target:g}"
     if guarantee.basis == CHOSEN:
         return "train again with decision.provisional=false decision.holdout=auto: other rows must set the threshold."
+    if guarantee.basis == BY_HAND:
+        return "correct the labels of the rows that were left out, and train again."
+    if guarantee.takes is not None:
+        return f"raise decision.max_alerts to about {guarantee.takes:.2g}, or set a recall below {target}."
     data, is_of_folds = settings["data"], guarantee.basis == FOLDS
     if is_of_folds and guarantee.statement == SURE and not guarantee.conflict:
         by = "group" if data.get("group") else "random"

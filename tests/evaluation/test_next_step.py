@@ -86,6 +86,8 @@ def test_a_good_model_is_to_be_used():
         ),
         ({"needed": 20}, "set an easier target than decision.min_recall=0.8: "),
         ({"conflict": True}, "set an easier target than "),
+        ({"conflict": True, "takes": 0.041}, "raise decision.max_alerts to about 0.041, or set a recall below"),
+        ({"basis": "by_hand"}, "correct the labels of the rows that were left out"),
         ({"basis": "chosen"}, "train again with decision.provisional=false decision.holdout=auto: "),
         ({"backed": True}, "use it with "),
         ({"rule": "cost"}, "use it with "),
