@@ -4,7 +4,7 @@
 
 Without the variable, oneDNN keeps kernels of up to 1024 shapes, which new sizes of LSTMs fill.
 
-Trains recurrent models, convolutions before them and transformers on the built-in data in a plain loop. Every tenth
+Trains recurrent models and transformers on the built-in data in a plain loop. Every tenth
 change starts with a new model, since a model only grows. Prints one JSON line: `errors`; `preserving`, the number of
 changes that leave the function, and the largest movement of a logit by one of them, in float64 and in float32, where
 `rounding` is how far the logits of the same networks are from those in float64, and `relative` is the movement in
@@ -32,7 +32,6 @@ STEPS = 3  # of training after each change
 MODELS = [
     ["model=lstm"],
     ["model=gru", "model.pooling=attention"],
-    ["model=conv_lstm", "model.strides=[2]", "model.channels=16"],
     ["model=rnn", "model.members=2"],
     ["model=transformer", "model.heads=2"],
 ]
@@ -48,8 +47,6 @@ def random_change(drawn: random.Random, model: dict[str, Any], frozen: bool) -> 
     ]
     if "heads" in model:
         wider = {"hidden_size": 2 * model["hidden_size"], "heads": 2 * model["heads"]}
-    if "channels" in model:
-        wider = {"hidden_size": 2 * model["hidden_size"], "channels": 2 * model["channels"]}
     if wider["hidden_size"] <= 64:
         changes += [wider, wider]
     chosen = drawn.sample(changes, drawn.randint(1, 2))

@@ -82,5 +82,5 @@ def test_a_comparison_prints_a_table_and_one_json_line():
     lines = completed.stdout.strip().splitlines()
     (result,) = json.loads(lines[-1])
     assert result["family"] == "frequency" and result["time_ratio"] > 1
-    assert all(0 <= result[key] <= 1 for key in ("order_blind", "lstm_recall", "conv_lstm_recall"))
+    assert all(0 <= result[key] <= 1 for key in ("order_blind", "lstm_recall", "auto_recall"))
     assert len({line.count("|") for line in lines[:-1]}) == 1, "the table's rows have the cells of its headings"

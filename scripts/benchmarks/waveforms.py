@@ -1,6 +1,6 @@
-"""Compare models on generated waveforms: recall and time per epoch of lstm, conv_lstm and the order-blind baseline.
+"""Compare models on generated waveforms: recall and time per epoch of lstm, auto and the order-blind baseline.
 
-    python scripts/benchmarks/waveforms.py [--families frequency event] [--rows 600] [--epochs 12] [model.kernel=7 …]
+    python scripts/benchmarks/waveforms.py [--families frequency event] [--rows 600] [--epochs 12] [optimizer.lr=0.01 …]
 
 Every family has its own kind of class: frequency, direction of a chirp, shape of an event anywhere in noise, phase lag
 between two channels, order of two events. Lengths are 100 to 2,000 tokens, amplitudes six decades. Overrides of
@@ -177,7 +177,7 @@ def table_row(result: dict[str, Any], models: list[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
-    parser.add_argument("--models", nargs="+", default=["lstm", "conv_lstm"])
+    parser.add_argument("--models", nargs="+", default=["lstm", "auto"])
     parser.add_argument("--rows", type=int, default=600, help="training sequences; half as many are validated")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)

@@ -73,7 +73,7 @@ def record(network: nn.Module, run: Callable[[], Tensor]) -> dict[str, list[np.n
 def _known_lengths(outputs: Mapping[str, list[np.ndarray]], lengths: np.ndarray) -> dict[int, np.ndarray]:
     """Return the lengths (B,) of the rows wherever T positions are computed, as dict T → lengths.
 
-    Modules that shorten the rows, such as convolutions, return the new lengths beside their vectors.
+    Encoders that shorten the rows return the new lengths beside their vectors.
     """
     returned = [array for arrays in outputs.values() for array in arrays]
     known = [array for array in returned if array.dtype == np.int64 and array.shape == lengths.shape]

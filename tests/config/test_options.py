@@ -294,7 +294,6 @@ OF_CHOICE = {
     "model/gru": {"cell": "gru"},
     "model/rnn": {"cell": "rnn"},
     "model/adaptive": {"bidirectional": False},
-    "model/conv_lstm": {"embedding_size": 8, "number_noise": 0.0},
     "model/transformer": {"pooling": "mean"},
     "model/t_lstm": {"bidirectional": False},
     "model/gru_d": {"bidirectional": False},

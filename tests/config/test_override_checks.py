@@ -11,12 +11,12 @@ from seqclf.errors import InputError
 
 @pytest.mark.parametrize("key", ["model.encoder._target_", "+model.encoder._target_", "model._target_"])
 def test_arguments_of_a_class_of_another_package_are_to_be_added(key):
-    """`kernel` is a key of another model, which must not take the place of the class."""
-    typed = HydraArguments("train", [f"{key}=acme.Gated", "model.kernel=7"])
-    error = typed.unknown_key("model.kernel")
-    assert str(error) == "model.kernel: no such key; to add a new key, write +model.kernel=7"
-    own = HydraArguments("train", [f"{key}=seqclf.models.rnn.recurrent.Recurrent", "model.kernel=7"])
-    assert "model=conv_lstm" in own.unknown_key("model.kernel").remedy
+    """`expansion` is a key of another model, which must not take the place of the class."""
+    typed = HydraArguments("train", [f"{key}=acme.Gated", "model.expansion=7"])
+    error = typed.unknown_key("model.expansion")
+    assert str(error) == "model.expansion: no such key; to add a new key, write +model.expansion=7"
+    own = HydraArguments("train", [f"{key}=seqclf.models.rnn.recurrent.Recurrent", "model.expansion=7"])
+    assert "model=transformer" in own.unknown_key("model.expansion").remedy
 
 
 def test_a_class_for_a_block_that_only_another_model_has_names_that_model():

@@ -3,34 +3,18 @@
 import re
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
+from models.checks import check_exactness, check_gradients_of_tokens, exported, max_error
+from support.halving_encoder import HalvingEncoder
 from torch import nn
 
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.onnx.export import replace_modules
+from seqclf.models.onnx.export import export_step, replace_modules
 
 FIELDS: list[Any] = [{"name": "value", "kind": "number", "width": 3}]
 COMMON = {"embedding_size": 6, "pooling": "last", "token_dropout": 0.0, "number_noise": 0.0}
-
-
-class Halving(SequenceEncoder):
-    """An encoder of another package: means of pairs of tokens, in both directions."""
-
-    def __init__(self, input_size: int, width: int, dropout: float = 0.9):
-        super().__init__()
-        self.size, self.backward_size = 2 * width, width
-        self.linear = nn.Linear(input_size, 2 * width)
-        self.dropout = dropout
-
-    def forward(self, tokens, lengths, host_lengths):
-        inside = torch.arange(tokens.shape[1]) < lengths[:, None]
-        tokens = nn.functional.pad(torch.where(inside[..., None], tokens, 0.0), (0, 0, 0, 1))
-        pairs = tokens[:, :-1:2] + tokens[:, 1::2]
-        return self.linear(pairs), (lengths + 1) // 2, None if host_lengths is None else (host_lengths + 1) // 2
 
 
 class Scaling(SequenceEncoder):
@@ -58,7 +42,7 @@ def classifier(kind, block=(), **arguments):
 
 
 def test_the_block_of_the_encoder_comes_first():
-    network = classifier(Halving, {"width": 5, "dropout": 0.5}, width=7)
+    network = classifier(HalvingEncoder, {"hidden_size": 5, "dropout": 0.5}, hidden_size=7)
     assert network.encoder.linear.out_features == 10 and network.encoder.dropout == 0.5
 
 
@@ -69,7 +53,12 @@ def test_an_encoder_that_takes_anything_gets_all_arguments_but_not_dropout():
 @pytest.mark.parametrize(
     ("kind", "block", "arguments", "message"),
     [
-        (Halving, {"widht": 5}, {"width": 5}, "model.encoder.widht: no such argument of Halving; did you mean 'width'"),
+        (
+            HalvingEncoder,
+            {"hiden_size": 5},
+            {"hidden_size": 5},
+            "model.encoder.hiden_size: no such argument of HalvingEncoder; did you mean 'hidden_size'",
+        ),
         (Sizeless, {}, {}, "Sizeless: has no attribute size; set it to the channels of an output"),
         (int, {}, {}, "model.encoder._target_=builtins.int: is not a SequenceEncoder; derive it from seqclf.extend."),
     ],
@@ -80,16 +69,21 @@ def test_an_encoder_that_cannot_be_built_is_one_line(kind, block, arguments, mes
 
 
 @pytest.mark.parametrize("pooling", ["last", "max", "mean+attention"])
-def test_an_encoder_may_shorten_time(pooling):
-    """Pooling reads the shortened outputs, so the logits still ignore padding."""
-    network = classifier(Halving, width=5, pooling=pooling)
-    lengths = np.array([1, 2, 9, 4])
-    values = torch.randn(4, 12, 3)
-    together = network({"value": values}, torch.from_numpy(lengths), lengths)
-    for row, length in enumerate(lengths):
-        one = lengths[row : row + 1]
-        alone = network({"value": values[row : row + 1, :length]}, torch.from_numpy(one), one)
-        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-6)
+def test_an_encoder_may_shorten_the_sequences(inputs, pooling):
+    """Pooling reads the shortened outputs, so the logits still ignore padding and batch mates."""
+    check_exactness(classifier(HalvingEncoder, hidden_size=5, pooling=pooling), inputs)
+
+
+def test_the_padding_of_an_encoder_that_shortens_gets_no_gradient():
+    check_gradients_of_tokens(HalvingEncoder(3, hidden_size=5))
+
+
+def test_an_encoder_that_shortens_is_exported_without_a_step(tmp_path):
+    model = classifier(HalvingEncoder, hidden_size=5, pooling="last+max")
+    session = exported(model, tmp_path / "model.onnx", FIELDS)
+    cases = [([1], 1), ([2], 2), ([1, 7, 3], 7), ([33, 4, 8, 32, 1], 40), ([700], 700)]
+    assert max_error(model, session, FIELDS, cases) < 1e-5
+    assert export_step(model, FIELDS, tmp_path / "step.onnx") is None
 
 
 class Form(nn.Module):

@@ -14,14 +14,14 @@ from seqclf.walkthrough.data_stages import active_rows
 from seqclf.walkthrough.inspect_rows import inspect_rows
 
 AUTO = ("numbers", "model=auto", "model.window=2", "model.dilations=[1]", "model.closed_form=false")
-CONV = ("mixed", "model=conv_lstm", "model.strides=[2,2]", "model.kernel=3", "model.channels=4")
+HALVING = ("mixed", "model=own_encoder", "model.encoder={_target_: support.halving_encoder.HalvingEncoder}")
 STAGES = {
     AUTO: ["front (FrontEnd)", "heads.0.recurrent (Recurrent)", "heads.0 (RecurrentHead)", "heads.1 (KernelsHead)"],
     ("static", "model=auto"): ["front (FrontEnd)", "heads.0.static (StaticFields)", "heads.2 (StatisticsHead)"],
     ("words", "model=lstm"): ["embedding (FieldEmbedding)", "encoder (Recurrent)", "pooling (Pooling)"],
     ("words", "model=gru", "model.layers=2", "model.layout=packed", "model.pooling=last"): ["encoder (Recurrent)"],
     ("static", "model=lstm"): ["static (StaticFields)"],
-    CONV: ["encoder.convolutions.1 (StridedConvolution)", "encoder (ConvRecurrent)"],
+    HALVING: ["embedding (FieldEmbedding)", "encoder (HalvingEncoder)"],
     ("words", "model=transformer", "model.heads=2"): ["encoder.blocks.0 (Block)", "encoder (Transformer)"],
     ("words", "model=adaptive"): ["encoder (Recurrent)", "output (Linear)", "halting (HaltingHead)"],
     ("trees", "model=tree_lstm"): ["embedding (FieldEmbedding)", "encoder (TreeLSTM)"],

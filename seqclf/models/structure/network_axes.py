@@ -13,7 +13,6 @@ from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.embedding import NumberProjection
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.heads.recurrent_head import RecurrentHead
-from seqclf.models.rnn.conv_recurrent import ConvRecurrent
 from seqclf.models.rnn.recurrent import Recurrent
 from seqclf.models.structure.axes import Axes, Axis, blocks, is_even, kept, widened
 from seqclf.models.transformer import Transformer
@@ -133,8 +132,8 @@ def _encoder(old: Any, new: Any, inputs: Tensor) -> Continued:
     known, names = unchanged(old), {name for name, _ in new.named_parameters()}
     axes = {name: of_weight for name, of_weight in known.items() if name in names}
     if type(old) in FIRST:
-        output, _, *others = axes[FIRST[type(old)]]
-        axes[FIRST[type(old)]] = (output, Axis(inputs, summed=True), *others)
+        output, _ = axes[FIRST[type(old)]]
+        axes[FIRST[type(old)]] = (output, Axis(inputs, summed=True))
     return Continued(axes, kept(old.size), len(axes) == len(known))
 
 
@@ -158,11 +157,7 @@ def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
 # dict encoder → rule for an encoder whose width can change
 WIDENED: dict[type, Callable[[Any, Any, Tensor], Continued]] = {Recurrent: _recurrent}
 # dict encoder → name of the weight that reads the embedded tokens, whose number of channels can change
-FIRST: dict[type, str] = {
-    ConvRecurrent: "convolutions.0.convolution.weight",
-    Transformer: "input.weight",
-    TreeLSTM: "input.weight",
-}
+FIRST: dict[type, str] = {Transformer: "input.weight", TreeLSTM: "input.weight"}
 
 
 def _pooling(old: SequenceClassifier, outputs: Tensor) -> Continued:

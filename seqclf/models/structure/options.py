@@ -130,17 +130,12 @@ OF_CLASSIFIER = ("dropout", "token_dropout", "number_noise")
 # dict encoder class → keys that can change. The keys in OF_CLASSIFIER can change with any encoder.
 OF_ENCODER = {
     "seqclf.models.rnn.recurrent.Recurrent": ("layers", "hidden_size", "embedding_size"),
-    "seqclf.models.rnn.conv_recurrent.ConvRecurrent": ("layers", "embedding_size"),
     "seqclf.extend.CellEncoder": ("layers",),
     "seqclf.models.transformer.Transformer": ("layers", "embedding_size"),
     "seqclf.models.trees.tree_lstm.TreeLSTM": ("embedding_size",),
 }
 # Encoders whose added layers are residual.
-RESIDUAL = (
-    "seqclf.models.rnn.recurrent.Recurrent",
-    "seqclf.models.rnn.conv_recurrent.ConvRecurrent",
-    "seqclf.extend.CellEncoder",
-)
+RESIDUAL = ("seqclf.models.rnn.recurrent.Recurrent", "seqclf.extend.CellEncoder")
 OF_HEADS = "seqclf.models.heads.network.HeadsClassifier"
 KEYS_OF_HEADS = ("layers", "hidden_size", *OF_CLASSIFIER)
 WIDTHS = ("hidden_size", "embedding_size")

@@ -32,7 +32,6 @@ COMMON = {
 }
 ENCODERS = {
     "recurrent": "seqclf.models.rnn.recurrent.Recurrent",
-    "conv": "seqclf.models.rnn.conv_recurrent.ConvRecurrent",
     "transformer": "seqclf.models.transformer.Transformer",
     "tree": "seqclf.models.trees.tree_lstm.TreeLSTM",
     "adaptive": "seqclf.models.rnn.recurrent.Recurrent",
@@ -99,7 +98,7 @@ def random_config(drawn: random.Random, kind: str) -> dict[str, Any]:
     if kind == "adaptive":
         target = "seqclf.models.adaptive.AdaptiveClassifier"
         return {**config, "_target_": target, "earliness": 0.1, "bidirectional": False, "members": 1}
-    return {**config, "channels": drawn.randint(2, 4), "kernel": 3, "strides": [2, 1]} if kind == "conv" else config
+    return config
 
 
 def preserving_change(drawn: random.Random, config: dict[str, Any]) -> dict[str, Any]:
