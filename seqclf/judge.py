@@ -51,7 +51,9 @@ def main(config: JudgeConfig) -> JsonObject:
     if config.against:
         show_section(Section("Compared", [ladder_table(result.ladder)]))
     if config.output:
-        write_output(Path(config.output), json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        forcing = {"forcing": [row.to_dict() for row in result.forcing]} if result.forcing else {}
+        content = {**result.to_dict(), **forcing}
+        write_output(Path(config.output), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     figures = {name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS}
     threshold = result.decision.to_dict()
     return {"split": result.split, "use": not result.not_yet, **figures, "decision": threshold}

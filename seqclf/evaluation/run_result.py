@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from seqclf.data.splitting.policies import SPLITS
@@ -141,15 +141,25 @@ class RunResult:
         }
         return scores if self.baseline is None else {**scores, "baseline": all_scores(self.baseline)}
 
+    def without_rows(self) -> RunResult:
+        """Return the result without ids of rows and names of groups."""
+        splits = {}
+        for name, metrics in self.splits.items():
+            groups = None if metrics.groups is None else replace(metrics.groups, worst=[])
+            splits[name] = replace(metrics, groups=groups)
+        return replace(self, splits=splits, forcing=())
+
     def to_dict(self) -> JsonObject:
-        """Return the JSON form: one block per split at the top level, so users can read `metrics["test"]["recall"]`."""
+        """Return the JSON form: one block per split at the top level, so users can read `metrics["test"]["recall"]`.
+
+        Ids of rows (`forcing`) are left out: threshold.parquet holds them.
+        """
         content = {
             **self.splits,
             "baseline": self.baseline,
             "no_baseline": self.no_baseline,
             "ladder": self.ladder or None,
             "targets": self.targets or None,
-            "forcing": self.forcing or None,
             "not_yet": self.not_yet if self.splits else None,
             "next": self.next_step,
             "decision": self.decision,
@@ -184,7 +194,6 @@ class RunResult:
                 no_baseline=state.get("no_baseline"),
                 ladder=tuple(Rung.from_dict(rung) for rung in state.get("ladder", ())),
                 targets=tuple(TargetRow.from_dict(row) for row in state.get("targets", ())),
-                forcing=tuple(ForcingRow.from_dict(row) for row in state.get("forcing", ())),
                 next_step=state.get("next"),
                 calibration=part("calibration", Calibration.from_dict),
                 data={split: SplitCounts.from_dict(rows) for split, rows in counts.items()},

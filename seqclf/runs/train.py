@@ -42,7 +42,7 @@ from seqclf.runs.threshold_rows import asked_recipe, basis_of, cross_fits, cross
 from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, write_output
 from seqclf.system.json_result import JsonResult
-from seqclf.system.run_folder import FORCING, PREDICTIONS, remove_outputs
+from seqclf.system.run_folder import FORCING, PREDICTIONS, SHARED, remove_outputs
 from seqclf.training.loggers.run_logger import FinishedRun
 from seqclf.training.options import TrainConfig
 
@@ -130,7 +130,9 @@ def train(
         parity = export(fitted, judged, steps) if training.config.export else None
         page = report(training.dataset, judged, facts, run)
         if logger is not None:
-            logger.log_result(finished_run(training, judged, facts, page))
+            logger.log_result(
+                finished_run(training, judged, facts, page and shared_report(training, judged, facts, page))
+            )
     return TrainResult.of(judged.result, facts, run, parity, started)
 
 
@@ -269,6 +271,18 @@ def report(dataset: Dataset | None, judged: Judged, facts: Facts, run: Path) -> 
         warnings.warn(f"report.html: {error!r}; seqclf report run={run} writes it again", stacklevel=2)
         return None
     return run / "report.html"
+
+
+def shared_report(training: Training, judged: Judged, facts: Facts, page: Path) -> Path | None:
+    """Return the report that loggers upload: `page`, or a form in RUN/shared without rows of the data."""
+    if getattr(training.config.logger, "upload_rows", True):
+        return page
+    folder = training.folder / SHARED
+    remove_outputs(training.folder, [SHARED])
+    folder.mkdir()
+    without = judged._replace(result=judged.result.without_rows())
+    write_output(folder / "metrics.json", json.dumps(without.result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    return report(None, without, facts, folder)
 
 
 def finished_run(training: Training, judged: Judged, facts: Facts, page: Path | None) -> FinishedRun:

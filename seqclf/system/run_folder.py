@@ -16,16 +16,10 @@ LOCK = ".seqclf.lock"  # lock file; no other program uses this name
 BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # files that a run writes before its first epoch
 PREDICTIONS = "predictions.parquet"  # predictions for the evaluated rows
 FORCING = "threshold.parquet"  # rows that force the threshold of a recall
+SHARED = "shared"  # folder of a report and metrics.json without rows of the data, which loggers upload
 STEPS = "steps.json"  # record of the finished steps of a run
-RESULTS = (
-    "scores",
-    "metrics.json",
-    PREDICTIONS,
-    FORCING,
-    "report.html",
-    "bundle",
-    STEPS,
-)  # results of evaluating a checkpoint
+# Results of evaluating a checkpoint.
+RESULTS = ("scores", "metrics.json", PREDICTIONS, FORCING, SHARED, "report.html", "bundle", STEPS)
 FOLD = "fold-"  # beginning of the name of the folder of a fold (data.split.fold=all)
 OUTPUTS = (*RESULTS, "metrics.csv", "walkthrough.html", "tensorboard")
 # Environment variables that hold the rank of a process in distributed training. The launchers torchrun, Lightning,

@@ -73,6 +73,7 @@ class WandbOptions(Options):
     notes: Text | None
     mode: Literal["auto", "online", "offline", "disabled"]
     log_bundle: bool
+    upload_rows: bool
     timeout: Timeout
     finish_timeout: NonNegative  # in seconds
 
@@ -87,6 +88,7 @@ class MlflowOptions(Options):
     group: Text | None
     tags: dict[str, Text] | None
     log_bundle: bool
+    upload_rows: bool
     timeout: Timeout
 
 

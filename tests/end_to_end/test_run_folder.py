@@ -36,6 +36,8 @@ def test_run_folder_holds_exactly_the_documented_files(trained):
         "predictions.parquet",
         "quarantine.jsonl",
         "report.html",
+        "shared/report.html",
+        "shared/metrics.json",
         "checkpoints/best.ckpt",
         "checkpoints/last.ckpt",
     }

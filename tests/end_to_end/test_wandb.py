@@ -4,6 +4,7 @@ import csv
 import json
 from itertools import pairwise
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from support.wandb_records import records, run_of
@@ -111,8 +112,10 @@ def test_run_is_finished_as_a_success(recorded):
     assert [record.exit.exit_code for record in recorded if record.HasField("exit")] == [0]
 
 
-def test_report_is_a_panel_and_a_file(recorded, trained):
-    report = (trained.run / "report.html").read_bytes()
+def test_a_report_without_rows_is_a_panel_and_a_file(recorded, trained):
+    report = (trained.run / "shared/report.html").read_bytes()
+    ids = pq.read_table(trained.run / "predictions.parquet")["id"].to_pylist()
+    assert not any(f">{name}<".encode() in report for name in ids)
     (panel,) = trained.run.glob("wandb/offline-run-*/files/media/html/report_*.html")
     (file,) = trained.run.glob("wandb/offline-run-*/files/report.html")
     assert panel.read_bytes() == file.read_bytes() == report

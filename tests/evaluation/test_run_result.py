@@ -4,10 +4,12 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decisions.forcing_rows import ForcingRow
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
 
@@ -35,3 +37,17 @@ def test_unknown_parts_stay_unknown():
 def test_content_of_another_version_is_refused(state):
     with pytest.raises(InputError, match="is not as this version writes it"):
         RunResult.from_dict(state)
+
+
+def test_a_result_without_rows_names_no_row_and_no_group():
+    labels, names = np.arange(80) % 2, [f"patient {row // 4}" for row in range(80)]
+    logits = 3.0 * np.eye(2)[np.where(np.arange(80) < 8, 1 - labels, labels)]  # two groups are wrong in all rows
+    groups, lengths = np.arange(80) // 4, np.full(80, 5)
+    outputs = SplitOutputs(logits, labels, lengths, lengths > 5, groups, pa.array(names))
+    metrics = evaluate_split(outputs, ["no", "yes"], "yes", Decision(), with_intervals=False)
+    row = ForcingRow("yes", "patient 0", 0.1, 500.0, 400.0, False)
+    result = RunResult(splits={"test": metrics}, decision=Decision(), forcing=(row,))
+    assert "patient" in json.dumps(result.to_dict()), "else the test shows nothing"
+    shared = result.without_rows()
+    assert "patient" not in json.dumps(shared.to_dict()) and shared.forcing == ()
+    assert shared.metrics.accuracy == metrics.accuracy

@@ -107,8 +107,10 @@ def test_tokens_that_were_not_read_are_pale_and_have_no_number():
 
 def test_the_page_of_a_run_names_the_file_of_all_rows_and_that_of_a_bundle_does_not():
     assert "predictions.parquet" in page_of()
-    report = SimpleNamespace(split="test", mistakes=[], bundle="runs/a/bundle")
+    report = SimpleNamespace(split="test", mistakes=[], bundle="runs/a/bundle", metrics=SimpleNamespace(accuracy=1.0))
     assert "predictions.parquet" not in render_body(mistakes_section(report))
+    report.metrics.accuracy = 0.9  # a report without rows says nothing of its errors
+    assert mistakes_section(report) is None
 
 
 def test_rows_of_several_fields_are_a_table_with_shaded_rows():

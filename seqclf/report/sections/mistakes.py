@@ -62,8 +62,13 @@ class ShownMistake(NamedTuple):
     static: Mapping[str, LineToken] = MappingProxyType({})
 
 
-def mistakes_section(report: Report) -> Section:
-    """Return the misclassified rows. The row whose true label has the lowest probability comes first."""
+def mistakes_section(report: Report) -> Section | None:
+    """Return the misclassified rows, or None for a report without rows of the data.
+
+    The row whose true label has the lowest probability comes first.
+    """
+    if not report.mistakes and report.metrics.accuracy < 1:
+        return None
     contributions = [mistake.row.contributions for mistake in report.mistakes]
     context = {
         "split": report.split,

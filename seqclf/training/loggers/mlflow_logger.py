@@ -17,7 +17,7 @@ from seqclf.system.atomic_files import write_output
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, warn_without
 
 SERVICE = "MLflow"
-FILES = ("report.html", "metrics.json", "metrics.csv", "config.yaml")
+FILES = ("metrics.csv", "config.yaml")
 RUN_ID = "mlflow_run_id"  # file in the run folder
 MAX_KEY = 250  # maximum number of characters
 # By default, MLflow waits two minutes for a reply and repeats a failing request for minutes, which would block
@@ -85,9 +85,10 @@ class MlflowRun(RunLogger):
         client, run_id = self.curves.experiment, self.curves.run_id
         client.set_tag(run_id, "dataset.name", finished.name)
         client.set_tag(run_id, "dataset.digest", finished.dataset.digest)
-        for name in FILES:
-            if (finished.folder / name).is_file():
-                client.log_artifact(run_id, str(finished.folder / name))
+        report = [] if finished.report is None else [finished.report, finished.report.with_name("metrics.json")]
+        for path in (*report, *(finished.folder / name for name in FILES)):
+            if path.is_file():
+                client.log_artifact(run_id, str(path))
         if finished.bundle is not None and self.log_bundle:
             client.log_artifacts(run_id, str(finished.bundle), "bundle")
 

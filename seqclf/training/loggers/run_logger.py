@@ -52,7 +52,8 @@ class FinishedRun:
     """Results and files of a run after training and evaluation.
 
     `name`: name of the dataset. `epochs`: number of completed epochs. `report`: path of the report file, None if it was
-    not written. `bundle`: path of the bundle folder, None if it was not written.
+    not written; metrics.json is beside it. Both are those of the run, or forms of them without rows of the data
+    (`upload_rows`). `bundle`: path of the bundle folder, None if it was not written.
     """
 
     name: str

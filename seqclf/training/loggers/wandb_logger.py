@@ -31,7 +31,7 @@ LOGGING_SHARE = 0.25  # share of `finish_timeout` to log the result in, which as
 # By default, W&B writes to the terminal and sends measurements of its own use, even offline. If the server hangs, these
 # measurements keep the process from ending for 20 s.
 DEFAULTS = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
-UPLOADED = "config, curves, scores, report with rows of the data, machine, packages"
+UPLOADED = "config, curves, scores, report {} rows of the data, machine, packages"
 CURVED = ("train", "validation")  # splits whose scores have a curve by epoch
 
 
@@ -67,9 +67,9 @@ def log_artifacts(run: Any, finished: FinishedRun, log_bundle: bool) -> None:
     """Log the report and metrics as files, and the bundle as an artifact."""
     import wandb
 
-    for name in ("report.html", "metrics.json"):
-        if (finished.folder / name).is_file():
-            run.save(str(finished.folder / name), base_path=str(finished.folder), policy="now")
+    if finished.report is not None:
+        for name in (finished.report.name, "metrics.json"):
+            run.save(str(finished.report.with_name(name)), base_path=str(finished.report.parent), policy="now")
     if finished.bundle is not None and log_bundle:
         metadata = {**finished.result.scores(), "dataset": finished.dataset.digest}
         model = wandb.Artifact(f"bundle-{run.id}", type="model", metadata=metadata)
@@ -156,8 +156,10 @@ class WandbRun(RunLogger):
         try:
             opened = cls(_init(settings, run, config, mode, max(1.0, deadline - time.monotonic())), settings)
             if mode == "online":
-                uploaded = f"{UPLOADED}, bundle" if settings["log_bundle"] else UPLOADED
-                _say(f"uploads {uploaded}; logger.mode=offline keeps all of it here")
+                uploaded = UPLOADED.format("with" if settings["upload_rows"] else "without")
+                _say(
+                    f"uploads {uploaded}{', bundle' * settings['log_bundle']}; logger.mode=offline keeps all of it here"
+                )
             return opened
         except Exception as error:
             if mode != "online":

@@ -27,6 +27,7 @@ SETTINGS = {
     "notes": None,
     "mode": "online",
     "log_bundle": True,
+    "upload_rows": False,
     "timeout": 1.0,
     "finish_timeout": 1.0,
 }
@@ -98,10 +99,12 @@ def test_an_online_run_says_what_it_uploads_and_how_to_keep_it_here(tmp_path, mo
     monkeypatch.setattr(wandb_logger, "_has_key", lambda: True)
     monkeypatch.setattr(wandb_logger, "answers", lambda url, seconds: True)
     for mode, bundle in (("online", True), ("online", False), ("offline", True)):
-        WandbRun.open({**SETTINGS, "mode": mode, "log_bundle": bundle}, tmp_path, {})
+        settings = {**SETTINGS, "mode": mode, "log_bundle": bundle, "upload_rows": bundle}
+        WandbRun.open(settings, tmp_path, {})
     whole, without_bundle = capsys.readouterr().err.splitlines()
-    for part in ("config", "report with rows of the data", "logger.mode=offline keeps all of it here"):
+    for part in ("config", "logger.mode=offline keeps all of it here"):
         assert part in whole and part in without_bundle
+    assert "report with rows of the data" in whole and "report without rows of the data" in without_bundle
     assert "bundle" in whole and "bundle" not in without_bundle
 
 
