@@ -210,4 +210,4 @@ def test_a_guarantee_names_what_is_counted(tmp_path, settings, unit):
     run = seqclf.fit(frame, label="label", overrides=[*FAST, *settings], folder=tmp_path / "run")
     assert [target["unit"] for target in run.metrics["decision"]["targets"]] == [unit]
     assert run.predictions["group"].null_count == (len(run.predictions) if unit == "sequence" else 0)
-    assert set(run.predictions["split"].unique().to_pylist()) == {"validation", "threshold"}
+    assert set(run.predictions["split"].unique().to_pylist()) == {"validation"}
