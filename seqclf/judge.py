@@ -146,7 +146,7 @@ def _decision(config: JudgeConfig, settings: dict[str, Any], contenders: list[Sc
     from seqclf.evaluation.judge import decide
     from seqclf.evaluation.options import DecisionOptions
 
-    own = dict.fromkeys(RULES) | {"confidence": None, "holdout": 0.5, "provisional": False, "calibrate": False}
+    own = dict.fromkeys(RULES) | {"confidence": None, "holdout": "auto", "provisional": False, "calibrate": False}
     given = {key: value for key, value in config.decision.items() if value is not None}
     if any(rule in given for rule in RULES):  # replaces the target of the run, with its confidence
         settings = {key: value for key, value in settings.items() if key not in (*RULES, "confidence")}

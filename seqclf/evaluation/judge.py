@@ -127,7 +127,7 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         )
         for split, outputs in progress.track(splits.items(), "computing confidence intervals", total=len(splits))
     }
-    known = None if options is None or held_out is None else (options, chosen, held_out, network.classes)
+    setting = None if options is None or held_out is None else (options, chosen, held_out, network.classes)
     evaluation = Evaluation(splits, chosen)
     baseline, ladder = _compare(contenders, network, evaluation, metrics[evaluation.split], facts.monitor)
     result = RunResult(
@@ -137,8 +137,8 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         baseline=baseline,
         no_baseline=facts.no_baseline if baseline is None else None,
         ladder=ladder,
-        targets=() if known is None else tuple(target_rows(*known, _unit(known[2]), basis)),
-        forcing=() if known is None else tuple(forcing_rows(*known)),
+        targets=() if setting is None else tuple(target_rows(*setting, _unit(setting[2]), basis)),
+        forcing=() if setting is None else tuple(forcing_rows(*setting)),
         data=facts.data,
         leaks=facts.leaks,
         holdout_rows=sum(len(rows.labels) for rows in _held_out(network).values()),

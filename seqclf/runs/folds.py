@@ -25,6 +25,7 @@ from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import FOLDER, Scores, taken, write_contenders
 from seqclf.report.run_report import read_run
 from seqclf.report.score_table import show_verdict
+from seqclf.report.verdict import CROSS_VALIDATED
 from seqclf.runs.all_rows import check_repeatable, train_on_all_rows
 from seqclf.runs.export import write_bundle
 from seqclf.runs.fit import Training
@@ -36,10 +37,7 @@ from seqclf.system.run_folder import FOLD, PREDICTIONS, remove_outputs, run_outp
 from seqclf.training.options import AUTO, TrainConfig
 
 TEST = "test"
-ESTIMATE = (
-    "each fold is judged at the threshold that the other folds set: a cross-validated estimate, no guarantee: "
-    "the bundle is another model than those that gave the scores"
-)
+ESTIMATE = f"each fold is judged at the threshold that the other folds set: {CROSS_VALIDATED}"
 FOLD_STRIDE = 2**32  # positions of the rows of a fold start at its number times this
 
 
@@ -128,13 +126,9 @@ def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:
     bundle = f"; the bundle is trained on all {rows:,} rows, and no row judges it" if config.export else ""
     training = replace(first.training, settings=config.model_dump(), seconds=round(seconds, 2), bundle=None)
     chosen = tuple(dict.fromkeys(choice for facts in folds for choice in facts.chosen))
-    warnings = (*lines, note + bundle + scale, *_estimates(config))
+    has_threshold = any(getattr(config.decision, rule) is not None for rule in RULES)
+    warnings = (*lines, note + bundle + scale, *([ESTIMATE] if has_threshold else []))
     return replace(first, training=training, chosen=chosen, warnings=warnings, halting=None)
-
-
-def _estimates(config: TrainConfig) -> list[str]:
-    """Return a line about the thresholds of the decision, none without a threshold."""
-    return [ESTIMATE] if any(getattr(config.decision, rule) is not None for rule in RULES) else []
 
 
 def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> list[Scores]:

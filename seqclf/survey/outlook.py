@@ -16,7 +16,7 @@ from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_
 from seqclf.evaluation.decisions.decision import COUNTED
 from seqclf.evaluation.decisions.holdout import folds_setting, holdout_rows, resolve_holdout
 from seqclf.evaluation.decisions.target_table import CONFIDENCE
-from seqclf.evaluation.decisions.thresholds import recall_holds, rows_needed, unit_weights
+from seqclf.evaluation.decisions.thresholds import confidence_each, recall_holds, rows_needed, unit_weights
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system.json_result import JsonResult
@@ -70,7 +70,7 @@ def threshold_outlooks(
     if rule not in GUARANTEED_RULES:
         rule, targets = "min_recall", {}
     confidence = decision.confidence or CONFIDENCE
-    each = 1 - (1 - confidence) / max(1, len(targets))  # labels share the risk, as in `choose_decision`
+    each = confidence_each(confidence, max(1, len(targets))) or confidence
     split, share = dataset.splits["validation"], float(decision.holdout)
     chosen = holdout_rows(split.labels, share, split.groups) if share else np.ones(len(split.labels), bool)
     where = "held out of validation" if share else "all of validation"

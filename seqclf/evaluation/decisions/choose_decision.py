@@ -25,6 +25,7 @@ from seqclf.evaluation.decisions.thresholds import (
     ROWS,
     SURE,
     Threshold,
+    confidence_each,
     find_threshold,
     holds,
     one_of_each,
@@ -56,7 +57,7 @@ def choose_decision(
     Each threshold has the strongest statement that the rows back, up to the statement that `options.confidence` asks
     for (see `find_threshold`). If the rows also chose the model, or if some were left out by hand, no statement is
     backed, and if models of several folds scored the rows, no sure statement is backed. A recall with a budget of
-    alerts (`max_alerts`) has its threshold if its alerts stay within the budget, and else that of the budget. Sure
+    alerts (`max_alerts`) has its threshold if its alerts stay within the budget, and else the budget's threshold. Sure
     statements for several labels hold jointly with the probability `confidence`, because the risk is divided evenly
     among the labels (Bonferroni). Statements on average hold for each label by itself.
     """
@@ -88,17 +89,12 @@ def choose_decision(
 
 
 class _Marks(NamedTuple):
-    """What the guarantees of a decision have in common. `labels`: number of labels that share the risk."""
+    """Attributes that the guarantees of a decision share. `labels`: number of labels that share the risk."""
 
     confidence: float | None
     labels: int
     unit: str | None
     basis: str
-
-    @property
-    def confidence_each(self) -> float | None:
-        """Confidence of each label. The Bonferroni correction also holds if the classes depend on each other."""
-        return self.confidence and 1 - (1 - self.confidence) / self.labels
 
     def guarantee(
         self, rule: str, label: str, target: float, threshold: Threshold, *, conflict: bool | None = None
@@ -111,7 +107,9 @@ class _Marks(NamedTuple):
         is_backed = is_backed and self.basis not in (CHOSEN, BY_HAND) and (self.basis, statement) != (FOLDS, SURE)
         is_simulated = statement == AVERAGE and (conflict is not None or rule == "min_precision")
         if rule == "min_recall" and threshold.rows and self.unit is None:
-            beyond = rows_beyond_lowest(statement, target, threshold.rows, self.confidence_each)
+            beyond = rows_beyond_lowest(
+                statement, target, threshold.rows, confidence_each(self.confidence, self.labels)
+            )
         return Guarantee(
             rule=rule,
             label=label,
@@ -139,7 +137,7 @@ def at_the_same_ranks(
     """
     changed: dict[str, Any] = {}
     for target in decision.targets:
-        confidence = _Marks(target.confidence, len(decision.targets), None, target.basis).confidence_each
+        confidence = confidence_each(target.confidence, len(decision.targets))
         rank = rank_of(target.rule, target.statement, target.target, target.rows, confidence)
         is_label = labels == classes.index(target.label)
         rows = round(unit_weights(is_label | (target.rule == "max_alerts"), group).sum())
@@ -197,7 +195,11 @@ def _joint_decision(
     is set while the offsets of the other classes stay fixed. The classes are visited in turn until no threshold
     changes.
     """
-    offsets, thresholds, each = np.zeros(len(classes)), dict[str, Threshold](), marks.confidence_each
+    offsets, thresholds, each = (
+        np.zeros(len(classes)),
+        dict[str, Threshold](),
+        confidence_each(marks.confidence, marks.labels),
+    )
     for _ in range(ROUNDS):
         before = offsets.copy()
         for label, target in targets.items():

@@ -16,7 +16,7 @@ from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system.json_result import JsonResult
 
 MAX_ROWS = 10  # lowest positives of each label that are left out in turn
-MAX_RATIO = 0.5  # of the alerts without a row to those with it, up to which its label is worth a check
+MAX_RATIO = 0.5  # alerts without a row / alerts with it; at most this ratio makes the label of the row worth a check
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ForcingRow(JsonResult):
 def forcing_rows(
     options: DecisionOptions, decision: Decision, rows: SplitOutputs, classes: list[str]
 ) -> Iterator[ForcingRow]:
-    """Yield the lowest positives of each recall target of `decision`, the lowest first; none of many labels.
+    """Yield the lowest positives of each recall target of `decision`, the lowest first. Many labels have no rows.
 
     `rows`: outputs for the rows that set the thresholds of `decision` by `options`.
     """

@@ -14,7 +14,8 @@ from seqclf.data.storage.store import subset
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.evaluation.options import AUTO, DecisionOptions
 
-SEED = 0  # of all runs, because a search compares runs with different seeds, which must hold out the same rows
+# The seed is the same in all runs. A search compares runs with different seeds, which must hold out the same rows.
+SEED = 0
 HALF = 0.5  # fraction of validation that is held out where validation chooses more than the weights of heads
 FOLDS_SETTING = "data.split.by=fold data.split.fold=all"
 UNDIVIDED = ("time", "distinct", "fold")  # values of data.split.by whose parts folds would mix, or that are folds
@@ -85,5 +86,6 @@ def folds_setting(settings: Mapping[str, Any]) -> str | None:
     has_test = data.get("test") or data.get("generator")  # a generator writes a file for every split
     if has_test or data["split"]["by"] in UNDIVIDED or not has_one_process or is_changed or is_adaptive:
         return None
-    number = (settings.get("decision") or {}).get("holdout") not in (None, AUTO, 0)  # which stops a training of folds
-    return f"{FOLDS_SETTING} decision.holdout={AUTO}" if number else FOLDS_SETTING
+    # A training of folds rejects a fraction of rows to hold out.
+    has_fraction = (settings.get("decision") or {}).get("holdout") not in (None, AUTO, 0)
+    return f"{FOLDS_SETTING} decision.holdout={AUTO}" if has_fraction else FOLDS_SETTING

@@ -26,8 +26,8 @@ class TargetResult(JsonResult):
     "within_chance", "broken", or None if no row is counted. In the cases "within_chance" and "broken", the value misses
     the target. In the case "broken", the rows contradict the statement: for a sure statement and for a precision the
     interval does not contain the target; for the others the count lies in the outer 2.5 % of the beta-binomial
-    distribution that follows from the rank of the threshold. The status "ruled_out" is that of a recall that is missed
-    because of the budget of alerts.
+    distribution that follows from the rank of the threshold. A recall that is missed because of the budget of
+    alerts has the status "ruled_out".
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"value", "low", "high", "status"})

@@ -14,13 +14,13 @@ import numpy as np
 
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, choose_decision
 from seqclf.evaluation.decisions.decision import HELD_OUT, RULES, Decision, Guarantee
-from seqclf.evaluation.decisions.thresholds import AVERAGE, SURE, rank_of
+from seqclf.evaluation.decisions.thresholds import AVERAGE, SURE, confidence_each, rank_of
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system.json_result import JsonResult
 
-CONFIDENCE = 0.95  # of the sure statements in the table, where the run asks for a statement on average
+CONFIDENCE = 0.95  # confidence of sure statements, if a run asks for a statement on average
 MAX_WORK = 1_000_000  # logits times the square of the number of labels with a target
 DRAWS = 20_000  # simulated samples of held-out rows, for the cost of picking a row of the table
 TARGETS = {  # rule → targets, the hardest first
@@ -142,8 +142,8 @@ def cost_of_picking(rows: Sequence[TargetRow], guarantee: Guarantee, labels: int
     """
     ranked = []
     for row in rows:
-        confidence = row.confidence and 1 - (1 - row.confidence) / labels
-        ranked.append((row, rank_of(guarantee.rule, row.statement, row.target, guarantee.rows, confidence)))
+        each = confidence_each(row.confidence, labels)
+        ranked.append((row, rank_of(guarantee.rule, row.statement, row.target, guarantee.rows, each)))
     ranks = np.array([rank for _, rank in ranked if rank is not None])
     if not len(ranks):
         return None

@@ -114,10 +114,22 @@ def one_of_each(rows: np.ndarray, group: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def rank_of(rule: str, statement: str, target: float, rows: int, confidence: float | None = None) -> int | None:
-    """Return the rank k, from the highest score, of the held-out row that sets a threshold; None if it has no rank.
+def confidence_each(confidence: float | None, labels: int) -> float | None:
+    """Return the confidence of each of some labels whose sure statements hold together with a `confidence`.
 
-    A recall counts rows with the label, and `max_alerts` counts all rows. A precision has no rank.
+    The Bonferroni correction also holds if the labels depend on each other.
+
+    >>> confidence_each(0.95, 5)
+    0.99
+    """
+    return confidence and 1 - (1 - confidence) / labels
+
+
+def rank_of(rule: str, statement: str, target: float, rows: int, confidence: float | None = None) -> int | None:
+    """Return the rank k, from the highest score, of the held-out row that sets a threshold.
+
+    Returns None if the threshold has no rank. A recall counts rows with the label, and `max_alerts` counts all rows. A
+    precision has no rank.
 
     >>> [rank_of("min_recall", statement, 0.8, 61, 0.95) for statement in STATEMENTS]
     [56, 50, 49]
@@ -185,7 +197,7 @@ def sure_recall(scores: np.ndarray, truth: np.ndarray, target: float, confidence
 
 
 def mean_recall(scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: int) -> float | None:
-    """Return the highest threshold that a weight of `target` (units + `spare`) reaches; None without one.
+    """Return the highest threshold that a weight of `target` (units + `spare`) reaches, None if there is none.
 
     `weights`: (N,) weights of the rows with the label. `spare`: 1 for a recall on average, because the new row is one
     more unit; 0 for a recall as in the rows.
@@ -289,7 +301,7 @@ def sure_precision(scores: np.ndarray, truth: np.ndarray, target: float, confide
 def mean_precision(
     scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: int
 ) -> float | None:
-    """Return the lowest threshold at which (wrong alerts + `spare`) / alerts is at most 1 - `target`; None without one.
+    """Return the lowest threshold at which (wrong alerts + `spare`) / alerts is at most 1 - `target`, None without one.
 
     The precision on new rows is `target` or more on average in simulations (docs/log.md), which nothing proves.
     """
