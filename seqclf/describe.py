@@ -26,7 +26,7 @@ def main(config: DescribeConfig) -> JsonObject:
     from seqclf.runs.overview import show_dataset
     from seqclf.survey.document import survey_sections
     from seqclf.survey.outlook import threshold_outlooks
-    from seqclf.survey.survey import ignored_advice, quantity_advice, survey_dataset
+    from seqclf.survey.survey import survey_dataset
     from seqclf.system.atomic_files import write_output
 
     started = time.perf_counter()
@@ -36,10 +36,9 @@ def main(config: DescribeConfig) -> JsonObject:
     dataset = prepare(config.data)
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, baseline=config.baseline)
-    advice = quantity_advice(dataset.encoders, config.data.fields) + ignored_advice(dataset.schema, config.data)
     settings = config.model_dump()
     thresholds = threshold_outlooks(dataset, config.decision, settings, chosen_by_validation(settings))
-    survey = replace(survey, warnings=[*survey.warnings, *advice], thresholds=thresholds)
+    survey = replace(survey, thresholds=thresholds)
     for section in survey_sections(survey):
         show_section(section)
     if output:

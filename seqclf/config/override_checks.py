@@ -28,6 +28,11 @@ NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
 QUOTE = "quote the argument, 'KEY={a: b}', and in it a text with punctuation, \"KEY='a, b'\""
 
 
+def _added(text: str) -> str:
+    """Return an override that may add a key to a mapping whose names users choose, such as data.fields.amount."""
+    return f"++{text}" if re.match(r"data\.(fields|static)[.=]", text) else text
+
+
 class HydraArguments(TypedArguments):
     """The arguments of a command whose config Hydra composes."""
 
@@ -50,7 +55,7 @@ class HydraArguments(TypedArguments):
         ['--multirun', "debug='nan'", 'seed=1']
         """
         options = [text for text in self.arguments if text not in self.overrides]
-        return options + [self._with_quotes(text) for text in self.overrides]
+        return options + [self._with_quotes(_added(text)) for text in self.overrides]
 
     def _with_quotes(self, text: str) -> str:
         """Quote the parts of an override that Hydra would parse as another type: sequences, choices and names."""

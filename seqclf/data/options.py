@@ -51,10 +51,10 @@ def require_generator(value: dict[str, Any]) -> dict[str, Any]:
 def require_fields(value: Any, info: ValidationInfo) -> Any:
     """Reject a value of `fields` or `static` that is not a mapping.
 
-    For a list of names, the error message suggests a mapping of these names.
+    For a list of names, the error message suggests a mapping of these names. Fields set to null are inferred.
     """
     if value is None or isinstance(value, dict):
-        return value
+        return value and {name: spec for name, spec in value.items() if spec is not None}
     names = value if isinstance(value, list) else [value]
     named = ", ".join(f"{label_text(name)}: KIND" for name in names if isinstance(name, (str, int)))
     raise RefusedValueError("must be a mapping", f"write {shell_word(f'data.{info.field_name}={{{named}}}')}")
@@ -83,6 +83,8 @@ class DataOptions(Options):
     order_format: Annotated[Text, AfterValidator(require_order_format)] | None
     rows: Literal["sequences", "events"] | None
     fields: Annotated[dict[Any, Any] | None, BeforeValidator(require_fields)]
+    ignore: Texts
+    infer: bool
     static: Annotated[dict[Any, Any] | None, BeforeValidator(require_fields)]
     encoders: Text | None
     header: bool

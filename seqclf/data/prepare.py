@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +19,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.declaration import build_schema, named_static_field, take_columns
+from seqclf.config.override_text import shell_word
+from seqclf.data.encoding.declaration import build_schema, columns_of, declarations, named_static_field, take_columns
 from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders, take_encoders
 from seqclf.data.encoding.registry import KINDS
 from seqclf.data.event_keys import times_of_sequences
 from seqclf.data.options import DataOptions
+from seqclf.data.quantities import MAX_ROWS, as_number, integer_fields, quantities
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
+from seqclf.data.schema.casts import LABEL
 from seqclf.data.schema.quarantine import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, label_type
 from seqclf.data.splitting.policies import SPLITS, SplitPolicy
@@ -36,7 +39,6 @@ from seqclf.data.storage.cache import CONTENT, CacheEntry, DamagedError, with_ge
 from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.data.storage.fingerprint import changed_file, fingerprint, states_of
 from seqclf.data.write_store import StoreWriter
-from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
 from seqclf.system import progress
 
@@ -120,12 +122,16 @@ def _declared_classes(fields: Mapping[str, Any] | None) -> dict[str, type[FieldE
 
 
 def build_dataset(
-    options: DataOptions, sources: Mapping[str, Source], scratch: Path, check_fields: FieldCheck = accept_fields
+    options: DataOptions,
+    sources: Mapping[str, Source],
+    scratch: Path,
+    check_fields: FieldCheck = accept_fields,
+    notes: Sequence[str] = (),
 ) -> None:
     """Build a dataset in the folder `scratch`, in the sub-folder CONTENT.
 
     Raises InputError for data that cannot be used. `sources`: dict split → source with the rows of this split.
-    `check_fields`: see `prepare`.
+    `check_fields`: see `prepare`. `notes`: lines to store with the dataset.
     """
     policy = SplitPolicy.from_options(options.split, options.group, sources)
     quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
@@ -135,7 +141,8 @@ def build_dataset(
             readers = {
                 name: stack.enter_context(SourceReader(source, keep_malformed=True)) for name, source in sources.items()
             }
-            schema = _build_schema(options, readers["train"], label_table)
+            schema, inferred = _build_schema(options, readers["train"], label_table)
+        notes = [*notes, *inferred]
         encoders = make_encoders(schema.fields, schema.truncation)
         check_fields(encoders)
         staged = _collect_all(readers, schema, encoders, quarantine, scratch, policy, label_table)
@@ -153,6 +160,18 @@ def build_dataset(
     with progress.stage("looking for sequences that splits share"):
         leaks, splits = policy.check_leaks(inputs, splits, compare_ids=compare_ids)
     groups = {name: policy.groups(rows) for name, rows in inputs.items()}
+
+    if options.infer and options.encoders is None:
+        declared = {*map(str, options.fields or {})}
+        if fields := integer_fields(encoders, declared):
+            with progress.stage("codes or quantities"):
+                found, note = quantities(fields, _some_rows(staged["train"], splits["train"], (LABEL, *fields)))
+            if found:  # again, because other cells of a number are rejected than of a category
+                decided = [as_number(fields[name].field) if name in found else fields[name].field for name in fields]
+                again = options.model_copy(update={"fields": {**(options.fields or {}), **declarations(decided)}})
+                build_dataset(again, sources, scratch, check_fields, [note])
+                return
+            notes.append(note)
 
     # Only labels of training rows become classes, because a model cannot learn to predict any other class.
     classes = _classes(inputs["train"].labels, splits["train"], f"{sources['train']}: column '{schema.label}'")
@@ -186,6 +205,7 @@ def build_dataset(
         "leaks": leaks.to_dict(),
         "digest": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
         "reader": options.reader(),
+        "notes": notes,
     }
     (folder / "dataset.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
 
@@ -240,15 +260,21 @@ def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable |
     return LabelTable(source, id_columns, options.label, policy.row_keys, static)
 
 
-def _build_schema(options: DataOptions, reader: SourceReader, label_table: LabelTable | None) -> Schema:
-    """Build the schema of the training source. Settings that the options leave out are inferred from the first rows."""
+def _build_schema(
+    options: DataOptions, reader: SourceReader, label_table: LabelTable | None
+) -> tuple[Schema, list[str]]:
+    """Return the schema of the training source, and notes on what was inferred from its rows.
+
+    Settings that the options leave out are inferred from the first rows.
+    """
     sample = reader.sample(INFERENCE_ROWS)
-    skip = [
-        options.label,
-        *_split_columns(options),
-        *times_of_sequences(reader, sample, options),
-        *reader.partitions,
-    ]
+    reasons = {  # dict column → why it is no field
+        **dict.fromkeys(_split_columns(options), "it splits the rows"),
+        **dict.fromkeys(times_of_sequences(reader, sample, options), "a time of the sequence"),
+        **dict.fromkeys(reader.partitions, "a folder of the files"),
+        **dict.fromkeys(options.ignore, "data.ignore"),
+    }
+    skip = [str(options.label), *reasons]
     schema = build_schema(
         sample,
         str(reader.source),
@@ -262,17 +288,36 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
         order_by=options.order_by,
         order_format=options.order_format,
         skip=skip,
+        ignore=options.ignore,
+        infer=options.infer,
         static=options.static,
         joined=[]
         if label_table is None
         else [each for each in label_table.static if not set(sample.column_names) >= set(each.columns)],
     )
-    if options.static is None and options.fields is None:
-        schema = with_static(schema, reader, sample, {*skip, *filter(None, [options.id])})
-        if static := [f"{field.name} ({field.kind})" for field in schema.fields if field.static]:
-            show_note(f"static fields, of one value per sequence: {', '.join(static)}; data.static={{}} has none")
+    notes = []
+    if options.infer:
+        declared = {*map(str, options.fields or {}), *map(str, options.static or {})}
+        kept = columns_of(field for field in schema.fields if field.name in declared)
+        schema, others = with_static(schema, reader, sample, {*skip, *kept, *filter(None, [options.id])})
+        reasons = others | reasons
+        static = [field for field in schema.fields if field.static and field.name not in declared]
+        if static:
+            shown = ", ".join(f"{field.name} ({field.kind})" for field in static)
+            notes.append(
+                f"static fields, of one value per sequence: {shown}; data.fields.{static[0].name}={static[0].kind} "
+                f"reads one value per token, {shell_word(f'data.ignore=[{static[0].column}]')} none"
+            )
+    for name in {*schema.ignored, *schema.order_by} - columns_of(schema.fields) - reasons.keys():
+        is_empty = sample.column(name).null_count == len(sample)
+        of_events = "no value in the first rows" if is_empty else "lists"
+        left_out = of_events if options.infer else "data.infer=false"
+        reasons[name] = "it only sorts the events" if name in schema.order_by else left_out
+    unused = {*schema.ignored, *schema.order_by} - columns_of(schema.fields)
+    if shown := ", ".join(f"{name} ({reasons[name]})" for name in sample.column_names if name in unused):
+        notes.append(f"ignored columns: {shown}")
     column_type = reader.column_types[options.label] if label_table is None else label_table.label_column_type
-    return replace(schema, label=options.label, label_type=label_type(column_type))
+    return replace(schema, label=options.label, label_type=label_type(column_type)), notes
 
 
 def _split_columns(options: DataOptions) -> list[str]:
@@ -328,6 +373,14 @@ def _classes(labels: pa.ChunkedArray, splits: np.ndarray, where: str) -> list[st
         return sorted(classes, key=lambda label: (int(label), label))
     except ValueError:
         return sorted(classes)
+
+
+def _some_rows(staged: Staged, splits: np.ndarray, columns: tuple[str, ...]) -> pa.Table:
+    """Return the columns of up to MAX_ROWS training rows, drawn at random."""
+    training = np.flatnonzero(splits == SPLITS.index("train"))
+    drawn = np.full(len(splits), -1)
+    drawn[np.random.default_rng(0).permutation(training)[:MAX_ROWS]] = SPLITS.index("train")
+    return pa.Table.from_batches(_training_rows(staged, drawn, columns))
 
 
 def _training_rows(staged: Staged, splits: np.ndarray, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:

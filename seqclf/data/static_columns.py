@@ -38,25 +38,30 @@ class Values(NamedTuple):
     whole: int
 
 
-def with_static(schema: Schema, reader: SourceReader, sample: pa.Table, skip: set[str]) -> Schema:
-    """Return a schema of inferred fields with static fields for the columns with one value per sequence.
+def with_static(
+    schema: Schema, reader: SourceReader, sample: pa.Table, skip: set[str]
+) -> tuple[Schema, dict[str, str]]:
+    """Return a schema with static fields for the columns with one value per sequence, and why others are ignored.
 
     In an event table, they are the token fields whose value never changes within a sequence, by all rows, unless that
     may be chance. In a table of sequences, they are columns that are no fields. Numbers, and categories of few values,
-    become static fields. `sample`: first rows. `skip`: columns that are no fields.
+    become static fields. `sample`: first rows. `skip`: columns that stay what they are.
     """
     if schema.group_by:
-        candidates = [field for field in schema.fields if _may_be_static(field, schema)]
+        candidates = [field for field in schema.fields if _may_be_static(field, schema, skip)]
         names = _constant_columns(reader, schema, sample, [field.column for field in candidates])
     else:
         used = {column for field in schema.fields for column in field.columns} | skip
         names = [name for name in sample.column_names if name not in used]
     sequences = _sequence_count(reader, schema)
-    taken, static = {field.name for field in schema.fields}, []
+    taken, static, reasons = {field.name for field in schema.fields}, [], {}
     for name in names:
         values = _values(reader, name)
         field = _static_field(name, sample.column(name), values, sequences, taken)
-        if field is None or (schema.group_by and not _is_constant_beyond_chance(values, sequences)):
+        if isinstance(field, str):
+            reasons[name] = field
+            continue
+        if schema.group_by and not _is_constant_beyond_chance(values, sequences):
             continue
         if schema.group_by:  # keeps the name of the token field
             field = replace(field, name=next(entry.name for entry in candidates if entry.column == name))
@@ -65,13 +70,14 @@ def with_static(schema: Schema, reader: SourceReader, sample: pa.Table, skip: se
     columns = {field.column for field in static}
     tokens = tuple(field for field in schema.fields if field.column not in columns)
     if not static or not tokens:  # without a field of tokens, all sequences have one event
-        return schema
+        return schema, reasons
     ignored = tuple(name for name in schema.ignored if name not in columns)
-    return replace(schema, fields=(*tokens, *static), ignored=ignored)
+    return replace(schema, fields=(*tokens, *static), ignored=ignored), reasons
 
 
-def _may_be_static(field: Field, schema: Schema) -> bool:
-    return field.kind in ("category", "number") and len(field.columns) == 1 and field.column not in schema.order_by
+def _may_be_static(field: Field, schema: Schema, skip: set[str]) -> bool:
+    fits = field.kind in ("category", "number") and len(field.columns) == 1
+    return fits and field.column not in {*schema.order_by, *skip}
 
 
 def _constant_columns(reader: SourceReader, schema: Schema, sample: pa.Table, names: list[str]) -> list[str]:
@@ -113,20 +119,23 @@ def _values(reader: SourceReader, name: str) -> Values:
     return Values(*map(int, row))
 
 
-def _static_field(name: str, cells: pa.ChunkedArray, values: Values, sequences: int, taken: set[str]) -> Field | None:
-    """Return the static field of a column, None for a constant, an id, a time, a free text or a list."""
-    is_plain = not pa.types.is_nested(cells.type) and not pa.types.is_temporal(cells.type)
-    if values.distinct < 2 or not is_plain or pa.types.is_binary(cells.type) or looks_timed(cells):
-        return None
+def _static_field(name: str, cells: pa.ChunkedArray, values: Values, sequences: int, taken: set[str]) -> Field | str:
+    """Return the static field of a column, or what the column is: a constant, an id, a time, a free text or a list."""
+    if values.distinct < 2:
+        return "one value" if values.distinct else "empty"
+    if pa.types.is_temporal(cells.type) or looks_timed(cells):
+        return "a time"
+    if pa.types.is_nested(cells.type) or pa.types.is_binary(cells.type):
+        return "no value"
     kind = infer_values(cells)
     is_measured = pa.types.is_floating(cells.type) or kind == "number"
     # Ascending whole numbers look measured, and ids ascend in most files.
     may_be_id = not is_measured or values.whole == values.distinct
     if may_be_id and values.distinct * MIN_REPEATS > sequences:
-        return None
+        return "an id"
     is_number = is_measured or (kind == "integer" and values.distinct > MAX_CODES)
     if not is_number and values.distinct > MAX_CATEGORIES:
-        return None
+        return f"more than {MAX_CATEGORIES:,} texts"
     kind_class = NumberEncoder if is_number else CategoryEncoder
     options = kind_class.inferred_options(cells)
     if options or values.missing:

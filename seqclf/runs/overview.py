@@ -27,8 +27,8 @@ def show_dataset(dataset: Dataset) -> None:
         console.print(line.rstrip(", "), soft_wrap=True)
     if len(dataset.encoders) > MAX_FIELDS:
         console.print(f"  and {len(dataset.encoders) - MAX_FIELDS} more fields")
-    if dataset.schema.ignored:
-        console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")
+    for note in dataset.notes:
+        console.print(f"  {note}", soft_wrap=True, markup=False)
     shown = ", ".join(map(label_text, dataset.classes[:MAX_CLASSES]))
     shown += ", …" if len(dataset.classes) > MAX_CLASSES else ""
     positive = f"; positive: {dataset.positive}" if dataset.positive else ""

@@ -15,8 +15,8 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import labelled_sources, predict_labelled
 from seqclf.config.options import CommandOptions, Text, parse_options
 from seqclf.config.targets import read_trust, require_trusted, targets
+from seqclf.data.encoding.declaration import declared_fields
 from seqclf.data.prepare import prepare
-from seqclf.data.schema.schema import Field, Schema
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
 from seqclf.evaluation.ladder import JudgedRows
@@ -120,7 +120,9 @@ def _train_config(config: RetrainConfig, old: Classifier, typed: Sequence[str]) 
     recipe = recipe_of(recipe)  # a bundle of others may name files and callbacks
     given = {"data": config.data, "trainer": config.trainer}
     blocks: dict[str, Any] = {key: {**given[key], **recipe[key]} for key in given}
-    blocks["data"] |= _fields(old.schema)
+    blocks["data"] |= declared_fields(old.schema)
+    for declared in blocks["data"]["fields"].values():
+        declared.pop("vectors", None)  # the recipe does not hold their file
     merged = OmegaConf.merge(OmegaConf.create({**recipe, **blocks}), config.settings or {})
     for text in typed:
         path = text.lstrip("+").partition("=")[0]
@@ -130,22 +132,6 @@ def _train_config(config: RetrainConfig, old: Classifier, typed: Sequence[str]) 
     seed = recipe["seed"] if config.seed is None else config.seed
     own = {"logger": config.logger.model_dump(), "seed": seed, **NO_RUNTIME}
     return parse_options(TrainConfig, {**plain, **own})
-
-
-def _fields(schema: Schema) -> dict[str, Any]:
-    """Return the options `fields` and `static` that declare the fields of a schema."""
-
-    def declared(field: Field) -> dict[str, Any]:
-        columns = {"columns": list(field.columns)} if len(field.columns) > 1 else {"column": field.columns[0]}
-        separator = {} if field.separator is None else {"separator": field.separator}
-        as_text = {"values": "text"} if field.kind == "category" and field.values == "text" else {}
-        options = {name: value for name, value in field.options.items() if name != "vectors"}
-        return {"kind": field.kind, **columns, **separator, **as_text, **options}
-
-    tokens, static = (
-        {field.name: declared(field) for field in schema.fields if field.static is flag} for flag in (False, True)
-    )
-    return {"fields": tokens, "static": static}
 
 
 def _with_weights(config: RetrainConfig, training: TrainConfig, old: Classifier) -> TrainConfig:

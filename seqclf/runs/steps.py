@@ -19,7 +19,7 @@ from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.processes.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
 from seqclf.survey.outlook import show_outlook
-from seqclf.survey.survey import ignored_advice, quantity_advice, survey_dataset
+from seqclf.survey.survey import survey_dataset
 from seqclf.system import progress, signals
 from seqclf.system.run_folder import FOLD, RESULTS, claim_run_folder, is_first_rank
 from seqclf.training.options import AUTO
@@ -148,9 +148,6 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
     data_warnings = []
     if is_first_rank():  # only the first rank reports warnings
         data_warnings = survey_dataset(dataset, config.data, baseline=False).warnings
-        data_warnings += quantity_advice(dataset.encoders, config.data.fields) + ignored_advice(
-            dataset.schema, config.data
-        )
         show_warnings(data_warnings)
         if prints_verdict:
             show_outlook(dataset, asked.decision, asked.model_dump(), reason_to_hold_out(asked))

@@ -8,17 +8,12 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.options import DataOptions
 from seqclf.data.schema.cell_types import MISSING_WORDS
-from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title
 from seqclf.data.storage.store import Split, SplitCounts
@@ -123,62 +118,6 @@ def _field_warnings(name: str, field: FieldStatistics) -> Iterator[str]:
         # shows that the data differ.
         if split != "train" and share > UNKNOWN_SHARE and share > 2 * field.unknown["train"]:  # type: ignore[index]
             yield f"field {name}: {share:.1%} of the tokens of {split} are values unseen in training"
-
-
-# Advice on columns that may have been read as something else than they are.
-
-MAX_CODES = 20  # maximum number of distinct integers that are always treated as codes
-COVERED_RANGE = 0.5  # minimum ratio of the distinct integers of a quantity to the size of their range
-
-
-def ignored_advice(schema: Schema, options: DataOptions) -> list[str]:
-    """Return one line of advice on columns that inference left out, or none if the config names the fields."""
-    names = [name for name in schema.ignored if name not in (options.group, options.split.column)]
-    if options.fields or not names:
-        return []
-    use = "name all fields in data.fields" if schema.group_by else "name them in data.static"
-    return [f"columns that no field reads: {_first(names)}; for values that are known at prediction, {use}"]
-
-
-def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
-    """Return advice on integer columns that were inferred as categories but may be quantities.
-
-    The list has one line of advice, or is empty if there is no such column. `configured`: value of `data.fields` in the
-    config, or `None` if the fields were inferred.
-    """
-    if configured:
-        return []
-    ranges = {
-        name: _dense_range(encoder.vocabulary.values)
-        for name, encoder in encoders.items()
-        if isinstance(encoder, CategoryEncoder) and encoder.integers and not encoder.field.static
-    }
-    dense = {name: values for name, values in ranges.items() if values is not None}
-    if not dense:
-        return []
-    shown = _first([f"{name} ({lowest} to {highest})" for name, (lowest, highest) in dense.items()])
-    return [
-        f"whole numbers are read as codes: {shown}; if they are quantities, set kind: number for {_first(dense)} in "
-        "data.fields"
-    ]
-
-
-def _dense_range(values: pa.Array) -> tuple[int, int] | None:
-    """Return the lowest and the highest value if integers may be quantities, or `None` if they are codes.
-
-    >>> _dense_range(pa.array([*range(18, 60), None])), _dense_range(pa.array(range(0, 3000, 100)))
-    ((18, 59), None)
-    """
-    distinct = len(values) - values.null_count
-    if distinct <= MAX_CODES:
-        return None
-    lowest, highest = (value.as_py() for value in pc.min_max(values).values())
-    return (lowest, highest) if distinct >= COVERED_RANGE * (highest - lowest + 1) else None
-
-
-def _first(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
 
 
 MAX_WARNINGS, MAX_WARNING_CHARACTERS = 10, 200  # limits of `summary`; the JSON file of the survey has all warnings

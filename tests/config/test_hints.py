@@ -1,13 +1,12 @@
 """Keys and choices that a command does not have: the hint is the argument to type."""
 
-import shlex
-
 import pytest
 
 from seqclf.config.composition import compose_config
 from seqclf.config.documentation import Command
 from seqclf.config.hints import ALIASES, choice_hint, key_hint
 from seqclf.config.override_checks import HydraArguments
+from seqclf.data.options import DataOptions
 
 COMMANDS = ("train", "search", "bench", "predict", "evaluate", "export")
 KEYS = {key for name in COMMANDS for key in Command(name).defaults({"model": "lstm"})}
@@ -41,23 +40,14 @@ def test_a_file_is_no_choice_of_data():
     assert choice_hint(Command("train"), "data", "my data.csv") == advice
 
 
-@pytest.mark.parametrize(
-    ("data", "advised"),
-    [
-        ("toy", "'~data.fields' '+data.fields={words: {kind: text, min_count: 2}}'"),
-        ("files", "'data.fields={words: {kind: text, min_count: 2}}'"),
-    ],
-)
-@pytest.mark.parametrize("typed", ["data.fields={words: VALUE}", "data.fields.words=VALUE"])
-def test_a_new_field_is_advised_in_the_form_that_the_data_takes(data, advised, typed):
-    arguments = [f"data={data}", typed.replace("VALUE", "{kind: text, min_count: 2}")]
-    if (data, typed) == ("files", "data.fields={words: VALUE}"):
-        advised = shlex.quote(arguments[1])  # nothing is to be replaced
-    else:
-        remedy = HydraArguments("train", arguments).unknown_key(arguments[1].partition("=")[0]).remedy
-        assert remedy.endswith(f"write {advised}")
-    fields = compose_config("train", [f"data={data}", *shlex.split(advised)]).config.data.fields
-    assert fields == {"words": {"kind": "text", "min_count": 2}}
+@pytest.mark.parametrize("data", ["toy", "files"])
+@pytest.mark.parametrize("typed", ["data.fields={words: {kind: text}, n: null}", "data.fields.words={kind: text}"])
+def test_a_field_is_declared_alone_or_in_a_mapping(data, typed):
+    arguments = HydraArguments("train", [f"data={data}", typed, "data.static.age=number"])
+    options = compose_config("train", arguments.for_hydra()).plain()["data"]
+    of_data = {"tokens": "category"} if data == "toy" else {}
+    assert DataOptions.build(**{**options, "label": "y"}).fields == {**of_data, "words": {"kind": "text"}}
+    assert options["static"] == {"age": "number"}
 
 
 @pytest.mark.parametrize(

@@ -65,12 +65,12 @@ def values(dataset, name):
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.jsonl"])
-def test_columns_that_never_vary_within_a_sequence_are_static_in_every_format(make, name, capsys):
+def test_columns_that_never_vary_within_a_sequence_are_static_in_every_format(make, name):
     columns = events()
     dataset = make(columns, name)
     assert kinds(dataset) == {"country": "category", "age": "number"}
     assert [field.name for field in dataset.schema.token_fields] == ["shop"]
-    assert "static fields, of one value per sequence: country (category), age (number)" in capsys.readouterr().err
+    assert any("country (category), age (number)" in note for note in dataset.notes)
     encoder = dataset.encoders["country"]
     decoded = {id: encoder.decode({"country": np.array([code])})[0] for id, code in values(dataset, "country").items()}
     assert decoded == {str(id): country for id, country in of_sequences(columns, "country").items()}
@@ -83,7 +83,7 @@ def test_columns_that_never_vary_within_a_sequence_are_static_in_every_format(ma
 
 def test_a_static_value_is_encoded_as_the_token_of_the_old_data_set(make):
     columns = events()
-    static, tokens = make(columns), make(columns, static={})
+    static, tokens = make(columns), make(columns, fields={"country": "category", "age": "number"})
     assert kinds(tokens) == {}
     for name in ("country", "age"):
         for of_static, of_tokens in zip(static.splits.values(), tokens.splits.values(), strict=True):
@@ -172,9 +172,8 @@ def test_scalar_columns_of_a_table_of_sequences_are_static(make, name):
     dataset = make(columns, name, group_by=None, group="speaker")
     assert kinds(dataset) == {"stars": "category", "price": "number"}
     assert dataset.schema.ignored == ("number", "speaker")
-    assert make(columns, name, group_by=None, group="speaker", static={}).schema.ignored == (
-        *("stars", "price", "number", "speaker"),
-    )
+    declared = make(columns, name, group_by=None, group="speaker", fields={"x": "number"}, infer=False)
+    assert declared.schema.ignored == ("stars", "price", "number", "speaker")
 
 
 def test_scalar_columns_beside_a_text_are_static(make):
@@ -190,8 +189,11 @@ def test_scalar_columns_beside_a_text_are_static(make):
     }
 
 
-def test_fields_that_are_named_leave_no_column_static(make):
-    assert kinds(make(events(), fields={"shop": "category"})) == {}
+def test_a_field_that_is_declared_leaves_the_others_as_they_are(make):
+    assert kinds(make(events(), fields={"shop": "category"})) == {"country": "category", "age": "number"}
+    assert kinds(make(events(), static={"age": "category"})) == {"country": "category", "age": "category"}
+    assert kinds(make(events(), ignore=["age"])) == {"country": "category"}
+    assert kinds(make(events(), fields={"shop": "category"}, infer=False)) == {}
 
 
 # Fields that are declared
@@ -323,7 +325,7 @@ def test_rows_that_differ_in_a_static_value_only_are_no_duplicates(make):
         "ward": [f"w{row // 10}" for row in range(60)],
         "label": [f"k{row % 2}" for row in range(60)],
     }
-    given = {"group_by": None, "fields": {"x": "number"}}
+    given = {"group_by": None, "fields": {"x": "number"}, "infer": False}
     assert make(columns, **given).leaks.distinct == 5
     assert make(columns, **given, static={"ward": "category"}).leaks.distinct == 30
 

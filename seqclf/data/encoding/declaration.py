@@ -67,11 +67,18 @@ def _named_field(
     `sample`. `events`: True if a cell is one value and not a list. `root`: "fields" or "static".
     """
     options = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
-    kind = options.pop("kind", None)
     key = f"data.{root}.{name}"
     columns = take_columns(key, name, options)
-    if kind is not None:
-        require_columns([(key, column) for column in columns], sample.column_names, where)
+    require_columns([(key, column) for column in columns], sample.column_names, where)
+    kind = options.pop("kind", None)
+    if kind is None and root == "fields":
+        cells = sample.column(columns[0])
+        if events or is_list(cells.type) or looks_like_lists(cells, list_separator):
+            kind = _recognizing_kind(cells, list_separator, events)
+            values = cells if events else _elements(cells, list_separator)
+            options = {**(INFERRED[kind].inferred_options(values) if kind else {}), **options}
+        else:
+            kind = "text"
     kind_class = _checked_kind(key, kind, columns, options, is_static=root == "static")
     if events and kind_class.holds_text:
         raise InputError(key, f"a {kind} field cannot be in an event table", "name it category")
@@ -164,8 +171,7 @@ def check_together(fields: tuple[Field, ...]) -> None:
         encoder.check_references(kinds)
 
 
-# The following functions infer fields from the first rows of a file. Fields are inferred only if the config does not
-# name fields.
+# The following functions infer fields from the first rows of a file, for the columns that the config does not name.
 
 # Field kinds of columns of lists, in the order in which they are tried. A category accepts almost every column.
 INFERRED: Mapping[str, type[ListEncoder]] = MappingProxyType(
@@ -181,10 +187,11 @@ def inferred_event_fields(
     order_by: Sequence[str],
     order_format: str | None,
     separator: str | None,
+    named: set[str],
 ) -> tuple[Field, ...]:
     """Return a field for every column of an event table that is not in `skip`.
 
-    Columns in `order_by` become time fields, unless `order_format` is `AS_TEXT`.
+    Columns in `order_by` become time fields, unless `order_format` is `AS_TEXT`. `named`: names of declared fields.
     """
     fields: list[Field] = []
     for column in sample.column_names:
@@ -203,21 +210,24 @@ def inferred_event_fields(
         kind = "time" if is_time else _recognizing_kind(cells, separator, events=True)
         if kind is not None:
             kind_class = INFERRED[kind]
-            name = free_name(column, {field.name for field in fields})
+            name = free_name(column, named | {field.name for field in fields})
             options = kind_class.inferred_options(cells)
             if is_time and pattern is not None:
                 options = {**options, "format": pattern}
             field = Field(name, kind, (column,), options=options)
             fields.append(kind_class.completed(field, cells, events=True))
-    if not fields:
+    if not fields and not named:
         raise _unclear(sample, where, skip, events=True)
     return tuple(fields)
 
 
-def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separator: str | None) -> tuple[Field, ...]:
+def inferred_fields(
+    sample: pa.Table, where: str, skip: set[str | None], separator: str | None, named: set[str]
+) -> tuple[Field, ...]:
     """Return a field for every column of lists.
 
-    In a file without columns of lists, return one text field for the column of free text.
+    In a file without columns of lists and declared fields, return one text field for the column of free text. `named`:
+    names of declared fields.
     """
     lists: list[Field] = []
     texts = []
@@ -227,10 +237,10 @@ def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separat
         cells = sample.column(column)
         if is_list(cells.type) or (is_text(cells.type) and looks_like_lists(cells, separator)):
             cell_separator = separator if is_text(cells.type) and not looks_bracketed(cells) else None
-            lists.append(_inferred_list(column, cells, cell_separator, {field.name for field in lists}))
+            lists.append(_inferred_list(column, cells, cell_separator, named | {field.name for field in lists}))
         elif is_text(cells.type):
             texts.append(column)
-    if lists:
+    if lists or named:
         return tuple(lists)
     if len(texts) > 1:  # leave out columns of names and codes, whose cells are mostly one word
         texts = [column for column in texts if mean_words(sample.column(column)) > MIN_MEAN_WORDS]
@@ -246,7 +256,7 @@ def _unclear(sample: pa.Table, where: str, skip: set[str | None], events: bool) 
     return InputError(
         where,
         f"cannot tell which columns hold the tokens (columns other than label and id: {others})",
-        f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {kinds}"
+        f"name them: data.fields.COLUMN=KIND, of the kinds {kinds}"
         + ("" if events else "; or, if a row is one event of a sequence, set data.group_by=COLUMN"),
     )
 
@@ -327,6 +337,29 @@ def stored_schema(state: Mapping[str, Any]) -> Schema:
     return Schema(**{**state, "fields": fields, **lists})
 
 
+def columns_of(fields: Iterable[Field]) -> set[str]:
+    """Return the columns that the fields read."""
+    return {column for field in fields for column in field.columns}
+
+
+def declarations(fields: Iterable[Field]) -> dict[str, dict[str, Any]]:
+    """Return dict field → options that declare the field in data.fields or data.static."""
+
+    def declared(field: Field) -> dict[str, Any]:
+        columns = {"columns": list(field.columns)} if len(field.columns) > 1 else {"column": field.columns[0]}
+        separator = {} if field.separator is None else {"separator": field.separator}
+        as_text = {"values": "text"} if field.kind == "category" and field.values == "text" else {}
+        return {"kind": field.kind, **columns, **separator, **as_text, **field.options}
+
+    return {field.name: declared(field) for field in fields}
+
+
+def declared_fields(schema: Schema) -> dict[str, Any]:
+    """Return the data options that declare the fields of a schema, so that none is inferred again."""
+    static = [field for field in schema.fields if field.static]
+    return {"fields": declarations(schema.token_fields), "static": declarations(static), "infer": False}
+
+
 def build_schema(
     sample: pa.Table,
     where: str,
@@ -341,10 +374,12 @@ def build_schema(
     order_by: Sequence[str] = (),
     order_format: str | None = None,
     skip: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    infer: bool = True,
     static: Mapping[str, Any] | None = None,
     joined: Sequence[Field] = (),
 ) -> Schema:
-    """Return the schema of a file.
+    """Return the schema of a file. Columns that the config does not name become inferred fields if `infer` is True.
 
     `sample`: first rows of the file, with the column types that DuckDB infers. `where`: name of the file in error
     messages. `label`: column of the labels, or None if the labels are in another file. `skip`: columns that do not
@@ -357,17 +392,23 @@ def build_schema(
         raise InputError("data.order_by", "sorts the events of a group", "name the group too: data.group_by=COLUMN")
     named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
     named += [("data.group_by", column) for column in group_by] + [("data.order_by", column) for column in order_by]
+    named += [("data.ignore", column) for column in ignore]
     require_columns(named, sample.column_names, where)
     in_file = {name: spec for name, spec in (static or {}).items() if name not in {field.name for field in joined}}
     of_sequences = [*(named_static_field(str(name), spec, sample, where) for name, spec in in_file.items()), *joined]
-    not_fields = {label, id, *group_by, *skip, *(column for field in of_sequences for column in field.columns)}
-    if fields:
-        named_as = ((str(name), spec) for name, spec in fields.items())
-        built = tuple(_named_field(*entry, sample, where, list_separator, bool(group_by)) for entry in named_as)
-    elif group_by:
-        built = inferred_event_fields(sample, where, not_fields, order_by, order_format, list_separator)
-    else:
-        built = inferred_fields(sample, where, skip=not_fields, separator=list_separator)
+    named_as = ((str(name), spec) for name, spec in (fields or {}).items())
+    built = tuple(_named_field(*entry, sample, where, list_separator, bool(group_by)) for entry in named_as)
+    if not infer and not built:
+        raise InputError("data.infer=false", "no field is named", "name them: data.fields.COLUMN=KIND")
+    if infer and not any(KINDS[field.kind].holds_text for field in built):  # a text is the only field
+        not_fields = {label, id, *group_by, *skip, *ignore, *columns_of([*built, *of_sequences])}
+        names = {field.name for field in built}
+        if group_by:
+            more = inferred_event_fields(sample, where, not_fields, order_by, order_format, list_separator, names)
+        else:
+            more = inferred_fields(sample, where, not_fields, list_separator, names)
+        # In the order of the columns, a field that is declared as it would be inferred changes nothing.
+        built = tuple(sorted((*built, *more), key=lambda field: sample.column_names.index(field.columns[0])))
     built = (*built, *of_sequences)
     if len({entry.name for entry in built}) < len(built):
         raise InputError("data.static", "has the name of a field of data.fields", "rename one of them")
@@ -375,8 +416,10 @@ def build_schema(
     for entry in built:
         if label in entry.columns:
             raise InputError(entry.key, f"column '{label}' is the label", "it cannot be a field too")
+        if both := {*entry.columns} & {*ignore}:
+            raise InputError(entry.key, f"data.ignore leaves out column '{min(both)}'", "name it in one of the two")
     check_together(built)
-    used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
+    used = {*columns_of(built), label, id, *group_by, *order_by}
     ignored = tuple(name for name in sample.column_names if name not in used)
     schema = Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), order_format, ignored)
     if schema.truncation.cuts and not may_be_cut(schema.fields):

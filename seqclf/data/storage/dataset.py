@@ -63,8 +63,8 @@ class Dataset:
     positive. With three or more classes, `positive` is None. `positive_is_guessed`: True if `data.positive` is not set
     and the rarer class is used. `report`: dict split → counts of its rows, rejected rows and tokens. `leaks`: counts of
     rows that leak between splits. `digest`: hash of the encoded data. `reader`: options with which the source files
-    were read. `reused`: True if an earlier run prepared the dataset. `held_out`: rows of validation that only set
-    thresholds, None without such rows.
+    were read. `notes`: lines on what was inferred. `reused`: True if an earlier run prepared the dataset. `held_out`:
+    rows of validation that only set thresholds, None without such rows.
     """
 
     folder: Path
@@ -77,6 +77,7 @@ class Dataset:
     leaks: LeakReport
     digest: str
     reader: ReaderOptions
+    notes: list[str]
     reused: bool
     positive_is_guessed: bool = False
     held_out: Split | None = None
@@ -145,7 +146,7 @@ def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
         encoders = load_encoder_files(schema.fields, folder / "encoders")
         report = {name: SplitCounts.from_dict(counts) for name, counts in state["report"].items()}
         leaks = LeakReport.from_dict(state["leaks"])
-        stored = {key: state[key] for key in ("classes", "digest", "reader")}
+        stored = {key: state[key] for key in ("classes", "digest", "reader", "notes")}
         # Labels are checked here, because a label code that is too large would fail deep inside training.
         if max(split.labels.max(initial=0) for split in splits.values()) >= len(stored["classes"]):
             raise ValueError("a label is of no class")

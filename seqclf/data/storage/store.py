@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Version of the format of stored data. Increase FORMAT if a change in seqclf.data causes other data to be stored for
 # the same files and options. Without a new FORMAT, old data in the cache would be reused.
 # tests/data/storage/test_format.py fails if FORMAT must be increased.
-FORMAT = 3
+FORMAT = 4
 
 
 class DamagedError(Exception):

@@ -137,7 +137,7 @@ def test_columns_of_lists_are_prepared_as_bracketed_text_is(tmp_path):
     kinds["indexed"] = {"kind": "tree", "columns": ["words", "heads", "tags"]}
     train = str(tmp_path / "train.parquet")
     datasets = [
-        prepare(data_options(tmp_path / name, train=train, fields={"tree": kind}, on_bad_row="drop"))
+        prepare(data_options(tmp_path / name, train=train, fields={"tree": kind}, infer=False, on_bad_row="drop"))
         for name, kind in kinds.items()
     ]
     first, second = (dataset.splits["train"].sequences for dataset in datasets)

@@ -281,7 +281,14 @@ def ordered(options, path, cells, kind="csv", **keys):
     }
     path = write(path / f"t.{kind}", {**columns, "n": [float(row[2]) for row in rows]})
     fields = {"n": {"kind": "number", "scale": "none"}}
-    schema = {"label": "y", "group_by": "card", "order_by": "at", "fields": fields, "split": {"seed": 1}}
+    schema = {
+        "label": "y",
+        "group_by": "card",
+        "order_by": "at",
+        "fields": fields,
+        "infer": False,
+        "split": {"seed": 1},
+    }
     dataset = prepare(options(train=path, **{**schema, **keys}))
     split = dataset.splits["train"]
     return dataset, split.sequences.fields["n"][: split.sequences.offsets[1], 0].tolist()
@@ -338,13 +345,13 @@ def test_missing_cells_come_last_and_clock_times_are_no_text(options, tmp_path, 
 
 def test_inferred_fields_of_the_order_are_read_by_its_format(options, tmp_path):
     cells, pattern = FORMATS[0]
-    dataset, _ = ordered(options, tmp_path, cells, fields=None, order_format=pattern)
+    dataset, _ = ordered(options, tmp_path, cells, fields=None, infer=True, order_format=pattern)
     at = dataset.schema.fields[0]
     assert (at.name, at.kind, at.options["format"]) == ("at", "time", pattern)
     gaps = dataset.encoders["at"].gaps_of({"at": np.asarray(dataset.splits["train"].sequences.fields["at"])[:3]})
     np.testing.assert_allclose(gaps / 86400, [0, 105, 360], rtol=1e-5)
     assert dataset.encoders["at"].from_python(["05.03.2023"]) == [1677974400.0]
-    dataset, _ = ordered(options, tmp_path, ["a", "b", "c"], fields=None, order_format="text")
+    dataset, _ = ordered(options, tmp_path, ["a", "b", "c"], fields=None, infer=True, order_format="text")
     assert {field.name: field.kind for field in dataset.schema.fields}["at"] == "category"
 
 
@@ -365,7 +372,7 @@ def test_the_column_of_the_groups_is_no_inferred_field(options, tmp_path, ordere
     names = {field.name for field in dataset.schema.fields}
     assert ("patient" in names) is (ordered_by is not None) and {"time", "shop", "amount"} <= names
     named = grouped(options, path, fields={"patient": "category"}, **keys, cache_dir=tmp_path / "named")
-    assert [field.name for field in named.schema.fields] == ["patient"]
+    assert {field.name for field in named.schema.fields} == names | {"patient"}
 
 
 def event_kinds(options, tmp_path, cells):

@@ -10,7 +10,7 @@ from seqclf.data.prepare import prepare
 from seqclf.data.storage.store import FORMAT
 
 # Raise FORMAT and replace this digest together. Prepared data of an older version would be read otherwise.
-STORED = (3, "beb8fa2392024beb")
+STORED = (4, "edbd6fc589082515")
 
 
 def test_the_format_is_raised_with_every_change_of_what_is_stored(options, tmp_path):
