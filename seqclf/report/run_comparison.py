@@ -71,12 +71,12 @@ class FinishedRun(NamedTuple):
         if label in (None, self.scores.positive):
             return self
         rows, result, classes = self.outputs, self.result, self.scores.classes
+        label = label if label in classes else None
         metrics, probabilities = result.splits[self.split], result.decision.probabilities(rows.logits)
-        block = None
-        if label in classes:
-            block = positive_metrics(rows.labels, probabilities, np.array(metrics.confusion), classes, label)
-        judged = replace(result, splits={**result.splits, self.split: replace(metrics, positive=block)})
-        return self._replace(scores=replace(self.scores, positive=block and label), result=judged)
+        confusion = np.array(metrics.confusion)
+        block = label and positive_metrics(rows.labels, probabilities, confusion, classes, label)
+        judged = replace(result, splits={**result.splits, self.split: replace(metrics, positive=block or None)})
+        return self._replace(scores=replace(self.scores, positive=label), result=judged)
 
     def value(self, metric: ShownMetric) -> float | None:
         """Return a score of the run, None for one that is not defined."""
