@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqclf.data.splitting.options import ALL_FOLDS
-from seqclf.evaluation.alarms import USELESS_ALERTS, WEAK_THRESHOLD
+from seqclf.evaluation.alarms import CHANCE, USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.baselines.baseline_alarms import rounded_up
 from seqclf.evaluation.decisions.decision import BY_HAND, CHOSEN, FOLDS, Guarantee
 from seqclf.evaluation.decisions.holdout import folds_setting
 from seqclf.evaluation.decisions.thresholds import SURE
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.run_result import REASONS, RunResult
 
 MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto (conf/trainer/default.yaml)
 ADVISED_EPOCHS = 30  # smallest number of epochs that is advised after a training that was too short
@@ -63,6 +63,8 @@ def next_step(result: RunResult, training: FinishedTraining) -> str:
         if training.settings["data"]["split"].get("fold") == ALL_FOLDS:
             return f"judge it on new rows with seqclf evaluate: all rows chose its {' and '.join(metrics.used_for)}."
         return "train again with data.split.test=0.2, so that rows which chose nothing about the model judge it."
+    if REASONS[CHANCE] in result.not_yet:
+        return f"judge it on more rows than the {metrics.rows:,} of {split}: {REASONS[CHANCE]}."
     if result.not_yet:
         return f"settle this first: {result.not_yet[0]}."
     bundle = training.bundle if training.bundle and PLAIN_PATH.fullmatch(training.bundle) else "BUNDLE"

@@ -45,6 +45,7 @@ def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is
     reasons = [_over_budget(decision, target) for target in decision.targets if target.takes is not None]
     reasons += [RANDOM_ALERTS] if unproven_labels(decision, metrics) else []
     reasons += [REASONS.get(alarm.kind, alarm.text) for alarm in metrics.alarms]
+    reasons += [] if _beats_chance(metrics) else [REASONS[CHANCE]]
     if any(result.status == BROKEN for result in metrics.targets or ()):
         reasons.append(f"{split} contradicts its target")
     elif any(target.rule != "cost" and not target.backed and target.takes is None for target in decision.targets):
@@ -54,6 +55,20 @@ def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is
     if not is_apart:
         reasons.append(f"{split} shares groups or times with the rows before it")
     return list(dict.fromkeys(reasons))
+
+
+def _beats_chance(metrics: SplitMetrics) -> bool:
+    """Return True if the AUROC of the positive label, or else macro recall, is shown to be above that of a coin.
+
+    The 95 % interval lies above in 2.5 % of models that know nothing. An alarm proves a fault, and no alarm proves no
+    worth: few rows prove neither.
+    """
+    intervals = metrics.intervals
+    if intervals is None or metrics.positive is None:
+        interval, chance = intervals and intervals.recall, metrics.majority.recall
+    else:
+        interval, chance = intervals.positive and intervals.positive.auroc, 0.5
+    return interval is not None and interval[0] > chance
 
 
 def _over_budget(decision: Decision, target: Guarantee) -> str:

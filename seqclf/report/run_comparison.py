@@ -8,7 +8,7 @@ for its setting (of an even number the lower one of the middle two).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +26,7 @@ from seqclf.documents.terminal import show_note, show_section
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.judge import Facts
 from seqclf.evaluation.ladder import JudgedRows
-from seqclf.evaluation.metrics import ShownMetric, metric_title
+from seqclf.evaluation.metrics import ShownMetric, metric_title, positive_metrics
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import Scores
@@ -65,6 +65,18 @@ class FinishedRun(NamedTuple):
     def outputs(self) -> SplitOutputs:
         """Outputs for the rows that are compared."""
         return self.scores.splits[self.split]
+
+    def judged_for(self, label: str | None) -> FinishedRun:
+        """Return the run with the metrics of another positive label, with none if the label is none of its classes."""
+        if label in (None, self.scores.positive):
+            return self
+        rows, result, classes = self.outputs, self.result, self.scores.classes
+        label = label if label in classes else None
+        metrics, probabilities = result.splits[self.split], result.decision.probabilities(rows.logits)
+        confusion = np.array(metrics.confusion)
+        block = label and positive_metrics(rows.labels, probabilities, confusion, classes, label)
+        judged = replace(result, splits={**result.splits, self.split: replace(metrics, positive=block or None)})
+        return self._replace(scores=replace(self.scores, positive=label), result=judged)
 
     def value(self, metric: ShownMetric) -> float | None:
         """Return a score of the run, None for one that is not defined."""
@@ -112,7 +124,7 @@ class RunComparison(JsonResult):
 
 
 def compare_runs(entries: Sequence[str], against: str | None = None, split: str | None = None) -> RunComparison:
-    """Compare finished runs.
+    """Compare finished runs. Runs of two positive labels are all judged for that of `against`, or of the first run.
 
     `entries`: folders of runs, or globs of them. `against`: one of the folders, with whose setting the others are
     compared; None for the best setting. `split`: split whose rows are compared; None for the one that judges each run.
@@ -120,12 +132,14 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
     Raises InputError for no finished run at all, and for an unknown `against`.
     """
     runs, alerts = read_runs(entries, split)
-    label, is_accuracy = runs[0].scores.positive, all(run.facts.monitor == "accuracy" for run in runs)
+    named = None if against is None else Path(against).resolve()
+    label = next((run for run in runs if run.folder == named), runs[0]).scores.positive
+    runs, is_accuracy = [run.judged_for(label) for run in runs], all(run.facts.monitor == "accuracy" for run in runs)
     deciding = ShownMetric("accuracy") if is_accuracy else ShownMetric("average_precision", label is not None)
     others = ShownMetric("recall", label is not None), ShownMetric("recall"), ShownMetric("accuracy")
     titles = {metric_title(name, label if own else None): ShownMetric(name, own) for name, own in (deciding, *others)}
     groups, settings = _groups(runs, deciding), []
-    asked = groups[0][0].folder if against is None else Path(against).resolve()
+    asked = named or groups[0][0].folder
     chosen = [place for place, group in enumerate(groups) if asked in [run.folder for run in group]]
     if not chosen:
         raise InputError(f"against={against}", "is none of the runs", "name the folder of one of them")

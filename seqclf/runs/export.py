@@ -69,7 +69,9 @@ def write_bundle(
         encoders = described_encoders(dataset)
     check_trained_network(task)
     state = run_metrics.to_dict() if isinstance(run_metrics, RunResult) else run_metrics
-    content = _manifest_content(task, state) | ({} if recipe is None else {"recipe": recipe})
+    content = _manifest_content(task, state)
+    if recipe is not None:  # with the resolved label, because a guess on other data may be another label
+        content["recipe"] = {**recipe, "data": {**recipe["data"], "positive": dataset["positive"]}}
     if memory is not None:
         content["memory"] = memory.state()
     with error_context("metrics.json of the run", "remove it, and the bundle has no scores"):

@@ -29,6 +29,7 @@ from seqclf.report.verdict import CROSS_VALIDATED
 from seqclf.runs.all_rows import check_repeatable, train_on_all_rows
 from seqclf.runs.export import write_bundle
 from seqclf.runs.fit import Training
+from seqclf.runs.overview import show_guess
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.train import TrainResult, report, write_result
 from seqclf.survey.outlook import show_outlook
@@ -56,6 +57,8 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     folders = [run / f"{FOLD}{fold}" for fold in range(len(configs))]
     prepared = [prepare(of_fold.data) for of_fold in configs]
     _check_classes(prepared)
+    show_guess(prepared[0])
+    configs = [_with_positive(of_fold, prepared[0].positive) for of_fold in configs]
     show_outlook(prepared[0], config.decision, config.model_dump(), None)
     if config.export:
         _first_training(configs, prepared, folders)
@@ -113,6 +116,11 @@ def _of_fold(config: TrainConfig, fold: int) -> TrainConfig:
     data = config.data.model_copy(update={"split": split})
     decision = config.decision.model_copy(update={"holdout": 0.0})
     return config.model_copy(update={"data": data, "decision": decision, "export": False})
+
+
+def _with_positive(config: TrainConfig, positive: str | None) -> TrainConfig:
+    """Return the config with the positive label of the first fold: the rarer label of another may be the other one."""
+    return config.model_copy(update={"data": config.data.model_copy(update={"positive": positive})})
 
 
 def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:

@@ -33,11 +33,7 @@ def show_dataset(dataset: Dataset) -> None:
     shown += ", …" if len(dataset.classes) > MAX_CLASSES else ""
     positive = f"; positive: {dataset.positive}" if dataset.positive else ""
     console.print(f"  {len(dataset.classes)} classes: {shown}{positive}")
-    if dataset.positive_is_guessed:
-        other = next(label for label in dataset.classes if label != dataset.positive)
-        chosen, opposite = (argument("data.positive", str(label)) for label in (dataset.positive, other))
-        line = f"  {dataset.positive} is a guess, the rarer label in train: confirm it by {chosen}, or set {opposite}"
-        console.print(line, soft_wrap=True)
+    show_guess(dataset)
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("split", "rows", "refused", "truncated", "tokens", "unknown", "length min/mean/max"):
         table.add_column(heading, justify="left" if heading == "split" else "right")
@@ -56,3 +52,12 @@ def show_dataset(dataset: Dataset) -> None:
     for name, count in dataset.leaks.dropped.items():
         if count:
             console.print(f"  {name}: dropped {count} rows that share a sequence or an id with another split")
+
+
+def show_guess(dataset: Dataset) -> None:
+    """Print that the positive label is a guess, if it is one."""
+    if dataset.positive_is_guessed:
+        other = next(label for label in dataset.classes if label != dataset.positive)
+        chosen, opposite = (argument("data.positive", str(label)) for label in (dataset.positive, other))
+        line = f"  {dataset.positive} is a guess, the rarer label in train: confirm it by {chosen}, or set {opposite}"
+        console.print(line, soft_wrap=True)

@@ -83,6 +83,17 @@ def test_the_recipe_and_the_kinds_are_those_of_the_bundle(folder, promoted):
     assert str(folder) not in json.dumps(recipes[0])
 
 
+def test_a_positive_label_is_guessed_once(folder, retrain):
+    label = json.loads((folder / "old/bundle/manifest.json").read_text())["positive"]
+    table = pq.read_table(folder / "new.parquet")
+    is_rare = np.array(table["label"]) == label
+    kept = np.concatenate([np.flatnonzero(is_rare), np.flatnonzero(~is_rare)[: is_rare.sum() // 2]])
+    pq.write_table(table.take(kept), folder / "mostly.parquet")
+    retrain("mostly", f"data.train={folder / 'mostly.parquet'}", "trainer.max_epochs=1")
+    anew = json.loads((folder / "mostly/bundle/manifest.json").read_text())
+    assert anew["positive"] == anew["recipe"]["data"]["positive"] == label
+
+
 def test_the_recipe_holds_out_what_its_settings_need(folder, retrain):
     assert retrain("by-epoch", "+settings.monitor=loss", "trainer.max_epochs=1").exit_code in (0, 1)
     metrics = json.loads((folder / "by-epoch/metrics.json").read_text())

@@ -28,7 +28,7 @@ def split_of(recall, used_for=None):
     outputs = SplitOutputs(
         np.eye(2)[np.where(is_found, labels, 1 - labels)] * 3.0, labels, np.full(400, 5), np.zeros(400, bool)
     )
-    return evaluate_split(outputs, ["no", "yes"], "yes", Decision(), with_intervals=False, used_for=used_for)
+    return evaluate_split(outputs, ["no", "yes"], "yes", Decision(), with_intervals=True, used_for=used_for)
 
 
 def baseline(difference):
@@ -131,6 +131,11 @@ def leaks(**changes):
         conflicting_rows=0,
         **changes,
     )
+
+
+def test_rows_that_do_not_tell_a_model_from_a_coin_ask_for_more():
+    splits = {"test": replace(split_of(0.52), alarms=[])}
+    assert step(splits=splits).startswith("judge it on more rows than the 400 of test")
 
 
 def test_groups_that_a_random_cut_has_divided_are_kept_together():

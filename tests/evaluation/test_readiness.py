@@ -64,6 +64,43 @@ def test_a_guarantee_that_is_broken_or_not_backed_speaks_against_it(target, stat
     assert bool(reasons_against(metrics, decision, "test")) == speaks
 
 
+def share_of_yes(classes, rarest, rows, strength, draws):
+    """Fraction of models that are to be used. Logits of the true class are raised by `strength`; coins know nothing."""
+    generator, shares = np.random.default_rng(0), np.r_[rarest, np.full(classes - 1, (1 - rarest) / (classes - 1))]
+    names, positive = list("abcde"[:classes]), "a" if classes == 2 else None
+    yes = 0
+    for _ in range(draws):
+        labels = generator.choice(classes, rows, p=shares)
+        logits = np.log(shares) + generator.normal(size=(rows, classes)) + strength * np.eye(classes)[labels]
+        outputs = SplitOutputs(logits, labels, labels + 3, labels < 0)
+        metrics = evaluate_split(outputs, names, positive, Decision(positive=positive), with_intervals=True)
+        yes += reasons_against(metrics, Decision(positive=positive), "test") == []
+    return yes / draws
+
+
+@pytest.mark.parametrize("rows", [30, 60, 100, 300])
+@pytest.mark.parametrize("rarest", [0.5, 0.2, 0.05])
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_coins_are_not_to_be_used(classes, rarest, rows):
+    assert share_of_yes(classes, rarest, rows, 0.0, 40) <= 0.1  # of 40 coins that get yes in 5 %, 5 or more do in 5 %
+
+
+@pytest.mark.parametrize(
+    ("classes", "rarest", "rows", "least"),
+    [(2, 0.5, 30, 0.9), (2, 0.2, 60, 0.9), (2, 0.05, 300, 0.7), (3, 0.2, 30, 0.9), (5, 0.05, 30, 0.9)],
+)
+def test_a_model_that_ranks_well_is_to_be_used(classes, rarest, rows, least):
+    assert share_of_yes(classes, rarest, rows, 2.0, 40) >= least
+
+
+@pytest.mark.parametrize("positive", ["yes", None])
+def test_rows_of_one_class_prove_nothing(positive):
+    ones = np.ones(50, np.int64)
+    rows = SplitOutputs(3.0 * np.eye(2)[ones], ones, ones, ones < 0)
+    metrics = evaluate_split(rows, ["no", "yes"], positive, Decision(positive=positive), with_intervals=True)
+    assert reasons_against(metrics, Decision(), "test") == [REASONS["no_better_than_chance"]]
+
+
 def test_rows_that_chose_the_model_or_share_groups_speak_against_it():
     assert reasons_against(replace(GOOD, used_for=["epoch"]), Decision(), "validation")
     assert reasons_against(GOOD, Decision(), "test", is_apart=False)

@@ -131,13 +131,33 @@ def test_runs_on_other_rows_stand_in_the_table_without_a_difference(tmp_path, ca
     write_run(tmp_path / "a", outputs(3.0))
     write_run(tmp_path / "b", outputs(1.4, 1, first=280), model=model(layers=2))
     write_run(tmp_path / "c", changed, model=model(layers=3))
-    write_run(tmp_path / "d", outputs(0.8, 4), positive="no", model=model(layers=4))
     write_run(tmp_path / "e", outputs(0.8, 4, first=1000))  # the setting of the first run, on other rows
     found = compare_runs([f"{tmp_path}/*"])
-    assert found.alerts == {f"{tmp_path}/{name}": "other rows, labels or classes" for name in "bcde"}
-    assert len(found.settings) == 5 and all(setting.difference is None for setting in found.settings)
+    assert found.alerts == {f"{tmp_path}/{name}": "other rows, labels or classes" for name in "bce"}
+    assert len(found.settings) == 4 and all(setting.difference is None for setting in found.settings)
     show_comparison(found)
     assert f"{tmp_path}/b: other rows, labels or classes" in capsys.readouterr().err.replace("\n", "")
+
+
+@pytest.mark.parametrize("against", [None, "no"])
+def test_runs_of_two_positive_labels_are_judged_for_one(tmp_path, against):
+    rows = {"yes": outputs(1.6), "no": outputs(0.8, 4)}
+    rows["no"].logits[:, 1] = rows["no"].logits.min() - 1  # never says yes
+    rows["no"].logits[:, 0] *= -1
+    runs = [
+        write_run(tmp_path / label, one, positive=label, model=model(layers=len(label))) for label, one in rows.items()
+    ]
+    found = compare_runs(runs, against and str(tmp_path / against))
+    label = against or "yes"
+    recalls = {setting.runs[0]: setting.scores[f"recall of {label}"] for setting in found.settings}
+    assert found.alerts == {} and recalls[runs[1]] == [float(label == "no")] and 0.5 < recalls[runs[0]][0] < 1
+    precisions = {setting.runs[0]: setting.scores["average precision"][0] for setting in found.settings}
+    for run, one in zip(runs, rows.values(), strict=True):
+        sign = 1 if label == "yes" else -1
+        margin = sign * (one.logits[:, 1] - one.logits[:, 0])
+        assert precisions[run] == pytest.approx(average_precision_score((label == "yes") == LABELS, margin), abs=1e-6)
+    difference = next(setting.difference for setting in found.settings if setting.difference)
+    assert sorted([difference.model, difference.baseline]) == pytest.approx(sorted(precisions.values()), abs=1e-6)
 
 
 def test_a_run_counts_once_and_an_unfinished_one_is_named(tmp_path):

@@ -188,6 +188,18 @@ def test_no_row_is_held_out_and_each_fold_is_judged_at_the_threshold_of_the_othe
     assert recipe["decision"] == {**settings["decision"], "holdout": "auto"}
 
 
+def test_the_folds_guess_the_positive_label_once(tmp_path):
+    rows = table(rare=61).to_pydict()
+    labels = ["yes" if label == "rare" else "no" for label in rows["label"]]
+    groups = [f"{label}{number % 5}" if label == "yes" else f"g{number}" for number, label in enumerate(labels)]
+    data = pa.table({**rows, "label": labels, "g": groups})
+    overrides = [*SETTINGS, *FOLDS, f"data.cache_dir={tmp_path / 'cache'}", "data.group=g", "export=false"]
+    overrides += ["trainer.max_epochs=1"]
+    seqclf.fit(data, label="label", overrides=overrides, folder=tmp_path / "run")
+    parts = [read_contenders(tmp_path / f"run/fold-{fold}/scores")[-1] for fold in range(3)]
+    assert [part.positive for part in parts] == [parts[0].positive] * 3
+
+
 def test_rows_of_several_files_that_share_their_number_are_all_scored(tmp_path):
     for part in range(2):
         pq.write_table(table().drop(["id"]).slice(60 * part, 60), tmp_path / f"p-{part}.parquet")

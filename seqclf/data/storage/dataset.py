@@ -183,7 +183,9 @@ def check_positive(label: str, classes: list[str]) -> None:
     if label not in classes:
         raise InputError(f"data.positive={label}", "no such label", f"the labels are {', '.join(classes)}")
     if len(classes) != 2:
-        raise InputError(f"data.positive={label}", "needs two classes", f"the data has {len(classes)}")
+        raise InputError(
+            f"data.positive={label}", f"the data has {len(classes)} classes, not two", "set data.positive=null"
+        )
 
 
 # Title of a dataset on the pages of reports.
