@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import yaml
 
+from seqclf.data.encoding.declaration import declared_fields
 from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import typed_labels
@@ -55,10 +57,14 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     started = time.perf_counter()
     configs = [_of_fold(config, fold) for fold in range(config.data.split.folds)]
     folders = [run / f"{FOLD}{fold}" for fold in range(len(configs))]
+    first = prepare(configs[0].data)
+    # What the first fold inferred holds for all: the rows of another might tell of other fields or a rarer label.
+    configs = [_with_data(configs[0], positive=first.positive)] + [
+        _with_data(of_fold, positive=first.positive, **declared_fields(first.schema)) for of_fold in configs[1:]
+    ]
     prepared = [prepare(of_fold.data) for of_fold in configs]
     _check_classes(prepared)
-    show_guess(prepared[0])
-    configs = [_with_positive(of_fold, prepared[0].positive) for of_fold in configs]
+    show_guess(first)
     show_outlook(prepared[0], config.decision, config.model_dump(), None)
     if config.export:
         _first_training(configs, prepared, folders)
@@ -118,9 +124,8 @@ def _of_fold(config: TrainConfig, fold: int) -> TrainConfig:
     return config.model_copy(update={"data": data, "decision": decision, "export": False})
 
 
-def _with_positive(config: TrainConfig, positive: str | None) -> TrainConfig:
-    """Return the config with the positive label of the first fold: the rarer label of another may be the other one."""
-    return config.model_copy(update={"data": config.data.model_copy(update={"positive": positive})})
+def _with_data(config: TrainConfig, **options: Any) -> TrainConfig:
+    return config.model_copy(update={"data": config.data.model_copy(update=options)})
 
 
 def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:

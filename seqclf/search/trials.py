@@ -5,6 +5,7 @@ A trial is a training command in its own process. Optuna chooses the settings of
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,7 +104,8 @@ def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | No
     # Each trial runs in its own process, because training may run out of memory and changes PyTorch's global settings.
     python = [sys.executable, "-P", "-m", "seqclf.train"]
     command = [*python, *overrides, f"hydra.run.dir={run}", *as_overrides(OF_TRIALS)]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    own = {name: value for name, value in os.environ.items() if name != "WANDB_RUN_ID"}  # of one run, not of each trial
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=own)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return None, lines[-1].removeprefix("error: ")

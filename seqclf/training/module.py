@@ -323,8 +323,14 @@ class SequenceTask(pl.LightningModule):
             nn.utils.clip_grad_norm_(member.parameters(), gradient_clip_val)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
-        # `self.log` is not used, because it takes a millisecond at every step, also at steps that are not logged.
         trainer: Any = self.trainer
+        # Lightning divides each loss by the full number, also for the fewer batches before the end of an epoch.
+        every = trainer.accumulate_grad_batches
+        if summed := trainer.fit_loop.epoch_loop.batch_progress.current.ready % every:
+            for weight in self.parameters():
+                if weight.grad is not None:
+                    weight.grad.mul_(every / summed)
+        # `self.log` is not used, because it takes a millisecond at every step, also at steps that are not logged.
         step, every = self.global_step + 1, trainer.log_every_n_steps
         # The first step is logged too, because a short run may have no other logged step.
         if not trainer.loggers or not every or (step > 1 and step % every):

@@ -147,20 +147,21 @@ def test_curves_agree_with_metrics_json(trained):
 
 
 @pytest.mark.slow
-def test_resumed_run_keeps_its_id(shell, files, trained, recorded):
+def test_a_run_that_branches_has_its_own_id_and_names_its_parent(shell, files, trained, recorded):
     arguments = [*files, "trainer.max_epochs=5", "checkpoint=logged/checkpoints/last.ckpt", "logger.tags=[more]"]
     completed = shell("train", *arguments, "hydra.run.dir=resumed_logged", "export=false")
     assert completed.result["epochs"] == 5
     (path,) = (shell.folder / "resumed_logged/wandb").glob("offline-run-*/run-*.wandb")
     resumed = run_of(list(records(path)))
-    assert resumed.run_id == run_of(recorded).run_id
+    parent = next(value(item) for item in resumed.config.update if item.key == "parent_run")
+    assert resumed.run_id != run_of(recorded).run_id == parent
     assert (resumed.job_type, list(resumed.tags)) == ("train", ["more"])
 
 
 @pytest.mark.slow
-def test_runs_of_a_sweep_share_a_group(shell, files):
+def test_runs_of_a_sweep_share_a_group_and_no_id(shell, files):
     arguments = ["-m", *files, "trainer.max_epochs=1", "seed=0,1", "hydra.sweep.dir=sweeps/two", "export=false"]
-    assert shell("train", *arguments).exit_code == 0
+    assert shell("train", *arguments, WANDB_RUN_ID="given").exit_code == 0
     runs = [run_of(list(records(path))) for path in (shell.folder / "sweeps/two").glob("*/wandb/*run-*/run-*.wandb")]
     assert [run.run_group for run in runs] == ["two", "two"]
     assert len({run.run_id for run in runs}) == 2

@@ -2,10 +2,11 @@
 
 from types import SimpleNamespace
 
+import lightning.pytorch as pl
 import pytest
 import torch
 
-from .conftest import SILENT
+from .conftest import QUIET, SILENT, SaveAt
 
 
 def gradient(module):
@@ -51,3 +52,33 @@ def test_batches_have_equal_weights_if_configured(long_tailed):
 def test_the_mean_weight_of_the_first_epochs_batches_is_one(long_tailed):
     weights = [batch.weight for batch in long_tailed().train_dataloader()]
     assert sum(weights) / len(weights) == pytest.approx(1.0)
+
+
+class StepGradients(pl.Callback):
+    """Keeps the gradient of each optimizer step."""
+
+    def __init__(self):
+        self.steps = []
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        if not trainer.fit_loop._should_accumulate():
+            self.steps.append(gradient(task).clone())
+
+
+@QUIET
+@pytest.mark.parametrize("accumulated", [2, 3, 4, 8])
+def test_an_accumulated_step_is_the_mean_over_its_batches(task, fit, tmp_path, accumulated):
+    settings = {"max_epochs": 1, "limit_train_batches": 3, "accumulate_grad_batches": accumulated}
+    still = {"_target_": "torch.optim.SGD", "lr": 0.0, "weight_decay": 0.0}  # so that all steps have the same weights
+
+    def steps(checkpoint=None, save=(), **changed):
+        watch = StepGradients()
+        fit(task(model=SILENT, optimizer=still), checkpoint, callbacks=[watch, *save], **{**settings, **changed})
+        return watch.steps
+
+    single = steps(accumulate_grad_batches=1)
+    windows = [single[first : first + accumulated] for first in range(0, 3, accumulated)]
+    saved = SaveAt(tmp_path, [(0, 0)])  # in the middle of the first window
+    found = steps(save=[saved])
+    torch.testing.assert_close(found, [sum(window) / len(window) for window in windows])
+    torch.testing.assert_close(steps(saved.saved[0, 0]), found)

@@ -14,7 +14,14 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from seqclf.config.targets import Config
 from seqclf.system.atomic_files import write_output
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, warn_without
+from seqclf.training.loggers.run_logger import (
+    FinishedRun,
+    RunLogger,
+    answers,
+    own_and_parent_id,
+    shown_names,
+    warn_without,
+)
 
 SERVICE = "MLflow"
 FILES = ("metrics.csv", "config.yaml")
@@ -70,7 +77,9 @@ class MlflowRun(RunLogger):
         tags = {**(settings["tags"] or {}), "run_folder": str(run)}
         if settings["group"] is not None:
             tags["group"] = settings["group"]
-        earlier = _earlier_id(config.get("checkpoint"))
+        earlier, parent = own_and_parent_id(run, config.get("checkpoint"), _id_in)
+        if parent is not None:
+            tags["mlflow.parentRunId"] = parent
         curves = _Curves(settings["experiment_name"], settings["run_name"], address, tags, run_id=earlier)
         if earlier is None:  # MLflow refuses a second value of a parameter
             values = {_encoded(key, r"[^a-zA-Z0-9_. -]")[:MAX_KEY]: value for key, value in dotted(config)}
@@ -97,12 +106,10 @@ class MlflowRun(RunLogger):
             self.curves.experiment.set_terminated(self.curves.run_id, "FAILED" if failed else "FINISHED")
 
 
-def _earlier_id(checkpoint: str | None) -> str | None:
-    """Return the id of the MLflow run of a checkpoint (RUN/checkpoints/last.ckpt), which a resumed run continues."""
-    if checkpoint is None:
-        return None
+def _id_in(run: Path) -> str | None:
+    """Return the id of the MLflow run of a run folder, None if it has none."""
     try:
-        return (Path(checkpoint).absolute().parent.parent / RUN_ID).read_text(encoding="utf-8").strip() or None
+        return (run / RUN_ID).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError):
         return None
 

@@ -21,6 +21,7 @@ from seqclf.errors import InputError, first_line, without_credentials
 from seqclf.evaluation.metrics import MACRO_METRICS, metric_key
 from seqclf.evaluation.results import Evaluation
 from seqclf.evaluation.run_result import RunResult
+from seqclf.system.run_folder import is_resumed
 
 Result = TypeVar("Result")
 
@@ -117,6 +118,19 @@ class RunLogger(ABC):
 
     def _close(self, failed: bool) -> None:
         self.curves.finalize("failed" if failed else "success")
+
+
+def own_and_parent_id(
+    run: Path, checkpoint: str | None, id_in: Callable[[Path], str | None]
+) -> tuple[str | None, str | None]:
+    """Return the id that a service gave to the folder `run`, if it is resumed, and that of a folder it branches from.
+
+    `checkpoint`: file that the training goes on from. `id_in`: function that returns the id of a folder.
+    """
+    if checkpoint is None:
+        return None, None
+    earlier = id_in(Path(checkpoint).absolute().parent.parent)
+    return (earlier, None) if is_resumed(run, checkpoint) else (None, earlier)
 
 
 def warn_without(service: str, error: Exception) -> None:

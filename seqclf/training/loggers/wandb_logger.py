@@ -8,12 +8,15 @@ from __future__ import annotations
 import netrc
 import os
 import re
+import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
@@ -23,7 +26,15 @@ from seqclf.errors import first_line, without_credentials
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, within
+from seqclf.system.run_folder import FOLD
+from seqclf.training.loggers.run_logger import (
+    FinishedRun,
+    RunLogger,
+    answers,
+    own_and_parent_id,
+    shown_names,
+    within,
+)
 
 CURVE_POINTS = 200
 MAX_CLASSES = 200  # maximum number of classes in a confusion matrix
@@ -182,6 +193,7 @@ class WandbRun(RunLogger):
 def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float) -> Any:
     import wandb
 
+    own, parent = own_and_parent_id(run, config.get("checkpoint"), _id_in)
     return wandb.init(
         project=settings["project"] or None,
         entity=settings["entity"] or None,
@@ -190,11 +202,11 @@ def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float
         tags=settings["tags"],
         job_type=settings["job_type"],
         notes=settings["notes"],
-        id=_earlier_id(config.get("checkpoint")),  # a resumed run continues the curves of the earlier W&B run
+        id=own or _new_id(run, parent),  # a resumed run continues its curves
         resume="allow",
         dir=str(run),
         mode=mode,  # type: ignore[arg-type]
-        config=config,
+        config={**config, **({} if parent is None else {"parent_run": parent})},
         settings=wandb.Settings(
             console="off",
             silent=True,
@@ -221,16 +233,19 @@ def _server() -> str:
     return str(wandb_setup.singleton().settings.base_url)
 
 
-def _earlier_id(checkpoint: str | None) -> str | None:
-    """Return the id of the W&B run that belongs to a checkpoint file (RUN/checkpoints/last.ckpt), or None if unknown.
-
-    If the checkpoint is resumed, logging continues in this W&B run.
-    """
-    if checkpoint is None:
-        return None
-    files = Path(checkpoint).absolute().parent.parent.glob("wandb/*run-*/run-*.wandb")
+def _id_in(run: Path) -> str | None:
+    """Return the id of the latest W&B run of a run folder, None if it has none."""
+    files = run.glob("wandb/*run-*/run-*.wandb")
     latest = max(files, key=lambda path: path.stat().st_mtime, default=None)
     return None if latest is None else latest.stem.removeprefix("run-")
+
+
+def _new_id(run: Path, parent: str | None) -> str:
+    """Return the id of a new W&B run: that of the environment for a single run, because each folder has its own id."""
+    asked = os.environ.get("WANDB_RUN_ID")
+    is_job = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+    is_single = not is_job and not run.name.startswith(FOLD)
+    return asked if asked and asked != parent and is_single else secrets.token_hex(4)
 
 
 def _has_key() -> bool:

@@ -67,6 +67,15 @@ def test_a_resumed_run_continues_the_curves_of_its_run(logged, store, settings, 
     assert run.info.run_id == logged[2].info.run_id and run.info.status == "FINISHED"
 
 
+def test_a_branch_is_a_run_of_its_own_below_its_parent(logged, store, settings, finished, tmp_path):
+    config = {**CONFIG, "checkpoint": str(finished.folder / "checkpoints/last.ckpt")}
+    (tmp_path / "branch").mkdir()
+    logger = open_logger(settings("logger=mlflow"), tmp_path / "branch", config)
+    logger.close(failed=False)
+    run = MlflowClient(store).get_run(logger.curves.run_id)
+    assert run.info.run_id != logged[2].info.run_id == run.data.tags["mlflow.parentRunId"]
+
+
 def test_a_run_that_fails_is_marked_as_failed(store, settings, tmp_path):
     logger = open_logger(settings("logger=mlflow", "logger.experiment_name=mine"), tmp_path, CONFIG)
     logger.close(failed=True)

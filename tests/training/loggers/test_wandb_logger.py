@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import wandb
+from support.wandb_records import records, run_of
 
 from seqclf.training.loggers import run_logger, wandb_logger
 from seqclf.training.loggers.wandb_logger import WandbRun, log_result
@@ -209,3 +211,25 @@ def test_a_run_that_fails_is_marked_as_failed(failed):
     run = StubRun()
     WandbRun(run, SETTINGS).close(failed)
     assert run.exit_code == int(failed)
+
+
+def test_an_id_belongs_to_a_folder_and_a_branch_names_its_parent(tmp_path, monkeypatch):
+    def recorded(name, start=None):
+        """Return the id and the parent that a run in the folder `name` has, which goes on from the folder `start`."""
+        checkpoint = None if start is None else str(tmp_path / start / "checkpoints/last.ckpt")
+        (tmp_path / name).mkdir(exist_ok=True)
+        settings = {**SETTINGS, "mode": "offline", "timeout": 30, "finish_timeout": 30}
+        WandbRun.open(settings, tmp_path / name, {"checkpoint": checkpoint}).close(failed=False)
+        wandb.teardown()  # which ends the process that writes the file
+        file = max((tmp_path / name).glob("wandb/*run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime_ns)
+        run = run_of(list(records(file)))
+        return run.run_id, {item.key: item.value_json for item in run.config.update}.get("parent_run", "").strip('"')
+
+    root, _ = recorded("root")
+    assert recorded("root", "root") == (root, "")
+    monkeypatch.setenv("WANDB_RUN_ID", root)
+    branch, parent = recorded("branch", "root")
+    assert branch != root == parent
+    monkeypatch.setenv("WANDB_RUN_ID", "given")
+    assert recorded("branch", "branch")[0] == branch
+    assert [recorded(name)[0] == "given" for name in ("alone", "fold-0")] == [True, False]
