@@ -79,7 +79,10 @@ def empty_shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
 
 @pytest.fixture(scope="session")
 def options(cache: Path) -> Callable[..., DataOptions]:
-    """`options(data="files", split={"by": "time"}, label="y", …)`: the data group of conf/train.yaml with overrides."""
+    """`options(data="files", split={"by": "time"}, label="y", …)`: the data group of conf/train.yaml with overrides.
+
+    Fields that a test declares are all, unless it says `infer`.
+    """
 
     # Composing takes far longer than building the options, and the result does not depend on the overrides.
     @memoised
@@ -91,7 +94,8 @@ def options(cache: Path) -> Callable[..., DataOptions]:
         defaults: Any = OmegaConf.to_container(composed(data), resolve=True)
         split = {**defaults["split"], **overrides.pop("split", {})}
         plain = {key: str(value) if isinstance(value, Path) else value for key, value in overrides.items()}
-        return DataOptions.build(**{**defaults, **plain, "split": split})
+        infer = not (overrides.get("fields") or data != "files")
+        return DataOptions.build(**{**defaults, "infer": infer, **plain, "split": split})
 
     return build
 

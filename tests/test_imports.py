@@ -40,6 +40,7 @@ DATA = [
         "options",
         "event_keys",
         "static_columns",
+        "quantities",
         "storage",
     ),
     *("stage_rows", "write_store", "prepare", "builtin"),

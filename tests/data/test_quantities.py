@@ -91,7 +91,7 @@ def kinds(dataset):
 
 def test_an_undeclared_column_of_events_is_read_as_decided(options, tmp_path):
     table = event_table()
-    given = {"label": "y", "group_by": "card", "order_by": "at", "cache_dir": tmp_path / "cache"}
+    given = {"label": "y", "group_by": "card", "order_by": "at", "infer": True, "cache_dir": tmp_path / "cache"}
     decided = prepare(options(train=write(tmp_path / "t.parquet", table), **given))
     assert kinds(decided) == {"at": "time", "age": "number", "title": "category"}
     (note,) = [note for note in decided.notes if note.startswith("whole numbers: ")]

@@ -83,7 +83,7 @@ def test_columns_that_never_vary_within_a_sequence_are_static_in_every_format(ma
 
 def test_a_static_value_is_encoded_as_the_token_of_the_old_data_set(make):
     columns = events()
-    static, tokens = make(columns), make(columns, fields={"country": "category", "age": "number"})
+    static, tokens = make(columns), make(columns, fields={"country": "category", "age": "number"}, infer=True)
     assert kinds(tokens) == {}
     for name in ("country", "age"):
         for of_static, of_tokens in zip(static.splits.values(), tokens.splits.values(), strict=True):
@@ -190,7 +190,7 @@ def test_scalar_columns_beside_a_text_are_static(make):
 
 
 def test_a_field_that_is_declared_leaves_the_others_as_they_are(make):
-    assert kinds(make(events(), fields={"shop": "category"})) == {"country": "category", "age": "number"}
+    assert kinds(make(events(), fields={"shop": "category"}, infer=True)) == {"country": "category", "age": "number"}
     assert kinds(make(events(), static={"age": "category"})) == {"country": "category", "age": "category"}
     assert kinds(make(events(), ignore=["age"])) == {"country": "category"}
     assert kinds(make(events(), fields={"shop": "category"}, infer=False)) == {}

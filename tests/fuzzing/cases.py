@@ -88,7 +88,8 @@ def options_of(base: Base, folder: Path) -> dict[str, Any]:
         "id": "id" if base.key and not base.events else None,
     }
     overrides["labels"] = str(folder / "labels.csv") if base.labels else None
-    return {**_defaults(), **overrides, **base.options, "cache_dir": str(folder / "cache")}
+    infer = not base.options.get("fields")
+    return {**_defaults(), "infer": infer, **overrides, **base.options, "cache_dir": str(folder / "cache")}
 
 
 def make_case(seed: int, number: int, folder: Path) -> Case:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 
 import seqclf
 from seqclf import InputError
@@ -198,6 +199,9 @@ def test_the_folds_guess_the_positive_label_once(tmp_path):
     seqclf.fit(data, label="label", overrides=overrides, folder=tmp_path / "run")
     parts = [read_contenders(tmp_path / f"run/fold-{fold}/scores")[-1] for fold in range(3)]
     assert [part.positive for part in parts] == [parts[0].positive] * 3
+    given = [yaml.safe_load((tmp_path / f"run/fold-{fold}/config.yaml").read_text())["data"] for fold in range(3)]
+    assert [data["infer"] for data in given] == [True, False, False]  # the fields of the first fold are those of all
+    assert given[1]["fields"] == given[2]["fields"] != {}
 
 
 def test_rows_of_several_files_that_share_their_number_are_all_scored(tmp_path):

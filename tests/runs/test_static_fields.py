@@ -129,7 +129,7 @@ def test_a_network_of_ones_own_gets_static_fields_only_if_it_reads_them(folder, 
 
     static = {spec["name"] for spec in fit() if spec.get("static")}
     assert static == ({"country", "age"} if network.reads_static else set())
-    declared = ["data.fields={shop: category}", "data.static={age: number}"]
+    declared = ["data.fields={shop: category}", "data.static={age: number}", "data.infer=false"]
     if network.reads_static:
         assert [spec["name"] for spec in fit(*declared)] == ["shop", "age"]
     else:

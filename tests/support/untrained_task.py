@@ -17,7 +17,9 @@ from seqclf.training.module import SequenceTask
 
 
 def data_options(cache: Path, **overrides: Any) -> DataOptions:
+    """Data options with overrides. Fields that a test declares are all, unless it says `infer`."""
     defaults = yaml.safe_load((CONF / "data" / "files.yaml").read_text(encoding="utf-8"))
+    defaults["infer"] = not overrides.get("fields")
     return DataOptions.build(**{**defaults, "cache_dir": str(cache), "label": "label", **overrides})
 
 

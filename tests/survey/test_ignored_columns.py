@@ -47,7 +47,8 @@ def test_the_query_of_the_documentation_repeats_a_value_at_each_token(options, t
 def test_a_field_that_is_declared_leaves_the_others_as_they_are(options, tmp_path):
     def fields(**given):
         path = write(tmp_path / "t.parquet", {**LISTS, **REST})
-        dataset = prepare(options(train=path, label="y", group="user", cache_dir=tmp_path / "cache", **given))
+        keys = {"label": "y", "group": "user", "cache_dir": tmp_path / "cache", "infer": True}
+        dataset = prepare(options(train=path, **{**keys, **given}))
         return dataset.schema.fields, dataset.digest
 
     inferred = fields()

@@ -371,7 +371,7 @@ def test_the_column_of_the_groups_is_no_inferred_field(options, tmp_path, ordere
     dataset = grouped(options, path, fields=None, **keys, order_by=order)
     names = {field.name for field in dataset.schema.fields}
     assert ("patient" in names) is (ordered_by is not None) and {"time", "shop", "amount"} <= names
-    named = grouped(options, path, fields={"patient": "category"}, **keys, cache_dir=tmp_path / "named")
+    named = grouped(options, path, fields={"patient": "category"}, infer=True, **keys, cache_dir=tmp_path / "named")
     assert {field.name for field in named.schema.fields} == names | {"patient"}
 
 
