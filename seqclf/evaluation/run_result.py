@@ -64,10 +64,12 @@ def _beats_chance(metrics: SplitMetrics) -> bool:
     worth: few rows prove neither.
     """
     intervals = metrics.intervals
-    if intervals is None or metrics.positive is None:
-        interval, chance = intervals and intervals.recall, metrics.majority.recall
+    if intervals is None:
+        return False
+    if metrics.positive is None:
+        interval, chance = intervals.recall, metrics.majority.recall
     else:
-        interval, chance = intervals.positive and intervals.positive.auroc, 0.5
+        interval, chance = None if intervals.positive is None else intervals.positive.auroc, 0.5
     return interval is not None and interval[0] > chance
 
 
