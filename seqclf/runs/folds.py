@@ -58,7 +58,7 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     prepared = [prepare(of_fold.data) for of_fold in configs]
     _check_classes(prepared)
     show_guess(prepared[0])
-    configs = [_with_positive(of_fold, prepared[0].positive) for of_fold in configs]
+    configs = [_of_fold(config, fold, prepared[0].positive) for fold in range(len(configs))]
     show_outlook(prepared[0], config.decision, config.model_dump(), None)
     if config.export:
         _first_training(configs, prepared, folders)
@@ -111,16 +111,12 @@ def _first_training(configs: Sequence[TrainConfig], datasets: Sequence[Dataset],
     return training
 
 
-def _of_fold(config: TrainConfig, fold: int) -> TrainConfig:
+def _of_fold(config: TrainConfig, fold: int, positive: str | None = None) -> TrainConfig:
+    """Return the config of a fold. `positive`: label of the first fold, as the rarer one of a fold may be the other."""
     split = config.data.split.model_copy(update={"fold": fold})
-    data = config.data.model_copy(update={"split": split})
+    data = config.data.model_copy(update={"split": split, "positive": positive or config.data.positive})
     decision = config.decision.model_copy(update={"holdout": 0.0})
     return config.model_copy(update={"data": data, "decision": decision, "export": False})
-
-
-def _with_positive(config: TrainConfig, positive: str | None) -> TrainConfig:
-    """Return the config with the positive label of the first fold: the rarer label of another may be the other one."""
-    return config.model_copy(update={"data": config.data.model_copy(update={"positive": positive})})
 
 
 def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:
