@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
+from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, compare_models
 from seqclf.system.json_result import JsonResult
 
@@ -58,9 +59,12 @@ class JudgedRows(NamedTuple):
     targets: Mapping[str, int] = MappingProxyType({})
 
     def compare(self, model: RowPredictions, baseline: RowPredictions) -> list[MetricComparison]:
-        """Compare two models on these rows (see `compare_models`)."""
+        """Compare two models on these rows (see `compare_models`). The scores of both are probabilities."""
         positive = None if self.positive is None else self.classes.index(self.positive)
-        return compare_models(self.labels, model, baseline, positive, self.monitor, self.group, targets=self.targets)
+        first, other = (
+            RowPredictions(one.predicted, ranking_scores(np.array(one.scores))) for one in (model, baseline)
+        )
+        return compare_models(self.labels, first, other, positive, self.monitor, self.group, targets=self.targets)
 
     def metrics(self, predictions: RowPredictions) -> ClassificationMetrics:
         """Return the metrics of a model on these rows. The scores of `predictions` are probabilities."""

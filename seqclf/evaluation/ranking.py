@@ -5,6 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 RANKING_METRICS = ("average_precision", "auroc")
+SURE = 1e-6  # below this sum of the other probabilities, 1 - p has lost digits
+
+
+def ranking_scores(probabilities: np.ndarray) -> np.ndarray:
+    """Return scores (N, C) that rank rows as their margins do: -log(1 - p) for probabilities p (N, C).
+
+    Above a margin of 37 every p rounds to 1. The other probabilities tell 1 - p up to a margin of 700.
+    """
+    others, rows, top = probabilities.astype(np.float64), np.arange(len(probabilities)), probabilities.argmax(axis=1)
+    scores = -np.log1p(-np.minimum(others, 1 - 1e-16))
+    others[rows, top] = 0.0
+    rest = others.sum(axis=1)
+    scores[rows, top] = np.where(rest < SURE, -np.log(np.maximum(rest, 5e-324)), scores[rows, top])
+    return scores
 
 
 def ranking_metrics(
@@ -19,7 +33,8 @@ def ranking_metrics(
     codes = present if positive is None else [code for code in present if code == positive]
     if len(present) < 2 or not codes:
         return dict.fromkeys(RANKING_METRICS)
-    by_class = [_average_precision_and_auroc(labels == code, probabilities[:, code]) for code in codes]
+    scores = ranking_scores(probabilities)
+    by_class = [_average_precision_and_auroc(labels == code, scores[:, code]) for code in codes]
     return {name: float(np.mean([metrics[name] for metrics in by_class])) for name in RANKING_METRICS}
 
 

@@ -63,11 +63,10 @@ def _beats_chance(metrics: SplitMetrics) -> bool:
     The 95 % interval lies above in 2.5 % of models that know nothing. An alarm proves a fault, and no alarm proves no
     worth: few rows prove neither.
     """
-    intervals = metrics.intervals
-    if intervals is None or metrics.positive is None:
-        interval, chance = intervals and intervals.recall, metrics.majority.recall
-    else:
-        interval, chance = intervals.positive and intervals.positive.auroc, 0.5
+    if (known := metrics.intervals) is None:
+        return False
+    of_macro, label = (known.recall, metrics.majority.recall), known.positive
+    interval, chance = of_macro if label is None else (label.auroc, 0.5)
     return interval is not None and interval[0] > chance
 
 

@@ -71,11 +71,10 @@ class FinishedRun(NamedTuple):
         if label in (None, self.scores.positive):
             return self
         rows, result, classes = self.outputs, self.result, self.scores.classes
-        label = label if label in classes else None
-        metrics, probabilities = result.splits[self.split], result.decision.probabilities(rows.logits)
-        confusion = np.array(metrics.confusion)
-        block = label and positive_metrics(rows.labels, probabilities, confusion, classes, label)
-        judged = replace(result, splits={**result.splits, self.split: replace(metrics, positive=block or None)})
+        label, metrics = label if label in classes else None, result.splits[self.split]
+        shares, confusion = result.decision.probabilities(rows.logits), np.array(metrics.confusion)
+        block = positive_metrics(rows.labels, shares, confusion, classes, label) if label is not None else None
+        judged = replace(result, splits={**result.splits, self.split: replace(metrics, positive=block)})
         return self._replace(scores=replace(self.scores, positive=label), result=judged)
 
     def value(self, metric: ShownMetric) -> float | None:

@@ -55,13 +55,12 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     there can be no model of all rows.
     """
     started = time.perf_counter()
-    configs = [_of_fold(config, fold) for fold in range(config.data.split.folds)]
-    folders = [run / f"{FOLD}{fold}" for fold in range(len(configs))]
-    first = prepare(configs[0].data)
     # What the first fold inferred holds for all: the rows of another might tell of other fields or a rarer label.
-    configs = [_with_data(configs[0], positive=first.positive)] + [
-        _with_data(of_fold, positive=first.positive, **declared_fields(first.schema)) for of_fold in configs[1:]
-    ]
+    first = prepare(_of_fold(config, 0).data)
+    decided = {"positive": first.positive, **declared_fields(first.schema)}
+    configs = [_of_fold(config, 0, positive=first.positive)]
+    configs += [_of_fold(config, fold, **decided) for fold in range(1, config.data.split.folds)]
+    folders = [run / f"{FOLD}{fold}" for fold in range(len(configs))]
     prepared = [prepare(of_fold.data) for of_fold in configs]
     _check_classes(prepared)
     show_guess(first)
@@ -117,15 +116,12 @@ def _first_training(configs: Sequence[TrainConfig], datasets: Sequence[Dataset],
     return training
 
 
-def _of_fold(config: TrainConfig, fold: int) -> TrainConfig:
+def _of_fold(config: TrainConfig, fold: int, **decided: Any) -> TrainConfig:
+    """Return the config of a fold. `decided`: data options that the first fold decides for all."""
     split = config.data.split.model_copy(update={"fold": fold})
-    data = config.data.model_copy(update={"split": split})
+    data = config.data.model_copy(update={"split": split, **decided})
     decision = config.decision.model_copy(update={"holdout": 0.0})
     return config.model_copy(update={"data": data, "decision": decision, "export": False})
-
-
-def _with_data(config: TrainConfig, **options: Any) -> TrainConfig:
-    return config.model_copy(update={"data": config.data.model_copy(update=options)})
 
 
 def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:

@@ -101,7 +101,7 @@ class EvaluationMetrics(EpochMetrics):
 
     `ranked`: True to compute average precision and AUROC too. `positive`: number of the class whose average precision
     and AUROC are computed. If `positive` is None, both metrics are means over the classes that have rows, and each
-    class is ranked against all others. Average precision and AUROC keep the probabilities of all rows, (N, C) float64,
+    class is ranked against all others. Average precision and AUROC keep the margins of all rows, (N, C) float64,
     in memory until the end of the epoch. The counts are not saved in checkpoints, because an interrupted evaluation
     starts again.
     """
@@ -133,11 +133,11 @@ class EvaluationMetrics(EpochMetrics):
         self.confusion.view(-1).scatter_add_(0, cells, torch.ones_like(cells))
         if self.ranking is None:
             return
-        probabilities = _probabilities(logits.detach())
-        labels = labels.to(probabilities.device)
+        scores = _ranking_scores(logits.detach())
+        labels = labels.to(scores.device)
         if self.positive is not None:
-            probabilities, labels = probabilities[:, self.positive], (labels == self.positive).long()
-        self.ranking.update(probabilities, labels)
+            scores, labels = scores[:, self.positive], (labels == self.positive).long()
+        self.ranking.update(scores, labels)
 
     def compute(self) -> EpochScores:
         result = super().compute()._replace(confusion=self.confusion.cpu().numpy())
@@ -190,12 +190,16 @@ def _ranked_classes(support: np.ndarray, positive: int | None) -> np.ndarray:
     return present & (np.arange(len(present)) == positive)
 
 
-def _probabilities(logits: Tensor) -> Tensor:
-    """Return the softmax probabilities (B, C) in float64.
+def _ranking_scores(logits: Tensor) -> Tensor:
+    """Return the margins (B, C) in float64, m = log p - log(1 - p), as (1 + m / (1 + |m|)) / 2.
 
-    In float32, probabilities near 1 would become equal, and such ties would change AUROC. torchmetrics does not get the
-    logits, because its AUROC decides for each batch, by the range of the values, whether to apply a softmax.
+    Probabilities near 1 would become equal, and such ties would change AUROC. The scores lie between 0 and 1, because
+    the AUROC of torchmetrics decides for each batch, by the range of the values, whether to apply a softmax.
     """
     if logits.device.type == "mps":  # the device mps has no float64
         logits = logits.cpu()
-    return logits.double().softmax(dim=-1)
+    shares = logits.double().softmax(dim=-1)
+    top = shares.argmax(dim=-1, keepdim=True)
+    others = (1 - shares).scatter(1, top, shares.scatter(1, top, 0.0).sum(dim=-1, keepdim=True))
+    margins = shares.clamp(min=5e-324).log() - others.clamp(min=5e-324).log()
+    return (1 + margins / (1 + margins.abs())) / 2

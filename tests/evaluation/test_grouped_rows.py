@@ -5,6 +5,7 @@ import pytest
 from support import grouped_rows
 from support.grouped_rows import LAYOUTS, SHARES, confusion_coverage, group_sizes, ranking_coverage, verdict_errors
 
+from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.uncertainty import intervals
 from seqclf.evaluation.uncertainty.comparison import RowPredictions, compare_models
 from seqclf.evaluation.uncertainty.design_effect import effective_groups, group_codes
@@ -79,7 +80,7 @@ def test_without_enough_groups_there_is_no_interval_and_no_verdict():
     generator = np.random.default_rng(0)
     labels, group = np.arange(200) % 2, np.zeros(200, int)
     score = labels + generator.normal(size=200)
-    probabilities = np.stack([-score, score], axis=1)
+    probabilities = softmax(np.stack([-score, score], axis=1))
     predicted = (score > 0.5).astype(int)
     limits = metric_intervals(labels, predicted, probabilities, ["no", "yes"], "yes", group)
     assert limits.accuracy is limits.recall is limits.positive.auroc is limits.positive.precision is None

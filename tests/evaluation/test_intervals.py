@@ -54,8 +54,8 @@ def test_without_errors_the_upper_limit_is_one_and_the_lower_limit_is_below():
     for rows in (5000, 200_000):
         labels = np.zeros(rows, int)
         labels[:3] = 1
-        score = np.where(labels, 2.0, np.random.default_rng(0).random(rows))
-        result = metric_intervals(labels, labels, np.stack([-score, score], axis=1), CLASSES, "yes")
+        score = np.where(labels, 1.0, np.random.default_rng(0).random(rows))
+        result = metric_intervals(labels, labels, np.stack([1 - score, score], axis=1), CLASSES, "yes")
         low, high = clopper_pearson(3, 3)
         for name in ("recall", "precision", "average_precision"):
             assert getattr(result.positive, name) == pytest.approx((low, high), rel=1e-3), name

@@ -5,15 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
+from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, log_loss
 from support.binary_scores import decision_options
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decisions.decision import Decision, override_threshold
 from seqclf.evaluation.judge import Facts, judge
+from seqclf.evaluation.ranking import ranking_metrics, ranking_scores
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import HEAD, NETWORK, ORDER_BLIND, Scores, taken
+from seqclf.training.epoch_metrics import EvaluationMetrics
 
 CLASSES = ["no", "yes"]
 ARGMAX = dict.fromkeys(("min_recall", "min_precision", "max_alerts", "cost"))
@@ -48,6 +52,51 @@ def test_the_metrics_are_those_of_numpy_and_scikit_learn():
         expected = average_precision_score(rows.labels, shares[:, 1])
         assert metrics.positive.average_precision == pytest.approx(expected)
     assert result.holdout_rows == 120 and result.calibration is not None
+
+
+def saturated(rows, shift):
+    """The rows with margins around 60, moved by `shift`."""
+    logits = np.c_[np.zeros(len(rows.labels)), 60 + 3 * np.diff(rows.logits.astype(np.float64)).ravel() - shift]
+    return rows._replace(logits=logits)
+
+
+def test_probabilities_that_round_to_one_are_ranked_by_their_margins():
+    options = decision_options({**ARGMAX, "min_recall": 0.8})
+    judged = []
+    for shift in (0.0, 60.0):
+        network = scores(1.5)
+        rows = {split: saturated(outputs, shift) for split, outputs in network.splits.items()}
+        judged.append(judge([scores(0.5, HEAD, "counts"), replace(network, splits=rows)], Facts(), options))
+    (rounded, plain), rows = [each.result for each in judged], judged[0].outputs["test"]
+    assert rounded.metrics.positive == plain.metrics.positive and rounded.metrics.positive.average_precision > 0.8
+    assert rounded.metrics.intervals.positive == plain.metrics.intervals.positive
+    assert rounded.ladder[-1].gain[0] == plain.ladder[-1].gain[0]
+    assert [row.id for row in rounded.forcing] == [row.id for row in plain.forcing]
+    margins, alerts = rows.logits[:, 1], rounded.decision.choose(rows.logits) == 1
+    assert rounded.decision.threshold == 1.0 and 0 < alerts.sum() < len(alerts)
+    assert margins[alerts].min() > margins[~alerts].max()
+    by_hand = override_threshold(Decision(), 0.999, "yes", CLASSES).choose(rows.logits)
+    assert by_hand.all()  # a threshold that is written as a probability is passed by all that round to more
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_margins_of_each_class_rank_in_training_as_in_judging(classes):
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, classes, 300)
+    logits = generator.normal(size=(300, classes)) * 30 + 40 * np.eye(classes)[labels]
+    others = [np.logaddexp.reduce(np.delete(logits, code, axis=1), axis=1) for code in range(classes)]
+    expected = np.mean(
+        [average_precision_score(labels == code, logits[:, code] - others[code]) for code in range(classes)]
+    )
+    assert ranking_metrics(labels, softmax(logits))["average_precision"] == pytest.approx(expected, abs=1e-12)
+    metrics = EvaluationMetrics(classes, ranked=True)
+    metrics.update(torch.tensor(logits), torch.tensor(labels), torch.tensor(0.1))
+    assert metrics.compute().scores["average_precision"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_probabilities_that_tie_share_their_rank():
+    probabilities = np.array([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.1, 0.1, 0.8], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    assert rankdata(ranking_scores(probabilities)[:, 0]).tolist() == [3.5, 3.5, 2.0, 1.0, 5.0]
 
 
 def test_held_out_rows_back_a_guarantee_and_validation_rows_do_not():

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 from scipy.stats import norm
 
+from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.evaluation.uncertainty.comparison import RowPredictions, compare_models
 from seqclf.evaluation.uncertainty.intervals import metric_intervals
@@ -128,7 +129,7 @@ def ranking_coverage(groups, layout, correlation, prevalence, auroc, mixed, repe
         if not is_spread(labels, group, 2):
             continue
         margin = scores[:, 1] - scores[:, 0]
-        probabilities = np.stack([-margin, margin], axis=1)
+        probabilities = softmax(np.stack([-margin, margin], axis=1))
         predicted = (margin > 0).astype(int)
         limits = metric_intervals(labels, predicted, probabilities, ["no", "yes"], "yes", group).positive
         for name, value in true.items():

@@ -183,9 +183,7 @@ def check_positive(label: str, classes: list[str]) -> None:
     if label not in classes:
         raise InputError(f"data.positive={label}", "no such label", f"the labels are {', '.join(classes)}")
     if len(classes) != 2:
-        raise InputError(
-            f"data.positive={label}", f"the data has {len(classes)} classes, not two", "set data.positive=null"
-        )
+        raise InputError(f"data.positive={label}", f"needs two classes, not {len(classes)}", "set data.positive=null")
 
 
 # Title of a dataset on the pages of reports.

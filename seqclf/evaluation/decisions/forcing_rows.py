@@ -11,6 +11,7 @@ from seqclf.evaluation.decisions.choose_decision import choose_decision
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.decisions.target_table import is_much_work
 from seqclf.evaluation.options import DecisionOptions
+from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system.json_result import JsonResult
@@ -48,10 +49,11 @@ def forcing_rows(
         if target.rule != "min_recall" or is_much_work(decision, rows):
             continue
         index = classes.index(target.label)
-        scores = decision.probabilities(rows.logits)[:, index]
+        probabilities = decision.probabilities(rows.logits)
+        scores, ranked = probabilities[:, index], ranking_scores(probabilities)[:, index]
         positives = np.flatnonzero(rows.labels == index)
         alerts = 1000 * float((decision.choose(rows.logits) == index).mean())
-        for row in positives[np.argsort(scores[positives], kind="stable")][:MAX_ROWS].tolist():
+        for row in positives[np.argsort(ranked[positives], kind="stable")][:MAX_ROWS].tolist():
             kept = everything != row
             other = choose_decision(
                 options,

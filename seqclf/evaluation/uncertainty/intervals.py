@@ -22,7 +22,7 @@ import numpy as np
 
 from seqclf.documents.formatting import NO_VALUE
 from seqclf.evaluation.metrics import confusion_matrix, confusion_metrics
-from seqclf.evaluation.ranking import ranking_counts, ranking_from_counts
+from seqclf.evaluation.ranking import ranking_counts, ranking_from_counts, ranking_scores
 from seqclf.evaluation.uncertainty.design_effect import (
     MIN_KISH,
     auroc_influence,
@@ -156,7 +156,7 @@ def metric_intervals(
         is_positive, is_alert = labels == index, predicted == index
         ranking: dict[str, Interval] = {}
         if is_positive.any() and not is_positive.all() and rows.are_enough(is_positive, ~is_positive):
-            ranking = ranking_intervals(is_positive, probabilities[:, index], generator, group)
+            ranking = ranking_intervals(is_positive, ranking_scores(probabilities)[:, index], generator, group)
         f1 = rows.proportion(is_positive | is_alert, is_chosen=True) if rows.are_enough(is_positive) else None
         positive_intervals = PositiveIntervals(
             recall=rows.proportion(is_positive),

@@ -11,6 +11,7 @@ from seqclf.documents.blocks import Block, Section, Table, Template, Text
 from seqclf.documents.formatting import number, probability_text, shortened
 from seqclf.documents.formatting import score as score_text
 from seqclf.evaluation.metrics import PositiveMetrics, confusion_matrix, confusion_metrics, metric_title
+from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.results import threshold_labels
 from seqclf.report.figures import MARGIN, precision_recall
 from seqclf.report.report import Report
@@ -60,7 +61,7 @@ def threshold_section(report: Report) -> Section | None:
         "last": len(points) - 1,
         "current": current,
         "point": points[current],
-        "drawing": precision_recall(is_positive, score),
+        "drawing": precision_recall(is_positive, ranking_scores(report.evaluation.probabilities)[:, index]),
         "caption": _caption(positive, float(is_positive.mean())),
         "dot": None if points[current].precision is None else _dot(points[current]),
         "state": _script_state(points),

@@ -25,6 +25,7 @@ from seqclf.documents.terminal import show_note
 from seqclf.errors import first_line, without_credentials
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.system.run_folder import FOLD
 from seqclf.training.loggers.run_logger import (
@@ -57,7 +58,8 @@ def log_result(run: Any, finished: FinishedRun) -> None:
         panels |= _confusion_matrix(name, evaluation.outputs[name], result.decision, classes)
     if metrics.positive is not None and metrics.positive.average_precision is not None:
         label, index = metrics.positive.label, classes.index(metrics.positive.label)
-        panels |= _curves(split, evaluation.last.labels == index, evaluation.probabilities[:, index], label)
+        score = ranking_scores(evaluation.probabilities)[:, index]
+        panels |= _curves(split, evaluation.last.labels == index, score, label)
     panels |= {f"{name}/{key}": value for name in scores if name not in CURVED for key, value in scores[name].items()}
     if finished.report is not None:
         # The report is logged without W&B's style sheet, which would have to be loaded from the W&B server.
@@ -101,15 +103,15 @@ def _confusion_matrix(split: str, outputs: SplitOutputs, decision: Decision, cla
 def _curves(split: str, truth: np.ndarray, score: np.ndarray, label: str) -> dict[str, Any]:
     """Return the precision-recall and ROC plots of the positive label.
 
-    `truth`: (N,) True for rows of the label. `score`: (N,) probabilities of the label.
+    `truth`: (N,) True for rows of the label. `score`: (N,) ranking scores -log(1 - p).
     """
     from sklearn.metrics import precision_recall_curve, roc_curve
 
     recall = metric_title("recall", label)
     precisions, recalls, thresholds = precision_recall_curve(truth, score, drop_intermediate=True)
-    by_recall = {recall: recalls[:-1], "precision": precisions[:-1], "threshold": thresholds}
+    by_recall = {recall: recalls[:-1], "precision": precisions[:-1], "threshold": -np.expm1(-thresholds)}
     false_rates, recalls, thresholds = roc_curve(truth, score)
-    by_rate = {"false alert rate": false_rates, recall: recalls, "threshold": np.minimum(thresholds, 1.0)}
+    by_rate = {"false alert rate": false_rates, recall: recalls, "threshold": -np.expm1(-thresholds)}
     return {
         f"{split}/precision_recall": _line(by_recall, f"precision and recall of {label} ({split})"),
         f"{split}/roc": _line(by_rate, f"ROC of {label} ({split})"),

@@ -127,7 +127,7 @@ def test_a_positive_label_that_does_not_exist_is_named(options, tmp_path, positi
     with pytest.raises(InputError, match=rf"data.positive={positive}: no such label; the labels are a, b"):
         prepare(options(train=path, label="label", positive=positive))
     path = write(tmp_path / "t.csv", {"tokens": TOKENS, "label": ["a", "b", "c", "d"] * 5})
-    with pytest.raises(InputError, match=r"data.positive=a: the data has 4 classes, not two"):
+    with pytest.raises(InputError, match=r"data.positive=a: needs two classes, not 4"):
         prepare(options(train=path, label="label", positive="a"))
 
 
