@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from seqclf.config.user_errors import fail, user_error
 from seqclf.errors import InputError, first_line
 from seqclf.system import signals
 from seqclf.system.json_result import print_result
-from seqclf.system.run_folder import remove_empty_folder
+from seqclf.system.run_folder import FAILURE, remove_empty_folder
 
 if TYPE_CHECKING:
     from seqclf.config.options import CommandOptions
@@ -56,7 +57,11 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
             remove_empty_folder(run_folder())
             raise
         except Exception as error:
-            if user_error(error) is None and not isinstance(error, OmegaConfBaseException):
+            is_bug = user_error(error) is None and not isinstance(error, OmegaConfBaseException)
+            if _names_failed_jobs():  # any exception would end the multirun, or take the table from its end
+                _record_failure(error if is_bug else hydra_error(error, job))
+                return
+            if is_bug:
                 raise
             remove_empty_folder(run_folder())
             fail(hydra_error(error, job))
@@ -76,6 +81,23 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
         if begun:
             raise
         fail(hydra_error(error, typed))  # Hydra could not compose the config or create the run folder
+
+
+def _names_failed_jobs() -> bool:
+    """Return True in a multirun at whose end `CompareRuns` names the failed jobs."""
+    hydra_config = HydraConfig.get()
+    return hydra_config.mode == RunMode.MULTIRUN and "compare" in (hydra_config.callbacks or ())
+
+
+def _record_failure(error: BaseException) -> None:
+    """Print the error of a job and leave its line in the run folder. A bug has its traceback."""
+    if isinstance(error, InputError):
+        line = str(error)
+        print(f"error: {line}", file=sys.stderr)
+    else:
+        line = f"{type(error).__name__}: {first_line(error)}"
+        traceback.print_exception(error)
+    (run_folder() / FAILURE).write_text(line, encoding="utf-8")
 
 
 def check_config(typed: TypedArguments, plain: Config, groups: Collection[Any]) -> CommandOptions:
