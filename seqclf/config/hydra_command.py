@@ -58,7 +58,9 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
             raise
         except Exception as error:
             is_bug = user_error(error) is None and not isinstance(error, OmegaConfBaseException)
-            if _names_failed_jobs():  # any exception would end the multirun, or take the table from its end
+            hydra_config = HydraConfig.get()
+            # Any exception would end the multirun, or take the table of `CompareRuns` from its end.
+            if hydra_config.mode == RunMode.MULTIRUN and "compare" in (hydra_config.callbacks or ()):
                 _record_failure(error if is_bug else hydra_error(error, job))
                 return
             if is_bug:
@@ -83,20 +85,10 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
         fail(hydra_error(error, typed))  # Hydra could not compose the config or create the run folder
 
 
-def _names_failed_jobs() -> bool:
-    """Return True in a multirun at whose end `CompareRuns` names the failed jobs."""
-    hydra_config = HydraConfig.get()
-    return hydra_config.mode == RunMode.MULTIRUN and "compare" in (hydra_config.callbacks or ())
-
-
 def _record_failure(error: BaseException) -> None:
     """Print the error of a job and leave its line in the run folder. A bug has its traceback."""
-    if isinstance(error, InputError):
-        line = str(error)
-        print(f"error: {line}", file=sys.stderr)
-    else:
-        line = f"{type(error).__name__}: {first_line(error)}"
-        traceback.print_exception(error)
+    line = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}"
+    print(f"error: {line}" if isinstance(error, InputError) else traceback.format_exc(), file=sys.stderr)
     (run_folder() / FAILURE).write_text(line, encoding="utf-8")
 
 

@@ -85,7 +85,7 @@ def check_times(times: np.ndarray, where: str, column: str) -> None:
     """Print how many rows have no time (see `scores_by_period`). Raises InputError if none has one."""
     unread = int((~np.isfinite(times)).sum())
     if unread == len(times):
-        problem = f"no row has a time in the column {column} that can be read"
-        raise InputError(where, problem, "write it as 2024-01-31, or name another column: time=COLUMN")
+        remedy = "write it as 2024-01-31, or name another column: time=COLUMN"
+        raise InputError(where, f"no row has a time in the column {column} that can be read", remedy)
     if unread:
         show_note(f"{where}: {unread} of {len(times)} rows have no time in the column {column} that can be read")

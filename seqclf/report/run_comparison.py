@@ -259,7 +259,6 @@ def show_runs(pattern: str, against: str | None = None, split: str | None = None
         comparison = compare_runs([pattern], against, split)
     except InputError:
         return False
-    is_shown = sum(len(setting.runs) for setting in comparison.settings) > 1
-    if is_shown:
+    if is_shown := sum(len(setting.runs) for setting in comparison.settings) > 1:
         show_comparison(comparison)
     return is_shown

@@ -146,13 +146,10 @@ class Training:
 
 def _check_monitor(monitor: str | None, dataset: Dataset) -> None:
     """Raise InputError for a metric of classes that validation rows cannot tell apart."""
-    validation = dataset.splits.get("validation")
-    if validation is None or monitor in (None, "loss", "accuracy"):
-        return
-    present = {dataset.classes[code] for code in np.unique(validation.labels)}
-    lacks = None if dataset.positive in (None, *present) else f"no row of {dataset.positive}"
-    if lacks or len(present) < 2:
-        problem = f"cannot be computed: validation has {lacks or 'rows of one class alone'}"
+    present = {dataset.classes[code] for code in np.unique(dataset.splits["validation"].labels)}
+    lacks = dataset.positive not in (None, *present)
+    if monitor not in (None, "loss", "accuracy") and (lacks or len(present) < 2):
+        problem = f"validation has {f'no row of {dataset.positive}' if lacks else 'rows of one class alone'}"
         raise InputError(f"monitor={monitor}", problem, "hold out other rows, or set monitor=loss")
 
 

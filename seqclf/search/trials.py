@@ -81,14 +81,13 @@ def run_trials(
     for abandoned in study.get_trials(deepcopy=False, states=[states.RUNNING]):
         study.tell(abandoned.number, state=states.FAIL)
     failed = [trial.user_attrs for trial in study.get_trials(states=[states.FAIL]) if ERROR in trial.user_attrs]
-    known = [attributes[SETTINGS] for attributes in failed]
-    completed, failures, draws, error = len(study.get_trials(deepcopy=False, states=[states.COMPLETE])), 0, 0, ""
+    completed, failures, draws = len(study.get_trials(deepcopy=False, states=[states.COMPLETE])), 0, 0
     left = max(1, options.trials - completed)
     with progress.stage("searching", total=left, unit="trials", summary=False) as searching:
         while completed < options.trials and failures < options.trials and draws < MAX_DRAWS:
             trial = study.ask()
             settings = suggest(trial, space)
-            if settings in known:
+            if any(settings == earlier[SETTINGS] for earlier in failed):
                 draws += 1
                 study.tell(trial, state=states.FAIL)
                 continue
@@ -100,13 +99,13 @@ def run_trials(
                 study.tell(trial, value)
             else:
                 failures += 1
-                known.append(settings)
+                failed.append({SETTINGS: settings, ERROR: error})
                 trial.set_user_attr(ERROR, error)
                 study.tell(trial, state=states.FAIL)
             yield trial_line(trial.number, error if value is None else f"{value:.4f}", settings)
     if not completed:
-        error = error or failed[-1][ERROR]
-        raise InputError(f"search.trials={options.trials}", f"all {len(known)} trials failed, the last one: {error}")
+        problem = f"all {len(failed)} trials failed, the last one: {failed[-1][ERROR]}"
+        raise InputError(f"search.trials={options.trials}", problem)
 
 
 def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | None, str]:

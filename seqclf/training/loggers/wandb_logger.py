@@ -27,14 +27,7 @@ from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.system.run_folder import FOLD
-from seqclf.training.loggers.run_logger import (
-    FinishedRun,
-    RunLogger,
-    answers,
-    own_and_parent_id,
-    shown_names,
-    within,
-)
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, within
 
 CURVE_POINTS = 200
 MAX_CLASSES = 200  # maximum number of classes in a confusion matrix
@@ -193,7 +186,7 @@ class WandbRun(RunLogger):
 def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float) -> Any:
     import wandb
 
-    own, parent = own_and_parent_id(run, config.get("checkpoint"), _id_in)
+    own, parent = WandbRun.ids(run, config.get("checkpoint"), _id_in)
     return wandb.init(
         project=settings["project"] or None,
         entity=settings["entity"] or None,
