@@ -33,7 +33,7 @@ def main(config: EvaluateConfig) -> JsonObject:
     from seqclf.documents.terminal import console, show_section
     from seqclf.evaluation.decisions.decision import override_threshold
     from seqclf.evaluation.judge import Facts, judge
-    from seqclf.evaluation.over_time import scores_by_period
+    from seqclf.evaluation.over_time import check_times, scores_by_period
     from seqclf.evaluation.scores import NETWORK, Scores, write_scores
     from seqclf.report.score_table import show_verdict
     from seqclf.report.sections.periods import period_table
@@ -61,6 +61,8 @@ def main(config: EvaluateConfig) -> JsonObject:
     )
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
+    if times is not None:
+        check_times(times, f"by={config.by}", str(time))
     scores = Scores(
         role=NETWORK,
         name=NETWORK,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from seqclf.config.user_errors import fail, user_error
 from seqclf.errors import InputError, first_line
 from seqclf.system import signals
 from seqclf.system.json_result import print_result
-from seqclf.system.run_folder import remove_empty_folder
+from seqclf.system.run_folder import FAILURE, remove_empty_folder
 
 if TYPE_CHECKING:
     from seqclf.config.options import CommandOptions
@@ -56,7 +57,13 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
             remove_empty_folder(run_folder())
             raise
         except Exception as error:
-            if user_error(error) is None and not isinstance(error, OmegaConfBaseException):
+            is_bug = user_error(error) is None and not isinstance(error, OmegaConfBaseException)
+            hydra_config = HydraConfig.get()
+            # Any exception would end the multirun, or take the table of `CompareRuns` from its end.
+            if hydra_config.mode == RunMode.MULTIRUN and "compare" in (hydra_config.callbacks or ()):
+                _record_failure(error if is_bug else hydra_error(error, job))
+                return
+            if is_bug:
                 raise
             remove_empty_folder(run_folder())
             fail(hydra_error(error, job))
@@ -76,6 +83,13 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
         if begun:
             raise
         fail(hydra_error(error, typed))  # Hydra could not compose the config or create the run folder
+
+
+def _record_failure(error: BaseException) -> None:
+    """Print the error of a job and leave its line in the run folder. A bug has its traceback."""
+    line = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}"
+    print(f"error: {line}" if isinstance(error, InputError) else traceback.format_exc(), file=sys.stderr)
+    (run_folder() / FAILURE).write_text(line, encoding="utf-8")
 
 
 def check_config(typed: TypedArguments, plain: Config, groups: Collection[Any]) -> CommandOptions:

@@ -7,6 +7,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from seqclf.documents.terminal import show_note
+from seqclf.errors import InputError
 from seqclf.evaluation.metrics import classification_metrics
 from seqclf.system.json_result import JsonResult
 
@@ -77,3 +79,13 @@ def scores_by_period(
             )
         )
     return found
+
+
+def check_times(times: np.ndarray, where: str, column: str) -> None:
+    """Print how many rows have no time (see `scores_by_period`). Raises InputError if none has one."""
+    unread = int((~np.isfinite(times)).sum())
+    if unread == len(times):
+        remedy = "write it as 2024-01-31, or name another column: time=COLUMN"
+        raise InputError(where, f"no row has a time in the column {column} that can be read", remedy)
+    if unread:
+        show_note(f"{where}: {unread} of {len(times)} rows have no time in the column {column} that can be read")

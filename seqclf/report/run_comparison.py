@@ -37,6 +37,7 @@ from seqclf.report.run_report import read_run
 from seqclf.report.score_table import interval_cell, score_columns
 from seqclf.system.durations import duration_text
 from seqclf.system.json_result import JsonResult
+from seqclf.system.run_folder import FAILURE
 from seqclf.system.state_validation import read_json
 
 NOTE = (
@@ -182,7 +183,9 @@ def read_runs(entries: Sequence[str], split: str | None = None) -> tuple[list[Fi
 
 
 def _read_finished(folder: Path, split: str | None) -> FinishedRun:
-    """Read a run. Raises InputError if it is not finished, or if `split` does not judge its model."""
+    """Read a run. Raises InputError if it failed or is not finished, or if `split` does not judge its model."""
+    if (failure := folder / FAILURE).is_file():
+        raise InputError(folder, failure.read_text(encoding="utf-8"))
     contenders, facts, settings = read_run(folder)
     scores = contenders[-1]
     try:
@@ -260,11 +263,15 @@ def _row(setting: Setting) -> list[object]:
     return [shortened(setting.setting, 120), word, first, *cells, spread, len(setting.runs), *others, training, weights]
 
 
-def show_runs(pattern: str, against: str | None = None, split: str | None = None) -> None:
-    """Print the comparison of the finished runs of a glob (see `compare_runs`), nothing if there are fewer than two."""
+def show_runs(pattern: str, against: str | None = None, split: str | None = None) -> bool:
+    """Print the comparison of the finished runs of a glob (see `compare_runs`), nothing if there are fewer than two.
+
+    Returns True if it was printed.
+    """
     try:
         comparison = compare_runs([pattern], against, split)
     except InputError:
-        return
-    if sum(len(setting.runs) for setting in comparison.settings) > 1:
+        return False
+    if is_shown := sum(len(setting.runs) for setting in comparison.settings) > 1:
         show_comparison(comparison)
+    return is_shown

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
@@ -73,6 +74,7 @@ class Training:
     @classmethod
     def build(cls, config: TrainConfig, dataset: Dataset, folder: Path) -> Training:
         """Set up the training of a config on a data set. Raises InputError for settings that cannot be used."""
+        _check_monitor(config.monitor, dataset)
         batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
         task = make_task(config.model_dump(), dataset)
         config = config.model_copy(update={"model": task.hparams["model"]})  # with what a network takes from the data
@@ -140,6 +142,15 @@ class Training:
     def load(self, checkpoint: Path) -> SequenceTask:
         """Return the task of a checkpoint of this training, so that the evaluated model is the one that others load."""
         return load_task(checkpoint, trust=self.trust).to(self.trainer.strategy.root_device)
+
+
+def _check_monitor(monitor: str | None, dataset: Dataset) -> None:
+    """Raise InputError for a metric of classes that validation rows cannot tell apart."""
+    present = {dataset.classes[code] for code in np.unique(dataset.splits["validation"].labels)}
+    lacks = dataset.positive not in (None, *present)
+    if monitor not in (None, "loss", "accuracy") and (lacks or len(present) < 2):
+        problem = f"validation has {f'no row of {dataset.positive}' if lacks else 'rows of one class alone'}"
+        raise InputError(f"monitor={monitor}", problem, "hold out other rows, or set monitor=loss")
 
 
 def take_weights(task: SequenceTask, checkpoint: Path) -> None:

@@ -17,7 +17,7 @@ import yaml
 
 from seqclf.config.composition import CONF
 from seqclf.errors import InputError
-from seqclf.search.space import OF_TRIALS, TrialSettings, as_overrides, suggest
+from seqclf.search.space import OF_TRIALS, SETTINGS, TrialSettings, as_overrides, suggest
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 DATABASE = "search.db"
 BEST = Path("experiment") / "best.yaml"
-MAX_FAILURES = 5  # number of failed trials in a row after which the search ends
+ERROR = "error"  # user attribute with the error line of an Optuna trial that failed
+MAX_DRAWS = 100  # draws in a row of settings that failed before, after which the search ends
 
 
 def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -> Any:
@@ -70,8 +71,8 @@ def run_trials(
 ) -> Iterator[str]:
     """Run trials until the study has `options.trials` trials that did not fail. Yield a line about each trial.
 
-    If the training command of a trial fails, the trial is stored as failed and the search goes on. Raises InputError if
-    the first trial fails, or if `MAX_FAILURES` trials in a row fail.
+    If the training command of a trial fails, the trial is stored as failed and the search goes on with other settings,
+    until `options.trials` trials in a row have failed. Raises InputError if no trial has completed by then.
     """
     import optuna
 
@@ -79,28 +80,36 @@ def run_trials(
     # If a search was killed, its last trial is still stored as running. Mark this trial as failed.
     for abandoned in study.get_trials(deepcopy=False, states=[states.RUNNING]):
         study.tell(abandoned.number, state=states.FAIL)
-    ended = len(study.get_trials(deepcopy=False, states=[states.COMPLETE]))
-    with progress.stage("searching", total=max(1, options.trials - ended), unit="trials", summary=False) as searching:
-        failures = 0
-        while len(study.get_trials(deepcopy=False, states=[states.COMPLETE])) < options.trials:
+    failed = [trial.user_attrs for trial in study.get_trials(states=[states.FAIL]) if ERROR in trial.user_attrs]
+    completed, failures, draws = len(study.get_trials(deepcopy=False, states=[states.COMPLETE])), 0, 0
+    left = max(1, options.trials - completed)
+    with progress.stage("searching", total=left, unit="trials", summary=False) as searching:
+        while completed < options.trials and failures < options.trials and draws < MAX_DRAWS:
             trial = study.ask()
             settings = suggest(trial, space)
-            run = folder / f"trial-{trial.number}"
+            if any(settings == earlier[SETTINGS] for earlier in failed):
+                draws += 1
+                study.tell(trial, state=states.FAIL)
+                continue
+            draws, run = 0, folder / f"trial-{trial.number}"
             value, error = _train([*overrides, *as_overrides(settings)], run, options.metric)
             if value is not None:
-                failures = 0
+                completed, failures = completed + 1, 0
                 searching.advance()
                 study.tell(trial, value)
             else:
                 failures += 1
+                failed.append({SETTINGS: settings, ERROR: error})
+                trial.set_user_attr(ERROR, error)
                 study.tell(trial, state=states.FAIL)
-                if trial.number == 0 or failures == MAX_FAILURES:
-                    raise InputError(f"trial {trial.number} ({' '.join(as_overrides(settings))})", error)
             yield trial_line(trial.number, error if value is None else f"{value:.4f}", settings)
+    if not completed:
+        problem = f"all {len(failed)} trials failed, the last one: {failed[-1][ERROR]}"
+        raise InputError(f"search.trials={options.trials}", problem)
 
 
 def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | None, str]:
-    """Run the training command of a trial. Return the metric and "", or None and the last line of the error output."""
+    """Run the training command of a trial. Return the metric and "", or None and an error line."""
     # Each trial runs in its own process, because training may run out of memory and changes PyTorch's global settings.
     python = [sys.executable, "-P", "-m", "seqclf.train"]
     command = [*python, *overrides, f"hydra.run.dir={run}", *as_overrides(OF_TRIALS)]
@@ -109,7 +118,10 @@ def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | No
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return None, lines[-1].removeprefix("error: ")
-    return read_metric(read_json(run / "metrics.json"), metric), ""
+    try:
+        return read_metric(read_json(run / "metrics.json"), metric), ""
+    except InputError as error:  # a metric that these settings leave undefined
+        return None, str(error)
 
 
 def read_metric(metrics: Mapping[str, Any], name: str) -> float:

@@ -13,6 +13,7 @@ from seqclf.system.atomic_files import UNFINISHED, explain_disk_errors, sweep
 from seqclf.system.file_locks import call_in_child, lock_file, remove_lock
 
 LOCK = ".seqclf.lock"  # lock file; no other program uses this name
+FAILURE = ".seqclf.error"  # file with the error line of a failed job of a multirun
 BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # files that a run writes before its first epoch
 PREDICTIONS = "predictions.parquet"  # predictions for the evaluated rows
 FORCING = "threshold.parquet"  # rows that force the threshold of a recall
@@ -98,6 +99,7 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
             )
         for folder in (run, run / "checkpoints"):
             sweep(folder, UNFINISHED)
+        (run / FAILURE).unlink(missing_ok=True)
         try:
             yield
         except (InputError, SystemExit):

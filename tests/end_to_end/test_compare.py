@@ -58,3 +58,18 @@ def test_a_multirun_without_scores_ends_without_a_table(shell):
     quick = ["data=toy", "trainer.fast_dev_run=true", "logger=none", "seed=0,1", "hydra.sweep.dir=unscored"]
     completed = shell("train", "-m", *quick)
     assert completed.exit_code == 0 and "Comparison on" not in completed.stderr and "raised" not in completed.stderr
+
+
+@pytest.mark.parametrize("rates", ["1e30,0.01,0.02", "1e30"])
+def test_a_failing_job_ends_no_multirun_and_is_named_in_its_table(shell, rates):
+    folder = f"failing_{len(rates)}"
+    rows = "data.generator.rows={train: 100, validation: 60, test: 60}"
+    quick = ["data=toy", rows, "trainer.max_epochs=1", "logger=none", "baseline=false", "export=false", "model=gru"]
+    sweep = [f"optimizer.lr={rates}", "model.hidden_size=8", f"hydra.sweep.dir={folder}"]
+    completed = shell("train", "-m", *quick, *sweep)
+    assert completed.exit_code == 2 and "Traceback" not in completed.stderr
+    finished = [json.loads(line)["run"] for line in completed.stdout.splitlines()]
+    assert [run[-1] for run in finished] == [str(job) for job in range(1, 1 + rates.count(","))]
+    (error,) = re.findall("^error: (.*)", completed.stderr, re.MULTILINE)
+    (named,) = re.findall(rf"^.*{folder}/0: (.*)", completed.stderr, re.MULTILINE)
+    assert named.startswith(error[:40]) and ("Comparison on" in completed.stderr) == bool(finished)

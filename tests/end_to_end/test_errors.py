@@ -4,6 +4,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -32,6 +33,19 @@ CASES = {
     "predict: no bundle": ("predict", ["bundle=nowhere", "sequence=a"], ["bundle=nowhere", "no such folder"]),
     "evaluate: a query": ("evaluate", [*EVALUATE, 'data.test="select 1 as shop"'], ["data.test=select 1", "is SQL"]),
     "evaluate: other labels": ("evaluate", [*EVALUATE, "data.label=card"], ["test.parquet: row 1", "card-2-0"]),
+    "evaluate: no times": (
+        "evaluate",
+        [*EVALUATE[:1], "data.test={folder}/dated.parquet", "data.label=fraud", "by=month", "time=day"],
+        ["by=month: no row has a time in the column day", "time="],
+    ),
+    **{
+        f"train: {monitor} of one class": (
+            "train",
+            [*TRAIN, "data.validation={folder}/legal.parquet", f"monitor={monitor}"],
+            [f"monitor={monitor}: ", "no row of yes", "monitor=loss"],
+        )
+        for monitor in ("auroc", "recall")
+    },
     "evaluate: unknown positive": ("evaluate", [*EVALUATE, "data.positive=maybe"], ["data.positive=maybe"]),
 }
 
@@ -43,6 +57,9 @@ def outcomes(shell, trained):
     (folder / "empty.csv").write_text("")
     table = pq.read_table(folder / "test.parquet")
     pq.write_table(pa.table({"shops": table["shop"], "amount": table["amount"]}), folder / "wrong.parquet")
+    dates = pa.array(["31/01/2024"] * len(table))
+    pq.write_table(table.append_column("day", dates), folder / "dated.parquet")
+    pq.write_table(table.filter(pc.equal(table["fraud"], "no")), folder / "legal.parquet")
     shutil.copytree(folder / "logged/bundle", folder / "damaged")
     content = bytearray((folder / "damaged/model.onnx").read_bytes())
     content[len(content) // 2] ^= 1  # one bit: the size stays the same, so only a checksum can notice

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seqclf.evaluation.over_time import scores_by_period
+from seqclf.evaluation.over_time import check_times, scores_by_period
 
 
 def at(text):
@@ -49,3 +49,9 @@ def test_rows_without_a_time_are_left_out():
     times = np.array([np.nan, 0.0, np.inf, 1.0])
     (found,) = scores_by_period(times, "year", LABELS, PREDICTED, PROBABILITIES, ["no", "yes"], "yes")
     assert found.rows == 2
+
+
+def test_rows_without_a_time_are_counted(capsys):
+    check_times(TIMES, "by=month", "day")
+    check_times(np.array([np.nan, 0.0, np.nan]), "by=month", "day")
+    assert "2 of 3" in capsys.readouterr().err

@@ -1,13 +1,16 @@
 """Search spaces: draws, overrides and errors; and the metric of a trial."""
 
+from collections import Counter
+
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from seqclf.config.composition import compose_config
 from seqclf.config.options import parse_options
 from seqclf.errors import InputError
+from seqclf.search import trials
 from seqclf.search.space import SETTINGS, SearchOptions, as_overrides, check_space, suggest
-from seqclf.search.trials import open_study, read_metric, write_best
+from seqclf.search.trials import open_study, read_metric, run_trials, write_best
 
 optuna = pytest.importorskip("optuna")
 
@@ -136,3 +139,24 @@ def test_a_choice_that_is_a_list_or_a_mapping_is_read_back_from_the_study(tmp_pa
     study.tell(trial, 0.5)
     assert study.best_trial.user_attrs[SETTINGS] == settings
     assert settings == {"betas": [0.9, 0.99], "cost": {"fraud": 10}, "pooling": "[1]"}
+
+
+@pytest.mark.parametrize("good", ["2457", ""])
+def test_a_failing_trial_never_ends_a_search_and_is_not_drawn_again(tmp_path, monkeypatch, good):
+    def train(overrides, run, metric):
+        tried.append(overrides[-1][-1])
+        return (0.5, "") if tried[-1] in good else (None, "diverged")
+
+    tried = []
+    monkeypatch.setattr(trials, "_train", train)
+    study = open_study(tmp_path, options(trials=6), [])
+    search = run_trials(study, options(trials=6), {"model.layers": list(range(8))}, [], tmp_path)
+    if good:
+        list(search)
+    else:
+        with pytest.raises(InputError, match=r"all 6 trials failed, .*diverged"):
+            list(search)
+    failed = [number for number in tried if number not in good]
+    assert len(failed) == len(set(failed)) > 2 and len(tried) - len(failed) == (6 if good else 0)
+    states = Counter(trial.state.name for trial in study.trials if "error" in trial.user_attrs)
+    assert states == {"FAIL": len(failed)}

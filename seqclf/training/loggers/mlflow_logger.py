@@ -14,14 +14,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from seqclf.config.targets import Config
 from seqclf.system.atomic_files import write_output
-from seqclf.training.loggers.run_logger import (
-    FinishedRun,
-    RunLogger,
-    answers,
-    own_and_parent_id,
-    shown_names,
-    warn_without,
-)
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, warn_without
 
 SERVICE = "MLflow"
 FILES = ("metrics.csv", "config.yaml")
@@ -77,7 +70,7 @@ class MlflowRun(RunLogger):
         tags = {**(settings["tags"] or {}), "run_folder": str(run)}
         if settings["group"] is not None:
             tags["group"] = settings["group"]
-        earlier, parent = own_and_parent_id(run, config.get("checkpoint"), _id_in)
+        earlier, parent = cls.ids(run, config.get("checkpoint"), _id_in)
         if parent is not None:
             tags["mlflow.parentRunId"] = parent
         curves = _Curves(settings["experiment_name"], settings["run_name"], address, tags, run_id=earlier)

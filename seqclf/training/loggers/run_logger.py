@@ -95,6 +95,15 @@ class RunLogger(ABC):
     def open(cls, settings: Config, run: Path, config: Config) -> RunLogger:
         """Start logging a run. `run`: path of the run folder. `config`: config of the run, which is logged too."""
 
+    @staticmethod
+    def ids(run: Path, checkpoint: str | None, id_in: Callable[[Path], str | None]) -> tuple[str | None, str | None]:
+        """Return the id that the folder `run` goes on with if it is resumed, and the id of the run it branches from.
+
+        `checkpoint`: file that is resumed. `id_in`: function that returns the id that a service gave to a folder.
+        """
+        earlier = None if checkpoint is None else id_in(Path(checkpoint).absolute().parent.parent)
+        return (earlier, None) if is_resumed(run, checkpoint) else (None, earlier)
+
     def log_result(self, finished: FinishedRun) -> None:
         """Log the scores, plots and files of a finished run."""
         with self.tolerance():
@@ -118,19 +127,6 @@ class RunLogger(ABC):
 
     def _close(self, failed: bool) -> None:
         self.curves.finalize("failed" if failed else "success")
-
-
-def own_and_parent_id(
-    run: Path, checkpoint: str | None, id_in: Callable[[Path], str | None]
-) -> tuple[str | None, str | None]:
-    """Return the id that a service gave to the folder `run`, if it is resumed, and that of a folder it branches from.
-
-    `checkpoint`: file that the training goes on from. `id_in`: function that returns the id of a folder.
-    """
-    if checkpoint is None:
-        return None, None
-    earlier = id_in(Path(checkpoint).absolute().parent.parent)
-    return (earlier, None) if is_resumed(run, checkpoint) else (None, earlier)
 
 
 def warn_without(service: str, error: Exception) -> None:

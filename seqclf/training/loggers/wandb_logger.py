@@ -28,14 +28,7 @@ from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.system.run_folder import FOLD
-from seqclf.training.loggers.run_logger import (
-    FinishedRun,
-    RunLogger,
-    answers,
-    own_and_parent_id,
-    shown_names,
-    within,
-)
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, within
 
 CURVE_POINTS = 200
 MAX_CLASSES = 200  # maximum number of classes in a confusion matrix
@@ -195,7 +188,7 @@ class WandbRun(RunLogger):
 def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float) -> Any:
     import wandb
 
-    own, parent = own_and_parent_id(run, config.get("checkpoint"), _id_in)
+    own, parent = WandbRun.ids(run, config.get("checkpoint"), _id_in)
     return wandb.init(
         project=settings["project"] or None,
         entity=settings["entity"] or None,
