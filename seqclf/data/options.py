@@ -53,8 +53,10 @@ def require_fields(value: Any, info: ValidationInfo) -> Any:
 
     For a list of names, the error message suggests a mapping of these names. Fields set to null are inferred.
     """
-    if value is None or isinstance(value, dict):
-        return value and {name: spec for name, spec in value.items() if spec is not None}
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return {name: spec for name, spec in value.items() if spec is not None} or (None if value else {})
     names = value if isinstance(value, list) else [value]
     named = ", ".join(f"{label_text(name)}: KIND" for name in names if isinstance(name, (str, int)))
     raise RefusedValueError("must be a mapping", f"write {shell_word(f'data.{info.field_name}={{{named}}}')}")

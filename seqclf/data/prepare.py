@@ -299,8 +299,9 @@ def _build_schema(
     if options.infer:
         declared = {*map(str, options.fields or {}), *map(str, options.static or {})}
         kept = columns_of(field for field in schema.fields if field.name in declared)
-        schema, others = with_static(schema, reader, sample, {*skip, *kept, *filter(None, [options.id])})
-        reasons = others | reasons
+        if options.static != {}:
+            schema, others = with_static(schema, reader, sample, {*skip, *kept, *filter(None, [options.id])})
+            reasons = others | reasons
         static = [field for field in schema.fields if field.static and field.name not in declared]
         if static:
             shown = ", ".join(f"{field.name} ({field.kind})" for field in static)
@@ -309,9 +310,10 @@ def _build_schema(
                 f"reads one value per token, {shell_word(f'data.ignore=[{static[0].column}]')} none"
             )
     for name in {*schema.ignored, *schema.order_by} - columns_of(schema.fields) - reasons.keys():
-        is_empty = sample.column(name).null_count == len(sample)
-        of_events = "no value in the first rows" if is_empty else "lists"
-        left_out = of_events if options.infer else "data.infer=false"
+        cells = sample.column(name)
+        left_out = "lists" if pa.types.is_nested(cells.type) else "data.static={}"
+        left_out = "no value in the first rows" if cells.null_count == len(cells) else left_out
+        left_out = left_out if options.infer else "data.infer=false"
         reasons[name] = "it only sorts the events" if name in schema.order_by else left_out
     unused = {*schema.ignored, *schema.order_by} - columns_of(schema.fields)
     if shown := ", ".join(f"{name} ({reasons[name]})" for name in sample.column_names if name in unused):

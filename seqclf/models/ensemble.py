@@ -106,7 +106,7 @@ def reads_static(target: str) -> bool:
     return bool(network.reads_static)
 
 
-NO_STATIC = ("reads no static fields", "set reads_static = True in the class, or data.infer=false")  # problem, remedy
+NO_STATIC = ("reads no static fields", "set reads_static = True in the class, or data.static={}")  # problem, remedy
 
 
 def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_classes: int) -> Any:

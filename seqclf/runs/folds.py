@@ -57,13 +57,14 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     started = time.perf_counter()
     # What the first fold inferred holds for all: the rows of another might tell of other fields or a rarer label.
     first = prepare(_of_fold(config, 0).data)
-    decided = {"positive": first.positive, **declared_fields(first.schema)}
-    configs = [_of_fold(config, 0, positive=first.positive)]
-    configs += [_of_fold(config, fold, **decided) for fold in range(1, config.data.split.folds)]
-    folders = [run / f"{FOLD}{fold}" for fold in range(len(configs))]
-    prepared = [prepare(of_fold.data) for of_fold in configs]
+    others = range(1, config.data.split.folds)
+    fields = declared_fields(first.schema)
+    prepared = [first, *(prepare(_of_fold(config, fold, **fields).data) for fold in others)]
     _check_classes(prepared)
     show_guess(first)
+    configs = [_of_fold(config, 0, positive=first.positive)]
+    configs += [_of_fold(config, fold, positive=first.positive, **fields) for fold in others]
+    folders = [run / f"{FOLD}{fold}" for fold in range(len(configs))]
     show_outlook(prepared[0], config.decision, config.model_dump(), None)
     if config.export:
         _first_training(configs, prepared, folders)
