@@ -17,7 +17,7 @@ from seqclf.bundle.rows.sequence_reader import UntilHalted
 from seqclf.bundle.soundness import Soundness, Subject
 from seqclf.bundle.soundness_checks import examine
 from seqclf.bundle.streaming import Stream
-from seqclf.bundle.table_predictions import predict_table
+from seqclf.bundle.table_predictions import predict_table, require_usable
 from seqclf.data.reading.format_lookup import FORMATS
 from seqclf.data.reading.sources import suffix_of
 from seqclf.data.reading.tables import is_pandas, is_table
@@ -90,12 +90,14 @@ class Classifier(BundleModel):
         - For a single sequence, the result is one `SequencePrediction`. The sequence is a dict field name → list, or a
           row of a pandas frame.
 
-        Raises InputError if `data` is a single string, or a table that lacks a column.
+        Raises InputError if `data` is a single string, a table that lacks a column, or several rows that are all
+        rejected.
         """
         rows, is_single = self._rows_of(data)
         if rows is None:
             return predict_table(self, data)
         predictions = list(self.predict_rows(rows))
+        require_usable([prediction["error"] for prediction in predictions])
         return predictions[0] if is_single else predictions
 
     def predict_proba(self, data: Any) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +12,7 @@ import pyarrow as pa
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import Result, predictions_schema
 from seqclf.data.reading.tables import like
+from seqclf.errors import InputError
 
 
 def predict_table(classifier: BundleModel, data: Any) -> Any:
@@ -54,4 +55,12 @@ def to_library(
     first = next(tables, pa.RecordBatch.from_pylist([], empty).select(columns).rename_columns(names))
     if isinstance(data, pa.RecordBatchReader):
         return pa.RecordBatchReader.from_batches(first.schema, chain([first], tables))
-    return like(pa.Table.from_batches([first, *tables]), data, same_rows=same_rows)
+    table = pa.Table.from_batches([first, *tables])
+    require_usable(table.column("error").to_pylist() if "error" in names else [])
+    return like(table, data, same_rows=same_rows)
+
+
+def require_usable(errors: Sequence[str | None]) -> None:
+    """Raise InputError if several rows are all rejected. `errors`: the error of each row, None for a usable row."""
+    if len(errors) > 1 and all(errors):
+        raise InputError("data", f"all {len(errors)} rows are rejected; row 0: {errors[0]}")

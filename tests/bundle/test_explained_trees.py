@@ -121,7 +121,7 @@ def test_trees_given_as_lists_are_read_from_python_rows(trees):
     assert indexed.predict([{"words": words, "heads": heads}]) == indexed.predict([row])
     assert indexed.predict(indexed.parse(json.dumps(row))) == indexed.predict(row)
     (misspelt,) = indexed.predict([{"words": words, "haeds": heads}])
-    assert misspelt["error"] == "has the field haeds; the fields of the model are tree (words, heads)"
+    assert misspelt["error"] == "tree has no heads; give the lists words and heads"
     for wrong in ("a", ["a"], {"word": ["a"]}):
         refused = indexed.explain([{"tree": wrong}])[0]
         assert refused["error"] == "tree is not a mapping of the lists tokens and parents" and not refused["parents"]

@@ -105,7 +105,14 @@ def test_one_mapping_is_one_row(exported, classifier):
     assert classifier("card").predict(row) == classifier("card").predict([row])[0]
     assert classifier("card").predict_proba(row).shape == (1, 3)
     assert classifier("card").predict({**row, "label": "k1"}) == classifier("card").predict(row), "the label is known"
-    assert "has the field shops" in classifier("card").predict({**row, "shops": []})["error"]
+    assert classifier("card").predict({**row, "shops": [], 3: None}) == classifier("card").predict(row), "as a file"
+
+
+def test_rows_that_are_all_rejected_are_an_error(classifier):
+    assert classifier("text").predict([3])[0]["error"]
+    for rows in ([3, 4], pd.DataFrame({"text": [None, None]})):
+        with pytest.raises(InputError, match="all 2 rows are rejected"):
+            classifier("text").predict(rows)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +139,7 @@ def test_a_table_of_events_gives_a_row_per_group(grouped):
     predictions = classifier.predict(shuffled.to_pandas())
     assert predictions["card"].tolist() == [f"c{card:02}" for card in range(30)]
     ordered = events.sort_by([("card", "ascending"), ("at", "ascending")]).column("the amount").to_pylist()
-    rows = classifier.predict([{"amount": ordered[start : start + 4]} for start in range(0, 120, 4)])
+    rows = classifier.predict([{"amount": ordered[start : start + 4], "card": "c"} for start in range(0, 120, 4)])
     assert predictions["prediction"].tolist() == [row["prediction"] for row in rows]
     np.testing.assert_allclose(predictions["probability"], [row["probability"] for row in rows], atol=1e-6)
 
@@ -165,7 +172,8 @@ def test_a_row_of_a_pandas_frame_is_one_row(classifier):
 
 
 def test_a_list_of_lists_is_no_sequence_of_categories(classifier):
-    predictions = classifier("events").predict([[[1, 2], [3]], next(pd.DataFrame({"a": [1], "b": [[2]]}).itertuples())])
+    rows = [[[1, 2], [3]], next(pd.DataFrame({"a": [1], "b": [[2]]}).itertuples()), [1]]
+    *predictions, _ = classifier("events").predict(rows)
     assert all(row["prediction"] is None and "events is not" in row["error"] for row in predictions)
 
 

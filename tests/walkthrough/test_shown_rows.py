@@ -61,7 +61,7 @@ def test_a_typed_sequence_is_refused_where_the_query_would_change_it(datasets):
 
 def test_a_field_that_the_model_lacks_is_named_without_a_bundle(datasets):
     mixed = RowReader(datasets["mixed"].description())
-    with pytest.raises(InputError, match=r"has the field z; the fields of the model are x, y$"):
+    with pytest.raises(InputError, match=r"has no field y; the fields of the model are x, y$"):
         mixed.of_text('{"x": [1], "z": [0.5]}')
 
 

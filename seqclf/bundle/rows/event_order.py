@@ -40,10 +40,8 @@ class EventOrder:
             ]
             for column in schema.order_by
         }
-        # Names of values that are not sorted. Those of a static field have no order.
-        static = {name for field in schema.fields if field.static for name in (field.name, *field.columns)}
-        of_tokens = {field.name for field in schema.token_fields}
-        self.unread = {schema.label, schema.id, *schema.ignored, *static} - of_tokens
+        # Names of values that are sorted. Those of a static field have no order.
+        self.read = {name for field in schema.token_fields for name in (field.name, *field.columns)}
         self.extra = {column for column in schema.order_by if column not in fields and column not in encoders}
         self.times = {name: encoder for name, encoder in encoders.items() if isinstance(encoder, TimeEncoder)}
         self.as_text = schema.order_format == AS_TEXT
@@ -63,7 +61,7 @@ class EventOrder:
             return kept
         order = sorted(range(len(keys)), key=keys.__getitem__)
         for name, value in kept.items():
-            values = None if name in self.unread else _listed(value)
+            values = _listed(value) if name in self.read else None
             if values is None:
                 continue
             if len(values) != len(keys):

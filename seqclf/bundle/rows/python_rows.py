@@ -34,7 +34,7 @@ class PythonRows:
     If there is one field, a sequence is a text or a list of tokens. If there are several fields, a sequence is a dict
     field name → list. If a tree is stored in several lists (words and parents), a sequence is a dict column name →
     list. A static field is one value, or its value in each event. A sequence may use the names of columns in the
-    training file in place of field names. The label, the id and other columns that are not fields are ignored.
+    training file in place of field names. Other keys are ignored, as other columns of a file are.
 
     `field_of_column`: dict column name in the training file → field name. `order`: sorts the events of a sequence like
     those of a file; None without `data.order_by`.
@@ -44,7 +44,6 @@ class PythonRows:
         self.encoders = encoders
         self.field_of_column = {field.columns[0]: field.name for field in schema.fields if len(field.columns) == 1}
         self.order = EventOrder(schema, encoders) if schema.order_by else None
-        self._ignored = {str(schema.label), str(schema.id), *schema.ignored}
         self._known = f"the fields of the model are {', '.join(map(_name_with_columns, encoders.values()))}"
 
     def to_columns(self, sequences: Sequence[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
@@ -114,7 +113,7 @@ class PythonRows:
         return expanded
 
     def _fields_of(self, sequence: Any) -> Mapping[Any, Any]:
-        """Return the value of each field of a sequence. Raises ValueError for an unknown or a missing field."""
+        """Return the value of each field of a sequence. Raises ValueError for a missing field."""
         row: Mapping[Any, Any] = self.as_dict(sequence)
         if self.order is not None:
             row = self.order.sort(row)
@@ -126,10 +125,7 @@ class PythonRows:
         fields = {
             name if name in self.encoders else self.field_of_column.get(name, name): value
             for name, value in row.items()
-            if name in self.encoders or name not in self._ignored
         }
-        if unknown := fields.keys() - self.encoders.keys():
-            raise ValueError(f"has the field {min(map(str, unknown))}; {self._known}")
         if lacking := [name for name in self.encoders if name not in fields]:
             raise ValueError(f"has no field {lacking[0]}; {self._known}")
         return fields
