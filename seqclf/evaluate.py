@@ -28,6 +28,7 @@ def main(config: EvaluateConfig) -> JsonObject:
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import labelled_sources, predict_labelled
     from seqclf.data.storage.dataset import check_positive
+    from seqclf.data.storage.store import SplitCounts
     from seqclf.documents.blocks import Section
     from seqclf.documents.formatting import percent
     from seqclf.documents.terminal import console, show_section
@@ -56,7 +57,7 @@ def main(config: EvaluateConfig) -> JsonObject:
     # bundle's label.
     classifier.decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
     time = _time_column(classifier, config)
-    outputs, mistakes, refused, share_read, moved, times = predict_labelled(
+    outputs, mistakes, refused, unknown, share_read, moved, times = predict_labelled(
         classifier, source, options.label, label_table, group=options.group, time=time, explain=report is not None
     )
     if refused:
@@ -72,7 +73,8 @@ def main(config: EvaluateConfig) -> JsonObject:
         positive=positive,
         splits={"test": outputs},
     )
-    judged = judge([scores], Facts(no_baseline=NO_BASELINE), classifier.decision)
+    counts = SplitCounts(used=len(outputs.labels), refused=len(refused), unknown_labels=unknown)
+    judged = judge([scores], Facts(no_baseline=NO_BASELINE, data={"test": counts}), classifier.decision)
     if config.scores is not None:
         write_scores(Path(config.scores), scores)
     result, metrics = judged.result, judged.result.metrics
@@ -89,7 +91,8 @@ def main(config: EvaluateConfig) -> JsonObject:
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"
         _write_report(report, title, config, classifier, judged, mistakes, [*lines, *refused], periods)
-    summary: JsonObject = {**metrics.to_dict(), "refused": len(refused), "provider": classifier.provider}
+    counted = {"refused": len(refused), "unknown_labels": unknown}
+    summary: JsonObject = {**metrics.to_dict(), **counted, "provider": classifier.provider}
     if classifier.no_cuda is not None:
         summary["no_cuda"] = classifier.no_cuda
     if share_read is not None:

@@ -25,7 +25,7 @@ from seqclf.system import progress
 from seqclf.system.atomic_files import scratch_folder
 
 COLUMN = "sequence"  # name of the column if `X` is a list
-USUAL = {"logger": "logger=none", "baseline": "baseline=false"}  # dict config key → default override of that key
+USUAL = {"logger": "logger=none", "baseline": "baseline=false", "data.classes": "data.classes=many"}  # dict config key → default override of that key
 
 
 class SequenceClassifier(ClassifierMixin, BaseEstimator):

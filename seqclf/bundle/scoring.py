@@ -29,14 +29,15 @@ class LabelledPredictions(NamedTuple):
 
     `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows if they are explained.
     The worst rows have the lowest predicted probability of the true label. `refused`: error text of each rejected row.
-    `share_read`: fraction of all tokens that the model read, None for a model that always reads whole sequences.
-    `moved`: fields that moved since training. `times`: (N,) seconds since 1970, NaN for a row without a time, None
-    without a column of times.
+    `unknown`: number of those with a label that is no class. `share_read`: fraction of all tokens that the model read,
+    None for a model that always reads whole sequences. `moved`: fields that moved since training. `times`: (N,) seconds
+    since 1970, NaN for a row without a time, None without a column of times.
     """
 
     outputs: SplitOutputs
     mistakes: dict[int, DescribedRow]
     refused: list[str]
+    unknown: int
     share_read: float | None
     moved: list[Moved]
     times: np.ndarray | None
@@ -90,7 +91,7 @@ def predict_labelled(
     ids, group_names, refused = list[str](), list[str | None](), list[str]()
     mistakes: list[_Mistake] = []
     counts, sample = Counts(), RowSample(classifier.memory)
-    times = list[np.ndarray]()
+    times, unknown_labels = list[np.ndarray](), 0
     predicted_rows = classifier.predict_source(source, label if table is None else None, table, group, sample, time)
     for rows, predictions in predicted_rows:
         columns, probabilities = rows.columns, predictions.probabilities
@@ -101,6 +102,7 @@ def predict_labelled(
             unknown = f"{label} is '{given}', which the bundle does not know" if given else f"{label} is empty"
             where = f"{rows.file_of(row)}: row {rows.row_numbers[row]}"
             refused.append(f"{where}: {predictions.errors[row] or unknown}")
+            unknown_labels += bool(given) and not predictions.errors[row]
         used = np.flatnonzero(is_used)
         id_column = columns.column("id") if "id" in columns.schema.names else rows.row_numbers
         predicted, of_label = predictions.predicted[used], probabilities[used, codes[used]]
@@ -133,7 +135,7 @@ def predict_labelled(
         described[position] = _explained(classifier, ids[position], outputs.logits[position], columns)
     share_read = counts.tokens_read / counts.tokens if classifier.may_halt else None
     at = np.concatenate(times) if time is not None else None
-    return LabelledPredictions(outputs, described, refused, share_read, sample.moved(), at)
+    return LabelledPredictions(outputs, described, refused, unknown_labels, share_read, sample.moved(), at)
 
 
 def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:

@@ -78,6 +78,7 @@ class DataOptions(Options):
     query: Annotated[str, AfterValidator(load_query)] | None
     label: Annotated[Text, BeforeValidator(require_label)]
     positive: Text | None
+    classes: Literal["many"] | None
     id: Text | None
     group: Text | None
     group_by: Texts

@@ -149,7 +149,8 @@ def build_dataset(
 
     inputs = {name: rows.split_inputs for name, rows in staged.items()}
     labels_from = sources["train"] if label_table is None else label_table.source
-    _require_classes(inputs["train"].labels, f"{labels_from}: column '{schema.label}' (data.label)")
+    where = f"{labels_from}: column '{schema.label}' (data.label)"
+    _require_classes(inputs["train"].labels, where, are_many=options.classes == "many")
     splits = {name: np.full(len(rows), SPLITS.index(name)) for name, rows in inputs.items()}
     # Only the training source is divided into splits. The rows of a validation or test file stay in the validation or
     # test split.
@@ -331,30 +332,31 @@ def _split_columns(options: DataOptions) -> list[str]:
     return [column for column in columns if column is not None and column not in options.order_by]
 
 
-def _require_classes(labels: pa.ChunkedArray, where: str) -> None:
-    """Raise InputError if the (N,) labels look like measurements or ids instead of classes.
+def _require_classes(labels: pa.ChunkedArray, where: str, *, are_many: bool) -> None:
+    """Raise InputError if the (N,) labels look like quantities or ids instead of classes.
 
-    `where`: file and column of the labels, as shown in the error message.
+    `where`: file and column of the labels, as shown in the error message. `are_many`: True if many numbers are classes.
     """
     distinct = pc.unique(labels)
     if len(distinct) <= FEW_LABELS:
         return
     counts = f"{len(distinct):,} different values in {len(labels):,} rows"
-    if _are_measurements(distinct):
-        problem = f"{counts}, which are fractions and not classes"
-        raise InputError(where, problem, "name another column, or bin it in data.query")
+    if (are_whole := _are_whole(distinct)) is not None and not (are_whole and are_many):
+        remedy = "; if the numbers are codes of classes, set data.classes=many" if are_whole else ""
+        problem = f"{counts}, which are numbers: regression is not done here"
+        raise InputError(where, problem, f"name another column, or bin it in data.query{remedy}")
     if len(distinct) > NEARLY_ALL * len(labels):
         problem = f"{counts}, nearly one for each row"
         raise InputError(where, problem, "name the column of the classes: data.label=COLUMN")
 
 
-def _are_measurements(labels: pa.Array) -> bool:
-    """Return True if all labels are numbers and some labels are not integers."""
+def _are_whole(labels: pa.Array) -> bool | None:
+    """Return True for whole numbers, False if numbers have fractions, and None if a label is no number."""
     try:
         values = labels.cast(pa.float64()).to_numpy()
     except pa.ArrowInvalid:
-        return False
-    return bool((np.floor(values) != values).any())
+        return None
+    return bool((np.floor(values) == values).all())
 
 
 def _classes(labels: pa.ChunkedArray, splits: np.ndarray, where: str) -> list[str]:

@@ -142,7 +142,9 @@ class StoreWriter:
             else:
                 reason = f"is '{batch.staged.column(LABEL)[row]}', which never occurs in the training rows"
                 refused = refusal(row, self.schema.label or LABEL, reason)
-            parts[SPLITS[batch.splits[row]]].refused.append(refused)
+            part = parts[SPLITS[batch.splits[row]]]
+            part.counts.unknown_labels += int(batch.original_lengths[row] > 0)
+            part.refused.append(refused)
             self.quarantine.add([refused])
 
     def _too_long(self, batch: EncodedBatch) -> np.ndarray:

@@ -77,6 +77,7 @@ def _over_budget(decision: Decision, target: Guarantee) -> str:
 
 
 Read = TypeVar("Read")
+MAX_UNKNOWN = 0.05  # maximum fraction of rows with labels that are no classes
 MAX_CLASSES = 50  # maximum number of classes for a score of each class
 
 
@@ -144,7 +145,15 @@ class RunResult:
     @property
     def not_yet(self) -> list[str]:
         """Reasons against the use of the model (see `reasons_against`)."""
-        return reasons_against(self.metrics, self.decision, self.split, is_apart=self.is_apart)
+        reasons = reasons_against(self.metrics, self.decision, self.split, is_apart=self.is_apart)
+        unknown = self.unknown_labels
+        is_many = unknown > MAX_UNKNOWN * (unknown + self.metrics.rows)
+        return [f"{self.split} has labels that it does not know"] * is_many + reasons
+
+    @property
+    def unknown_labels(self) -> int:
+        """Number of rows of the judging split with a label that is no class, which no metric counts."""
+        return self.data[self.split].unknown_labels if self.split in self.data else 0
 
     def scores(self) -> dict[str, dict[str, float]]:
         """Return dict split → `metric_key` → score, with the scores of the order-blind baseline as split `baseline`."""

@@ -154,6 +154,13 @@ def verdict_of(result: RunResult) -> Verdict:
     """Return the verdict on a model from its metrics on the last split."""
     metrics, split, decision = result.metrics, result.split, result.decision
     of_model = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
+    if unknown := result.unknown_labels:
+        rows = metrics.rows + unknown
+        with_unknown = score(metrics.accuracy * metrics.rows / rows)
+        of_model += (
+            f" The figures are those of known labels: with {unknown:,} of {rows:,} rows of other labels counted as "
+            f"wrong, the accuracy is {with_unknown} and not {score(metrics.accuracy)}."
+        )
     return Verdict(
         use=_use(result.not_yet, result.baseline is None and result.no_baseline is not None),
         result=of_model,

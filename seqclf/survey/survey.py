@@ -5,7 +5,6 @@ The order-blind baseline is a model that sees the tokens of a sequence but not t
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -15,7 +14,7 @@ import numpy as np
 from seqclf.data.options import DataOptions
 from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.data.storage.dataset import Dataset, data_title
+from seqclf.data.storage.dataset import Dataset, data_title, labels_alike
 from seqclf.data.storage.store import Split, SplitCounts
 from seqclf.evaluation.baselines.baseline_scores import (
     BaselineScores,
@@ -34,6 +33,7 @@ RARE_ROWS = 10
 IMBALANCE_RATIO = 10.0  # training rows of the largest class over the training rows of the smallest class
 SUSPICIOUS_RECALL = 0.99
 UNKNOWN_SHARE = 0.05
+MAX_ALIKE = 3  # sets of labels that are alike; letters have one for each
 MOSTLY_UNKNOWN = 0.5
 
 
@@ -91,15 +91,12 @@ def _label_warnings(labels: Iterable[str]) -> Iterator[str]:
     Also yield a warning for each label that is a word for a missing value, such as "null". Labels that look alike are
     quoted to show their spaces.
     """
-    alike: dict[str, list[str]] = {}
     for label in labels:
-        alike.setdefault(unicodedata.normalize("NFC", label).strip(), []).append(label)
         if label.strip().lower() in MISSING_WORDS:
             yield f"class '{label}' is named like a missing value; remove such rows, if they have no label"
-    for same in alike.values():
-        if len(same) > 1:
-            shown = ", ".join(map(ascii, same))
-            yield f"the classes {shown} differ in spaces or in the form of letters alone; spell them alike"
+    for same in [same for same in labels_alike(labels) if len(same) > 1][:MAX_ALIKE]:
+        shown = ", ".join(map(ascii, same))
+        yield f"the classes {shown} differ in spaces, case or the form of letters alone; spell them alike"
 
 
 def _field_warnings(name: str, field: FieldStatistics) -> Iterator[str]:

@@ -24,6 +24,9 @@ def test_labels_become_class_numbers_and_predictions_are_those_without_labels(ex
     rows = [{"events": tokens, "label": label} for tokens, label in zip(sequences, labels, strict=True)]
     result = predict_labelled(classifier("events"), write_rows(tmp_path / "t.jsonl", rows), "label", None)
     assert result.outputs.labels.tolist() == [2, 0, 1, 0, 2] and result.refused == []
+    others = [*rows, {**rows[0], "label": "new"}, {"events": [], "label": "new"}, {**rows[0], "label": None}]
+    found = predict_labelled(classifier("events"), write_rows(tmp_path / "n.jsonl", others), "label", None)
+    assert (len(found.refused), found.unknown) == (3, 1)
     expected = [list(entry["probabilities"].values()) for entry in classifier("events").predict(sequences)]
     np.testing.assert_allclose(softmax(result.outputs.logits), expected, atol=1e-6)
     assert (

@@ -7,11 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.decisions.forcing_rows import ForcingRow
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
+from seqclf.report.verdict import verdict_of
 
 LABELS = np.arange(40) % 2
 OUTPUTS = SplitOutputs(np.eye(2)[LABELS] * 3.0, LABELS, LABELS + 3, LABELS < 0)
@@ -24,6 +26,15 @@ def test_the_last_split_judges():
     assert RESULT.is_independent and RESULT.not_yet == []
     without_test = replace(RESULT, splits={"validation": RESULT.splits["validation"]})
     assert not without_test.is_independent and without_test.not_yet
+
+
+def test_rows_of_unknown_labels_are_counted_as_wrong_in_the_verdict():
+    def told(unknown):
+        return replace(RESULT, data={"test": SplitCounts(used=40, refused=unknown, unknown_labels=unknown)})
+
+    assert told(2).not_yet == [] and len(told(40).not_yet) == 1
+    assert "40 of 80 rows" in verdict_of(told(40)).result and "0.500" in verdict_of(told(40)).result
+    assert verdict_of(told(0)) == verdict_of(RESULT)
 
 
 def test_unknown_parts_stay_unknown():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -30,6 +31,7 @@ READER = {
     "delimiter": (str, None),
     "query": (str, None),
 }
+MAX_SHOWN = 10  # labels in an error
 THRESHOLD = "threshold"  # name of the split of held-out rows
 SHAPE_KEYS = ("name", "kind", "size", "width", "node_classes")  # keys of a spec that decide the model's shape
 
@@ -180,10 +182,32 @@ def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str 
 
 def check_positive(label: str, classes: list[str]) -> None:
     """Raise InputError unless there are two classes and `label` is one of them."""
+    shown = ", ".join(classes[:MAX_SHOWN]) + ", …" * (len(classes) > MAX_SHOWN)
     if label not in classes:
-        raise InputError(f"data.positive={label}", "no such label", f"the labels are {', '.join(classes)}")
+        like = next((each for each in classes if spelled_alike(each) == spelled_alike(label)), None)
+        remedy = f"the labels are {shown}" if like is None else f"did you mean '{like}'?"
+        raise InputError(f"data.positive={label}", "no such label", remedy)
     if len(classes) != 2:
-        raise InputError(f"data.positive={label}", f"needs two classes, not {len(classes)}", "set data.positive=null")
+        alike = next((same for same in labels_alike(classes) if len(same) > 1), None)
+        remedy = f"spell {' and '.join(map(repr, alike))} alike" if alike else "set data.positive=null"
+        raise InputError(f"data.positive={label}", f"needs two classes, not {len(classes)} ({shown})", remedy)
+
+
+def spelled_alike(label: str) -> str:
+    """Return a label without what spellings of one label differ in: spaces, case and the form of letters.
+
+    >>> spelled_alike(" Fraud") == spelled_alike("fraud")
+    True
+    """
+    return " ".join(unicodedata.normalize("NFC", label).casefold().split())
+
+
+def labels_alike(labels: Iterable[str]) -> list[list[str]]:
+    """Return the labels in groups of which each may be spellings of one label."""
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault(spelled_alike(label), []).append(label)
+    return list(groups.values())
 
 
 # Title of a dataset on the pages of reports.

@@ -311,6 +311,7 @@ class SplitCounts(JsonResult):
 
     `used`: number of rows in the split. `truncated`: number of truncated rows. `tokens`: number of tokens.
     `unknown_tokens`: number of tokens that have a value outside the vocabulary. `refused`: number of rejected rows.
+    `unknown_labels`: number of those with a label that is no class.
     `events`: number of events in the source; None unless the source is an event table. `refused_events`: number of
     events in rejected sequences or on malformed lines; None unless the source is an event table.
     """
@@ -323,5 +324,6 @@ class SplitCounts(JsonResult):
     tokens: int = 0
     unknown_tokens: int = 0
     refused: int = 0
+    unknown_labels: int = 0
     events: int | None = None
     refused_events: int | None = None

@@ -116,19 +116,27 @@ def test_a_test_file_of_other_columns_is_refused_before_any_work(options, tmp_pa
 
 
 def test_a_test_file_without_a_usable_row_is_refused(options, tmp_path):
+    some = write(tmp_path / "some.csv", {"tokens": [[1], [2], [3]], "label": ["zebra", "a", "b"]})
+    path = write(tmp_path / "t.csv", simple())
+    counts = prepare(options(train=path, label="label", test=some, max_bad_share=1)).report["test"]
+    assert (counts.used, counts.refused, counts.unknown_labels) == (2, 1, 1)
     other = write(tmp_path / "test.csv", {"tokens": [[1]], "label": ["zebra"]})
     message = r"test.csv: none of the rows for test can be used: .*row 1: label is 'zebra', which never occurs"
     fails(options, tmp_path, message, write(tmp_path / "t.csv", simple()), test=other, max_bad_share=1)
 
 
-@pytest.mark.parametrize("positive", ["zebra", "A"])
-def test_a_positive_label_that_does_not_exist_is_named(options, tmp_path, positive):
+@pytest.mark.parametrize(("positive", "remedy"), [("zebra", "the labels are a, b"), ("A", "did you mean 'a'")])
+def test_a_positive_label_that_does_not_exist_is_named(options, tmp_path, positive, remedy):
     path = write(tmp_path / "t.csv", simple())
-    with pytest.raises(InputError, match=rf"data.positive={positive}: no such label; the labels are a, b"):
+    with pytest.raises(InputError, match=rf"data.positive={positive}: no such label; {remedy}"):
         prepare(options(train=path, label="label", positive=positive))
-    path = write(tmp_path / "t.csv", {"tokens": TOKENS, "label": ["a", "b", "c", "d"] * 5})
-    with pytest.raises(InputError, match=r"data.positive=a: needs two classes, not 4"):
-        prepare(options(train=path, label="label", positive="a"))
+    for labels, named in (
+        (["a", "b", "c", "d"], "4 .a, b, c, d.; set"),
+        (["a", "b", "A", "b"], "3 .*; spell 'A' and 'a'"),
+    ):
+        path = write(tmp_path / "t.csv", {"tokens": TOKENS, "label": labels * 5})
+        with pytest.raises(InputError, match=rf"data.positive=a: needs two classes, not {named}"):
+            prepare(options(train=path, label="label", positive="a"))
 
 
 def test_a_cache_that_cannot_be_written_is_named(options, tmp_path):
