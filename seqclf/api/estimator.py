@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,9 @@ from seqclf.system import progress
 from seqclf.system.atomic_files import scratch_folder
 
 COLUMN = "sequence"  # name of the column if `X` is a list
-USUAL = {"logger": "logger=none", "baseline": "baseline=false", "data.classes": "data.classes=many"}  # dict config key → default override of that key
+# Dict config key → default override of that key.
+USUAL = {"logger": "logger=none", "baseline": "baseline=false", "data.classes": "data.classes=many"}
+TIME_FIRST, TIME_LAST = "time-first", "time-last"
 
 
 class SequenceClassifier(ClassifierMixin, BaseEstimator):
@@ -40,7 +43,8 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
     ```
 
     `X`: a data frame or Arrow table with one row per sequence, or a list or array of sequences. In a list, a sequence
-    is a text, a list of tokens, or a 2-D array (tokens, channels). A list becomes a column with the name `sequence`.
+    is a text, a list of tokens, or a 2-D array (tokens, channels). With `axis="time-last"`, as in aeon, sktime and
+    tsai, it is (channels, tokens). A list becomes a column with the name `sequence`.
     Overrides can name the column `sequence`, as in `data.fields={sequence: category}`. `y`: one label per row. The
     labels may have any type that can be sorted.
 
@@ -59,10 +63,12 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         self,
         overrides: Sequence[str] = (),
         *,
+        axis: Literal["time-first", "time-last"] | None = None,
         folder: str | PathLike[str] | None = None,
         verbose: bool = False,
     ):
         self.overrides = overrides
+        self.axis = axis
         self.folder = folder
         self.verbose = verbose
 
@@ -76,7 +82,8 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
             raise InputError("sample_weight", "rows have no weights of their own", remedy)
         # `np.unique` sorts the labels, like scikit-learn.
         classes, codes = np.unique(_labels(y), return_inverse=True)
-        table = _table(X)
+        _check_axes(X, self.axis)
+        table = _table(X, self.axis)
         if len(codes) != table.num_rows:
             raise InputError("y", f"has {len(codes)} labels for the {table.num_rows} rows of X", "give one per row")
         texts = _texts(classes)
@@ -149,7 +156,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _predictions(self, X: Any) -> pa.Table:  # noqa: N803
-        table = _table(X)
+        table = _table(X, self.axis)
         predictions = self.classifier_.predict(table)
         if predictions.num_rows != table.num_rows:
             raise InputError(
@@ -231,7 +238,23 @@ def _texts(classes: np.ndarray) -> list[str]:
     return texts
 
 
-def _table(X: Any) -> pa.Table:  # noqa: N803
+def _check_axes(X: Any, axis: str | None) -> None:  # noqa: N803
+    """Warn of 2-D rows that have more channels than tokens. Raises InputError if their axes may be the other way."""
+    if axis not in (None, TIME_FIRST, TIME_LAST):
+        raise InputError(f"axis={axis}", f"must be {TIME_FIRST} or {TIME_LAST}")
+    shapes = {row.shape for row in ([] if axis is not None or is_table(X) else X) if getattr(row, "ndim", 0) == 2}
+    if not shapes:
+        return
+    lengths, widths = ({shape[place] for shape in shapes} for place in (0, 1))
+    remedy = f'say which axis is time, axis="{TIME_FIRST}" or axis="{TIME_LAST}"'
+    if len(widths) > len(lengths) or lengths == {1} != widths:
+        shape = max(shapes)
+        raise InputError("X", f"rows of the shape {shape} may be {shape[0]} tokens or {shape[0]} channels", remedy)
+    if max(lengths) < max(widths):
+        warnings.warn(f"X has rows of {max(lengths)} tokens and {max(widths)} channels; {remedy}", stacklevel=3)
+
+
+def _table(X: Any, axis: str | None) -> pa.Table:  # noqa: N803
     """Convert `X` to an Arrow table."""
     if is_table(X):
         table = to_arrow(X, "X")
@@ -241,6 +264,8 @@ def _table(X: Any) -> pa.Table:  # noqa: N803
     rows = X.to_list() if hasattr(X, "to_list") else list(X)
     if rows and all(isinstance(row, Mapping) for row in rows):
         return pa.Table.from_pylist([dict(row) for row in rows])
+    if axis == TIME_LAST:
+        rows = [np.asarray(row).T for row in rows]
     return pa.table({COLUMN: cells_to_arrow(rows, COLUMN, "X")})
 
 

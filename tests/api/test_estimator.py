@@ -124,7 +124,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sequences_of_many_kinds_become_rows(kind):
-    table = estimator._table(KINDS[kind])
+    table = estimator._table(KINDS[kind], None)
     assert table.num_rows == 2
     assert table.column_names == (["shop", "amount"] if kind == "mappings" else ["sequence"])
 
@@ -134,6 +134,8 @@ REFUSED = {
     "too few labels": ([[1], [2]], [1], "y: has 1 labels for the 2 rows of X"),
     "a blank label": ([[1], [2], [3]], ["a", " ", "b"], "y: row 1"),
     "two columns of labels": ([[1], [2]], [[1, 2], [3, 4]], r"y: has the shape \(2, 2\)"),
+    "one token or one channel": (np.ones((2, 1, 40)), [0, 1], r"X: .*\(1, 40\).*axis=\"time-first\""),
+    "channels of other lengths": ([np.ones((3, n)) for n in (5, 9)], [0, 1], r"X: .*\(3, 9\).*axis="),
     "cells of no type": ([[object()], [2]], [1, 2], "X: column 'sequence' .* has no Arrow type"),
 }
 
@@ -160,7 +162,7 @@ def test_scikit_learn_clones_searches_and_pipes(quick):
     table = make_frame(12, seed=4)
     rows, labels = table[["shops", "amounts"]], table["label"]
     classifier = SequenceClassifier(["model=gru"], verbose=True)
-    assert clone(classifier).get_params() == {"overrides": ["model=gru"], "folder": None, "verbose": True}
+    assert clone(classifier).get_params() == {"axis": None, "overrides": ["model=gru"], "folder": None, "verbose": True}
     assert cross_val_score(classifier, rows, labels, cv=2).shape == (2,)
     search = GridSearchCV(classifier, {"overrides": [["model=lstm"], ["model=gru"]]}, cv=2).fit(rows, labels)
     assert search.best_params_["overrides"] in (["model=lstm"], ["model=gru"])
@@ -189,6 +191,18 @@ def test_frames_are_sequences_of_vectors(quick):
     frames = [pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}), pd.DataFrame({"x": [5.0], "y": [6.0]})]
     SequenceClassifier().fit(frames, [0, 1])
     assert quick[0][0].column("sequence").to_pylist() == [[[1.0, 3.0], [2.0, 4.0]], [[5.0, 6.0]]]
+
+
+def test_the_axis_of_time_is_the_first_or_what_is_said(quick):
+    series = [np.arange(10.0).reshape(2, 5), np.arange(6.0).reshape(2, 3)]
+    SequenceClassifier(axis="time-last").fit(series, [0, 1])
+    assert quick[0][0].column("sequence").to_pylist() == [row.T.tolist() for row in series]
+    with pytest.warns(UserWarning, match="4 tokens and 9 channels"):
+        SequenceClassifier().fit(np.ones((2, 4, 9)), [0, 1])
+    SequenceClassifier(axis="time-first").fit(np.ones((2, 1, 9)), [0, 1])
+    assert len(quick[2][0].column("sequence")[0]) == 1
+    with pytest.raises(InputError, match="axis=last"):
+        SequenceClassifier(axis="last").fit(series, [0, 1])
 
 
 def test_progress_is_shown_where_the_output_is(monkeypatch, run):
