@@ -29,7 +29,7 @@ from seqclf.data.quantities import MAX_ROWS, as_number, integer_fields, quantiti
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import LABEL
+from seqclf.data.schema.casts import GROUP_NAME, LABEL
 from seqclf.data.schema.quarantine import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, label_type
 from seqclf.data.splitting.policies import SPLITS, SplitPolicy
@@ -175,7 +175,11 @@ def build_dataset(
             notes.append(note)
 
     # Only labels of training rows become classes, because a model cannot learn to predict any other class.
-    classes = _classes(inputs["train"].labels, splits["train"], f"{sources['train']}: column '{schema.label}'")
+    classes = _classes(inputs["train"].labels, splits["train"])
+    if len(classes) < 2:
+        problem = f"one class only ('{classes[0]}') in the training rows"
+        remedy = f"a classifier needs two or more: {_only_group(staged['train'], classes[0]) or 'check data.label'}"
+        raise InputError(f"{sources['train']}: column '{schema.label}'", problem, remedy)
     # Encoders read the staged rows several times, so they get a function that starts reading from the first row on each
     # call.
     with progress.stage("learning vocabularies and scales", unit="rows") as fitting:
@@ -359,19 +363,23 @@ def _are_whole(labels: pa.Array) -> bool | None:
     return bool((np.floor(values) == values).all())
 
 
-def _classes(labels: pa.ChunkedArray, splits: np.ndarray, where: str) -> list[str]:
+def _only_group(staged: Staged, label: str) -> str | None:
+    """Return what to do if all rows of other labels are of one group, which was not drawn for training, or None."""
+    batches = list(staged.batches())
+    if GROUP_NAME not in batches[0].schema.names:
+        return None
+    rows = pa.Table.from_batches(batches).select([LABEL, GROUP_NAME])
+    names = pc.unique(rows.filter(pc.not_equal(rows.column(LABEL), label)).column(GROUP_NAME)).to_pylist()
+    is_one = len(names) == 1
+    return f"all other rows are of the group '{names[0]}' (data.group), give rows of more groups" if is_one else None
+
+
+def _classes(labels: pa.ChunkedArray, splits: np.ndarray) -> list[str]:
     """Return the sorted distinct labels of the training rows. Integers are sorted as numbers, other labels as text.
 
-    `labels`: (N,) labels of the training source. `splits`: (N,) position of each row's split in SPLITS. `where`:
-    beginning of the error message if there are fewer than two classes.
+    `labels`: (N,) labels of the training source. `splits`: (N,) position of each row's split in SPLITS.
     """
     classes = pc.unique(labels.filter(pa.array(splits == SPLITS.index("train")))).to_pylist()
-    if len(classes) < 2:
-        raise InputError(
-            where,
-            f"one class only ('{classes[0]}') in the training rows",
-            "a classifier needs two or more: check data.label",
-        )
     try:
         # If integers were sorted as text, 10 would come before 2.
         return sorted(classes, key=lambda label: (int(label), label))

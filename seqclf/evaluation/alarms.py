@@ -31,6 +31,9 @@ HEALTHY_AGREEMENT = 0.2  # minimum Cohen's kappa of a healthy model
 # Minimum AUROC of a healthy model, slightly below 0.64, which normally distributed scores would give.
 HEALTHY_AUROC = 0.62
 MAX_NAMED = 5
+# Remedies for a model that learned little, and for one that knows its training rows, of which more epochs are no use.
+KNOWN_RECALL = 0.9  # minimum macro recall on training rows that are known
+REGULARIZE = "more data, more dropout (model.dropout), a larger optimizer.weight_decay or a smaller model"
 LEARN_MORE = "more epochs (trainer.max_epochs), another learning rate (optimizer.lr) or another model"
 CHANCE = "no_better_than_chance"
 NOT_BETTER = "not_better_than_baseline"

@@ -15,7 +15,7 @@ from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
-from seqclf.evaluation.alarms import WEAK_THRESHOLD
+from seqclf.evaluation.alarms import KNOWN_RECALL, LEARN_MORE, REGULARIZE, WEAK_THRESHOLD
 from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms
 from seqclf.evaluation.baselines.baseline_scores import BaselineScores, baseline_metrics
 from seqclf.evaluation.calibration import Calibration, fit_temperature
@@ -145,10 +145,24 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         trained_steps=facts.trained_steps,
         halting=facts.halting,
     )
-    result = _with_baseline_alarms(result)
+    result = _with_known_rows(_with_baseline_alarms(result))
     if facts.training is not None:
         result = replace(result, next_step=next_step(result, facts.training))
     return Judged(result, evaluation, {**splits, **_held_out(network)})
+
+
+def _with_known_rows(result: RunResult) -> RunResult:
+    """Return the result with another remedy than more epochs for a model that knows its training rows."""
+    if "train" not in result.splits or result.splits["train"].recall < KNOWN_RECALL:
+        return result
+    splits = {}
+    for name, metrics in result.splits.items():
+        alarms = [
+            replace(alarm, remedy=alarm.remedy.replace(LEARN_MORE, f"{REGULARIZE}, as it knows its training rows"))
+            for alarm in metrics.alarms
+        ]
+        splits[name] = replace(metrics, alarms=alarms)
+    return replace(result, splits=splits)
 
 
 def _network(contenders: Sequence[Scores]) -> Scores:

@@ -28,7 +28,8 @@ class Rung(JsonResult):
     """A model on the ladder, with its metrics on the rows that all rungs share.
 
     `name`: name of the rung, such as "order-blind". `model`: kind of the model, such as "gradient boosting". `rows`:
-    number of rows. `recall`: macro recall. `metric`: the deciding metric, and `value` its value. `gain`: comparisons of
+    number of rows. `recall`: macro recall. `auroc`: of the positive label, or the mean of all labels. `metric`: the
+    deciding metric, and `value` its value. `gain`: comparisons of
     this model (`model`) with the rung below (`baseline`), of which the first decides; None for the lowest rung.
     """
 
@@ -38,6 +39,7 @@ class Rung(JsonResult):
     loss: float
     accuracy: float
     recall: float
+    auroc: float | None
     metric: str
     value: float
     gain: list[MetricComparison] | None = None
@@ -144,6 +146,7 @@ def _rung(
         loss=metrics.loss,
         accuracy=metrics.accuracy,
         recall=metrics.recall,
+        auroc=(metrics.positive or metrics).auroc,
         metric=metric,
         value=value,
         gain=gain,

@@ -15,7 +15,7 @@ from seqclf.evaluation.uncertainty.intervals import SIGNED, interval_text
 
 SUBJECTS = {NETWORK: "The network"}
 OBJECTS = {ORDER_BLIND: "what ignores the order"}
-TABLE_METRICS = ("accuracy", "recall", "loss")
+TABLE_METRICS = ("auroc", "accuracy", "recall", "loss")
 
 
 def ladder_blocks(result: RunResult) -> list[Block]:

@@ -46,21 +46,26 @@ def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
     fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields[:MAX_FIELDS])
     fields += f", … {len(schema.fields)} in all" if len(schema.fields) > MAX_FIELDS else ""
     model = manifest["model"]
-    kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{network_kind(model)}"
-    members = model["members"]
-    network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
+    members, kind = model["members"], network_kind(model)
+    network = f"a {kind}" if members == 1 else f"{members} networks ({kind}), whose probabilities are averaged"
     purpose = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
     positive = f" The label that matters is {shortened(manifest['positive'])}." if manifest["positive"] else ""
     return purpose + positive
 
 
 def network_kind(model: Mapping[str, Any]) -> str:
-    """Return a name for a network: its recurrent cell such as LSTM, or the class name of another encoder.
+    """Return a name for a network: its heads, its recurrent cell such as LSTM, or the class name of another encoder.
 
     An encoder of another package is called "network". `model`: the config of the network.
+
+    >>> network_kind({"cell": "lstm", "bidirectional": True, "window": 8, "heads": ["recurrent", "kernels"]})
+    'bidirectional LSTM on windows of 8 tokens + kernels'
     """
     if "cell" in model:
-        return str(model["cell"]).upper()
+        window = model.get("window") or 1
+        recurrent = "bidirectional " * bool(model.get("bidirectional")) + str(model["cell"]).upper()
+        recurrent += f" on windows of {window} tokens" * (window != 1)
+        return " + ".join(recurrent if head == "recurrent" else head for head in model.get("heads") or ["recurrent"])
     target = str(model.get("encoder", {}).get("_target_", ""))
     return target.rpartition(".")[2].lower() if target.startswith(OWN_PACKAGE) else "network"
 

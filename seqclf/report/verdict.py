@@ -153,7 +153,8 @@ class Verdict(NamedTuple):
 def verdict_of(result: RunResult) -> Verdict:
     """Return the verdict on a model from its metrics on the last split."""
     metrics, split, decision = result.metrics, result.split, result.decision
-    of_model = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
+    is_of_classes = metrics.positive is None
+    of_model = class_result(metrics, result.baseline) if is_of_classes else positive_result(metrics, split, decision)
     if unknown := result.unknown_labels:
         rows = metrics.rows + unknown
         with_unknown = score(metrics.accuracy * metrics.rows / rows)
@@ -219,7 +220,7 @@ def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
     return f"; these rows are too few to show that it is better than chance (AUROC {interval_text(intervals.auroc)})"
 
 
-def class_result(metrics: SplitMetrics) -> str:
+def class_result(metrics: SplitMetrics, baseline: BaselineMetrics | None = None) -> str:
     """Return the result for several classes in one sentence: accuracy, macro recall, and the lowest recall of a class.
 
     Accuracy and the lowest recall are written as counts, such as "86 of 100".
@@ -232,6 +233,8 @@ def class_result(metrics: SplitMetrics) -> str:
         f"Of 100 sequences it classifies {right} correctly; its macro recall over {len(recalls)} classes is "
         f"{metrics.recall:.3f}"
     )
+    if baseline is not None and baseline.recall > metrics.recall:
+        result += f", below the {baseline.recall:.3f} of {IGNORES_ORDER}"
     if recalls[worst] == 1:
         return f"{result}, as it finds all sequences of each class."
     of_worst = None if intervals is None else intervals.recall_by_class[worst]

@@ -81,7 +81,7 @@ def retrain(config: RetrainConfig, run: Path, typed: Sequence[str]) -> RetrainRe
     old = Classifier(config.bundle, device="cpu")
     training = _train_config(config, old, typed)
     training = _with_weights(config, training, old)
-    run_training(training, run)
+    run_training(training, run, prints_verdict=False)
     (new,), _ = read_runs([str(run)])
     reasons, rows, difference = list(new.result.not_yet), 0, None
     try:

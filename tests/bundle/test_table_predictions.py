@@ -81,11 +81,7 @@ def test_a_table_without_a_needed_column_names_it(classifier, data):
         classifier("events").predict(pa.table({"other": [1], "more": [2]}))
 
 
-@pytest.mark.parametrize(
-    "data",
-    ["green house", 5, pl.LazyFrame({"text": ["a"]})],
-    ids=["text", "number", "lazy frame"],
-)
+@pytest.mark.parametrize("data", ["green house", 5])
 def test_a_single_value_is_refused(classifier, data):
     for method in (classifier("text").predict, classifier("text").predict_proba):
         with pytest.raises(InputError, match=re.escape(f"got {type(data).__name__}, which is not a table")):

@@ -261,6 +261,17 @@ def test_many_classes_and_a_few_fractions_are_labels(make):
     assert len(make({"tokens": tokens, "label": [float(row % 40) for row in range(120)]}, classes="many").classes) == 40
 
 
+def test_the_only_group_of_a_class_is_named(make):
+    columns = {"tokens": TOKENS, "label": ["a"] * 16 + ["b"] * 4, "who": [f"g{row // 4}" for row in range(20)]}
+    problems = []
+    for fold in range(4):
+        try:
+            make(columns, group="who", split={"by": "fold", "folds": 4, "fold": fold})
+        except InputError as error:
+            problems.append(str(error))
+    assert problems and all("one class only ('a')" in line and "group 'g4'" in line for line in problems)
+
+
 def test_the_rarer_of_two_classes_is_positive_by_default(make):
     labels = ["common"] * 15 + ["rare"] * 5
     assert make({"tokens": TOKENS, "label": labels}).positive == "rare"

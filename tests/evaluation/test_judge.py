@@ -54,6 +54,14 @@ def test_the_metrics_are_those_of_numpy_and_scikit_learn():
     assert result.holdout_rows == 120 and result.calibration is not None
 
 
+@pytest.mark.parametrize(("of_train", "remedy"), [(5.0, "more dropout"), (0.0, "more epochs")])
+def test_more_epochs_are_advised_only_where_training_rows_are_not_known(of_train, remedy):
+    network = scores(-0.5)
+    network = replace(network, splits={**network.splits, "train": outputs(300, 0, of_train)})
+    alarms = judge([network], Facts(), Decision(positive="yes")).result.metrics.alarms
+    assert alarms and all(remedy in alarm.remedy for alarm in alarms)
+
+
 def saturated(rows, shift):
     """The rows with margins around 60, moved by `shift`."""
     logits = np.c_[np.zeros(len(rows.labels)), 60 + 3 * np.diff(rows.logits.astype(np.float64)).ravel() - shift]

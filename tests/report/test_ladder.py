@@ -37,7 +37,7 @@ def gain(low, difference, high, few=None):
 
 
 def rung(name, value, gained=None, metric="average_precision"):
-    figures = {"loss": 1 - value, "accuracy": value + 0.01, "recall": value + 0.02}
+    figures = {"loss": 1 - value, "accuracy": value + 0.01, "recall": value + 0.02, "auroc": value + 0.03}
     return Rung(name=name, model=f"{name} model", rows=60, metric=metric, value=value, gain=gained, **figures)
 
 
@@ -61,7 +61,9 @@ def test_every_reader_sees_the_figures_of_each_rung(reader):
     text = shown(RESULT)[reader]
     for entry in LADDER:
         assert entry.name in text
-        assert all(f"{value:.4f}" in text for value in (entry.value, entry.accuracy, entry.recall, entry.loss))
+        assert all(
+            f"{value:.4f}" in text for value in (entry.value, entry.auroc, entry.accuracy, entry.recall, entry.loss)
+        )
     for figures in ("+0.022", "-0.012 to +0.057", "+0.411", "+0.346 to +0.477"):
         assert figures in text
 

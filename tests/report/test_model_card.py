@@ -67,6 +67,7 @@ def test_a_name_that_cannot_be_quoted_is_replaced_by_a_placeholder():
     ("model", "name"),
     [
         ({"cell": "gru", "bidirectional": True}, "with a bidirectional GRU."),
+        ({"cell": "gru", "window": 4, "heads": ["recurrent", "linear"]}, "with a GRU on windows of 4 tokens + linear."),
         ({"encoder": {"_target_": "seqclf.models.transformer.Transformer"}}, "with a transformer."),
         ({"encoder": {"_target_": "mypackage.FieldEncoder"}}, "with a network."),
         ({"_target_": "mypackage.Net"}, "with a network."),

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,8 @@ class ListEncoder(FieldEncoder):
     (`elements_sql`) and the value of an event (`value_sql`). A subclass may also check elements that are not null
     (`check_elements`) and convert elements of a Python list (`element_from_python`).
     """
+
+    filled: ClassVar[str] = "value"  # value of the option `missing` that errors advise
 
     @classmethod
     @abstractmethod
@@ -215,7 +217,7 @@ class ListEncoder(FieldEncoder):
         row_of_token = np.repeat(np.arange(len(lengths)), lengths)
         if elements.null_count and not self.may_miss:
             can_miss = "missing" in self.options
-            hint = f" (set {self.field.key}.missing if values may be missing)" if can_miss else ""
+            hint = f" (set {self.field.key}.missing={self.filled} if values may be missing)" if can_miss else ""
             what = "is missing or of another type than in training"
             if not self.field.static:
                 what = f"has an element that is missing or does not belong in {self.expected}"

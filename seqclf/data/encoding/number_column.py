@@ -50,6 +50,8 @@ class NumberColumn(ListEncoder):
         is_single = not pa.types.is_nested(cells.type)
         return is_single and (pa.types.is_floating(cells.type) or infer_values(cells) == "number")
 
+    filled = "mean"
+
     @classmethod
     def inferred_options(cls, cells: pa.ChunkedArray) -> dict[str, Any]:
         return {"missing": "last"} if holds_missing(cells) else {}

@@ -34,6 +34,8 @@ def is_table(data: Any) -> bool:
     >>> is_table(pa.table({"x": [1]})), is_table(pa.array([1])), is_table([{"x": 1}])
     (True, False, False)
     """
+    if is_polars(data) and type(data).__name__ == "LazyFrame":
+        raise InputError("data", "is a LazyFrame, a query that was not run", "run it: .collect()")
     # `columns` is checked last, because reading this attribute of a polars LazyFrame runs a query.
     is_reader = isinstance(data, pa.RecordBatchReader)
     return is_reader or (hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"))

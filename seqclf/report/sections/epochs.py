@@ -34,7 +34,8 @@ def epochs_section(report: Report) -> Section | None:
     reason = "last" if monitor is None else f"best by {metric_title(monitor)} on validation"
     text = (
         f"Validation in colour, training in grey. The dashed line is the {CHOSEN} epoch, the {reason}. Epochs "
-        "count from 1 here, and from 0 in metrics.csv and in the names of checkpoints."
+        "count from 1 here, and from 0 in metrics.csv and in the names of checkpoints. The training loss is that of "
+        "batches with noise, dropout and smoothed labels, so it may lie above the validation loss."
     )
     return Section("Epochs", [Text(text, soft=True), figure, table])
 

@@ -32,11 +32,16 @@ def test_every_library_gives_the_same_rows(library):
 
 @pytest.mark.parametrize(
     "data",
-    [["a"], {"x": [1]}, np.ones((2, 2)), pd.Series([1]), pl.LazyFrame({"x": [1]})],
+    [["a"], {"x": [1]}, np.ones((2, 2)), pd.Series([1])],
     ids=lambda data: type(data).__name__,
 )
 def test_columns_and_lists_are_no_tables(data):
     assert not is_table(data)
+
+
+def test_a_query_that_was_not_run_is_named():
+    with pytest.raises(InputError, match=r"\.collect\(\)"):
+        is_table(pl.LazyFrame({"x": [1]}))
 
 
 TIME = pd.Timestamp("2020-01-01 12:00", tz="Europe/Berlin")
