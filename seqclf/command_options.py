@@ -11,7 +11,7 @@ from seqclf.config.targets import read_trust
 from seqclf.data.options import DataOptions
 from seqclf.evaluation.options import DecisionOptions, ThresholdOption
 from seqclf.evaluation.over_time import Period
-from seqclf.training.options import CheckpointFile, TrainConfig
+from seqclf.training.options import CheckpointFile
 
 Device = Literal["auto", "cpu", "cuda"]
 Budget = Annotated[float, Field(gt=0, le=1)]
@@ -106,20 +106,6 @@ class CompareConfig(CommandOptions):
     against: FullText | None
     split: FullText | None
     output: Text | None
-
-
-class WalkthroughConfig(TrainConfig):
-    """Config of the command `walkthrough`: the training config with keys about the rows to show.
-
-    See conf/walkthrough.yaml for the meaning and default of each key. More rows make the page hard to read.
-    """
-
-    input: Text | None
-    sequence: Text | None
-    split: Literal["train", "validation", "test"] | None
-    rows: Annotated[int, Field(ge=1, le=50)]
-    output: Text | None
-    trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]
 
 
 class DescribeConfig(CommandOptions):

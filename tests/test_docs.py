@@ -31,7 +31,6 @@ OPTIONS = {
     "bench": "seqclf.bench.options.BenchConfig",
     "search": "seqclf.search.space.SearchConfig",
     "retrain": "seqclf.runs.retrain.RetrainConfig",
-    "walkthrough": "seqclf.command_options.WalkthroughConfig",
 }
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
@@ -55,9 +54,8 @@ def options_of(command: str, arguments: list[str]):
         plain = compose_plain(TypedArguments(command, arguments, OPTIONS[command]))
         return parse_options(locate(OPTIONS[command]), plain)
     overrides = []
-    # `walkthrough` quotes a sequence before Hydra sees it.
-    typed = [re.sub(r"^sequence=.*", "sequence=text", word, flags=re.DOTALL) for word in arguments if "=" in word]
-    if command in ("train", "walkthrough"):  # which look into a checkpoint, of a run that readers have
+    typed = [word for word in arguments if "=" in word]
+    if command == "train":  # which looks into a checkpoint, of a run that readers have
         typed = [word for word in typed if not word.startswith("checkpoint=")]
     for override in OverridesParser.create().parse_overrides(HydraArguments(command, typed).for_hydra()):
         if override.key_or_group.startswith("hydra"):

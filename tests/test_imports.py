@@ -24,7 +24,7 @@ ROOMS = [
         "evaluation",
         "survey",
     ),
-    *("bundle", "report", "training", "runs", "command_options", "bench", "search", "walkthrough", "api", "extend"),
+    *("bundle", "report", "training", "runs", "command_options", "bench", "search", "api", "extend"),
 ]
 # The files and rooms of data/, in the same order.
 DATA = [
@@ -57,8 +57,6 @@ LIGHT = [
     "training.options",
     "bench.options",
     "search.space",
-    "walkthrough.stages",
-    "walkthrough.__main__",
     "predict",
     "evaluate",
     "judge",

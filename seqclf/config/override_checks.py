@@ -15,7 +15,7 @@ from hydra.grammar.gen.OverrideLexer import InputStream, OverrideLexer  # type: 
 
 from seqclf.config.documentation import GLOBAL_GROUP
 from seqclf.config.hints import OF_FILES
-from seqclf.config.override_text import argument, is_plain, key_of, label_text, quoted, unquoted
+from seqclf.config.override_text import argument, is_plain, key_of, label_text, quoted
 from seqclf.config.targets import locate
 from seqclf.config.typed_arguments import GENERAL, OWN_FILES, WITH_VALUE, TypedArguments
 from seqclf.errors import InputError
@@ -58,12 +58,9 @@ class HydraArguments(TypedArguments):
         return options + [self._with_quotes(_added(text)) for text in self.overrides]
 
     def _with_quotes(self, text: str) -> str:
-        """Quote the parts of an override that Hydra would parse as another type: sequences, choices and names."""
+        """Quote the parts of an override that Hydra would parse as another type: choices and names."""
         key, equals, value = text.partition("=")
         group = key.lstrip("+")
-        if group == "sequence":  # data: its commas, brackets, question marks and ${…} would have a meaning
-            inner = unquoted(value)
-            return f"{key}={quoted(value if inner is None else inner)}"
         if not equals or re.fullmatch(r"(['\"]).*\1", value, re.DOTALL):
             return text
         if group not in self.command.groups:

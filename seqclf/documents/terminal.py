@@ -16,7 +16,6 @@ from seqclf.documents.blocks import (
     Alerts,
     Block,
     Code,
-    Document,
     Folded,
     Section,
     Table,
@@ -65,17 +64,6 @@ def make_console() -> Console:
 
 
 console = make_console()
-
-
-def show_document(document: Document) -> None:
-    """Print the sections of a document, followed by its alerts.
-
-    The alerts come last, because readers see the end of the output first.
-    """
-    for section in document.sections:
-        show_section(section)
-    for line in warning_lines(document.alerts):
-        show_line(line, "yellow")
 
 
 def show_section(section: Section) -> None:

@@ -115,7 +115,6 @@ CASES = [
     ("search", ["search.space={model.layers: []}"], "search.space", "model.layers=[]: has no choice"),
     ("search", ["trainer.fast_dev_run=true"], "trainer.fast_dev_run", "set trainer.max_epochs=1 instead"),
     ("describe", ["output=survey.html"], "output=survey.html", "end it in .json"),
-    ("walkthrough", ["sequence=abc", "input=x.csv"], "input=x.csv and sequence=abc", "remove one of them"),
     ("bench", ["modes=[dynamic]"], "modes", "must hold dynamic and static, which are compared"),
     ("bench", [OWN, CONV], CONV, "set model=lstm or another model of this package"),
 ]

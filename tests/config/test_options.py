@@ -23,7 +23,6 @@ from seqclf.command_options import (
     EvaluateConfig,
     ExportConfig,
     PredictConfig,
-    WalkthroughConfig,
 )
 from seqclf.config.documentation import CONF, Command
 from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
@@ -62,7 +61,6 @@ COMMANDS = {
     "predict": PredictConfig,
     "search": SearchConfig,
     "train": TrainConfig,
-    "walkthrough": WalkthroughConfig,
 }
 OVERRIDES = {
     "bench": ["data=toy"],

@@ -3,9 +3,7 @@
 import pytest
 
 from seqclf.api.fit import OPTIONS, load_config, training_setup
-from seqclf.config.composition import compose_config
 from seqclf.config.override_checks import HydraArguments
-from seqclf.config.override_text import quoted
 from seqclf.errors import InputError
 
 
@@ -86,19 +84,3 @@ def test_numbers_inside_of_a_mapping_stay_numbers() -> None:
     text = "search.space={optimizer.lr: {low: 1e-3, high: 1e-1, log: true}}"
     typed = HydraArguments("search", [text], "seqclf.search.space.SearchConfig")
     assert typed.for_hydra() == [text]
-
-
-@pytest.mark.parametrize("text", ["${oc.env:SECRET}", r"\${oc.env:SECRET}", r"it's \d, ${x", '{"a": ["${seed}"]}'])
-@pytest.mark.parametrize("in_quotes", [False, True])
-def test_a_sequence_is_data_and_not_resolved(text, in_quotes, monkeypatch):
-    monkeypatch.setenv("SECRET", "word")
-    typed = HydraArguments("walkthrough", [f"sequence={quoted(text) if in_quotes else text}"])
-    typed.check()
-    assert compose_config("walkthrough", typed.for_hydra()).plain()["sequence"] == text
-
-
-@pytest.mark.parametrize("mark", ["'", '"'])
-def test_quotes_do_not_make_a_sequence_a_reference(mark, monkeypatch):
-    monkeypatch.setenv("SECRET", "word")
-    typed = HydraArguments("walkthrough", [f"sequence={mark}${{oc.env:SECRET}}{mark}"])
-    assert compose_config("walkthrough", typed.for_hydra()).plain()["sequence"] == "${oc.env:SECRET}"
