@@ -17,11 +17,14 @@ from seqclf.data.schema.casts import LABEL
 from seqclf.data.schema.schema import Field
 
 MAX_CODES = 20  # maximum number of distinct integers that are always codes
-MAX_ROWS, MAX_TOKENS, MAX_CLASSES = 10_000, 100, 8  # rows of the comparison, tokens of a row, outcomes of a token
+MAX_ROWS, MAX_TOKENS = 10_000, 1_000_000  # rows and tokens of the comparison
+MAX_CLASSES = 8  # outcomes of a token; rarer ones count as the last
 PARTS = 5  # parts of the rows, each of which is predicted by the others
 PRIOR_TOKENS = 5.0  # weight of the overall frequencies in the frequencies of a value
 MIN_Z = 3.0  # standard errors of a gain beyond chance
-MIN_RATIO = 0.7  # gain by close values ÷ gain by the value itself, above which integers are quantities
+# Gain by close values ÷ gain by the value itself, above which integers are quantities, and the least gain that counts.
+LABEL_LEVEL = (0.9, 0.0)
+NEXT_LEVEL = (0.5, 0.02)  # the next value is a little less likely to be near the one that it must differ from
 
 
 class Gain(NamedTuple):
@@ -55,7 +58,7 @@ def quantities(fields: Mapping[str, CategoryEncoder], rows: pa.Table) -> tuple[l
     _, labels = np.unique(rows.column(LABEL).to_numpy(zero_copy_only=False), return_inverse=True)
     found, shown = [], []
     for name, encoder in fields.items():
-        column = pc.list_slice(rows.column(name).combine_chunks(), 0, MAX_TOKENS)
+        column = pc.list_slice(rows.column(name).combine_chunks(), 0, MAX_TOKENS // len(labels))
         known = np.array([np.nan if value is None else value for value in encoder.vocabulary.codes], np.float64)
         row = np.repeat(np.arange(len(labels)), list_lengths(column))
         is_quantity, reason = decide(known[pc.list_flatten(column).to_numpy()], row, labels)
@@ -87,29 +90,30 @@ def decide(values: np.ndarray, row: np.ndarray, labels: np.ndarray) -> tuple[boo
     if len(distinct) <= MAX_CODES:
         return False, "few"
     _, common = np.unique(-np.bincount(labels)[labels] * len(labels) - labels, return_inverse=True)
-    by_label = _told(codes, np.minimum(common, MAX_CLASSES - 1)[row], row)
+    by_label = _told(codes, np.minimum(common, MAX_CLASSES - 1)[row], row, LABEL_LEVEL)
     if by_label is not None:
         return by_label, "close values go with the same labels" if by_label else "each goes with its own labels"
     before = np.flatnonzero((row[1:] == row[:-1]) & (codes[1:] != codes[:-1]))
     following = codes[before + 1]
     edges = np.quantile(following, np.linspace(0, 1, MAX_CLASSES + 1)[1:-1]) if len(before) else following
-    by_next = _told(codes[before], np.searchsorted(edges, following, side="right"), row[before])
+    by_next = _told(codes[before], np.searchsorted(edges, following, side="right"), row[before], NEXT_LEVEL)
     if by_next is not None:
         return by_next, "the next value is close" if by_next else "each has its own next values"
     return False, "the rows do not tell"
 
 
-def _told(codes: np.ndarray, outcome: np.ndarray, row: np.ndarray) -> bool | None:
+def _told(codes: np.ndarray, outcome: np.ndarray, row: np.ndarray, level: tuple[float, float]) -> bool | None:
     """Return True if close values tell the outcome about as well as the value itself, None if neither tells it.
 
-    `codes`: (S,) ranks of the values. `outcome`: (S,) codes of what is predicted.
+    `codes`: (S,) ranks of the values. `outcome`: (S,) codes of what is predicted. `level`: see LABEL_LEVEL.
     """
     if len(np.unique(row)) < 2 * PARTS:
         return None
+    ratio, least = level
     own, close = _gains(codes, outcome, row)
-    if max(own.z, close.z) < MIN_Z:
+    if max(own.z, close.z) < MIN_Z or max(own.mean, close.mean) < least:
         return None
-    return close.z >= MIN_Z and close.mean >= MIN_RATIO * own.mean
+    return close.z >= MIN_Z and close.mean >= ratio * own.mean
 
 
 def _gains(codes: np.ndarray, outcome: np.ndarray, row: np.ndarray) -> tuple[Gain, Gain]:
