@@ -65,6 +65,8 @@ class BundleModel:
         budget: float | None = None,
     ):
         self.folder = folder = Path(folder)
+        options = {"device": device, "threads": threads, "threshold": threshold, "budget": budget}
+        self._opened = type(self), folder.absolute(), options  # what opens the same classifier again
         self.device, self.threads, self.budget = device, thread_count(threads), budget
         # `read_bundle` compares the hash of every file before any file is parsed.
         self.manifest, self._files = read_bundle(folder)
@@ -91,6 +93,10 @@ class BundleModel:
         self.no_cuda: str | None = self.reader.session.no_cuda
         on_cpu = None if self.no_cuda is None else f"device={device}: takes {self.provider}: {self.no_cuda}"
         self.warnings = [line for line in (self._drop_guarantees(budget), on_cpu) if line is not None]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path and the digest of the bundle, which is opened again: a session cannot be pickled."""
+        return _reopened, (*self._opened, self.manifest["digest"])
 
     def _open_reader(self, budget: float | None) -> BatchReader:
         """Open the ONNX model. Raises InputError if `budget` is set and the model cannot stop early."""
@@ -368,6 +374,14 @@ class BundleModel:
     def may_halt(self) -> bool:
         """True if the model may stop reading before the end of a sequence."""
         return isinstance(self.reader, UntilHalted)
+
+
+def _reopened(kind: type[BundleModel], folder: Path, options: dict[str, Any], digest: str) -> BundleModel:
+    """Open the bundle of a pickled classifier. Raises InputError if it is missing or another one."""
+    opened = kind(folder, **options)
+    if opened.manifest["digest"] != digest:
+        raise InputError(f"bundle={folder}", "is not the one that was pickled", "open and pickle the classifier anew")
+    return opened
 
 
 def _group_keys(columns: pa.RecordBatch, rows: np.ndarray) -> np.ndarray | None:

@@ -46,8 +46,8 @@ class Classifier(BundleModel):
     for a model that may stop early. With `budget=1`, the model reads all tokens. With `budget=None`, the model
     reads the fraction that the bundle recommends. The guarantees of the bundle hold only for the recommended
     fraction. `warnings`: list of warnings. One warning says that guarantees are lost, and another warning says why
-    `device="auto"` does not use an existing GPU. Raises InputError if the bundle is damaged or has an unsupported
-    format.
+    `device="auto"` does not use an existing GPU. A pickled classifier is the path and the digest of its bundle, which
+    is opened again with the same arguments. Raises InputError if the bundle is damaged or has an unsupported format.
     """
 
     def __repr__(self) -> str:
