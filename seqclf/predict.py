@@ -14,7 +14,7 @@ from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from seqclf.bundle.cluster.ray_pool import ActorPool
     from seqclf.bundle.predictions import Counts, Result
@@ -177,10 +177,18 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
 
     `by_field`: None to predict; True or False to explain. An explanation has one output row per token.
     """
-    from seqclf.bundle.explanations.explanation import explain_source
+    from seqclf.bundle.explanations.explanation import explain_source, explanations_schema
     from seqclf.bundle.journal import open_journal, run_identity
+    from seqclf.bundle.rows.windows import id_type
+    from seqclf.bundle.table_predictions import table_schema
     from seqclf.bundle.training_memory import RowSample
     from seqclf.documents.terminal import show_note
+
+    def empty() -> Any:
+        ids = id_type(classifier.schema, source)
+        if by_field is None:
+            return table_schema(classifier, ids)
+        return explanations_schema(classifier, ids, by_field=by_field)
 
     source, output = _files(classifier, config)
     sample = RowSample(classifier.memory)
@@ -195,7 +203,9 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
             results = classifier.predict_windows(source, sample, journal.results)
         else:
             results = explain_source(classifier, source, by_field=by_field, run=journal.results)
-        counts, seconds = write_results(results, source, output)
+        counts, seconds = write_results(results, output, empty)
+    if not counts.rows and source.query:
+        show_note("no row is left after the query of the bundle, which cannot filter by the label")
     moved = sample.moved()
     for each in moved:
         show_note(f"moved since training: {each}")
@@ -246,22 +256,23 @@ def _actor_pool(classifier: Classifier, config: PredictConfig, by_field: bool | 
         yield pool
 
 
-def write_results(results: Iterator[Result], source: Source, output: str) -> tuple[Counts, float]:
-    """Write the results for a source to the path `output`. Return the total counts and the elapsed seconds.
+def write_results(results: Iterator[Result], output: str, empty: Callable[[], Any]) -> tuple[Counts, float]:
+    """Write results to the path `output`. Return the total counts and the elapsed seconds.
 
-    Raises InputError if the source has no rows or if `output` cannot be written.
+    `empty`: returns the schema of an output without rows. Raises InputError if `output` cannot be written.
     """
+    import pyarrow as pa
+
     from seqclf.bundle.outputs import open_output
     from seqclf.bundle.predictions import Counts
-    from seqclf.data.reading.source_errors import no_rows
 
     started, counts = time.perf_counter(), Counts()
     first = next(results, None)  # the first result has the schema, which is needed to open the file
-    if first is None:
-        hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
-        raise no_rows(source, hint)
-    with open_output(output, first.table.schema) as sink:
-        for result in itertools.chain([first], results):
+    schema = empty() if first is None else first.table.schema
+    with open_output(output, schema) as sink:
+        if first is None:
+            sink.write_batch(pa.RecordBatch.from_pylist([], schema))
+        for result in itertools.chain([] if first is None else [first], results):
             sink.write_batch(result.table)
             counts = counts.plus(result.counts)
     return counts, time.perf_counter() - started

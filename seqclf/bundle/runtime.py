@@ -90,7 +90,8 @@ class Classifier(BundleModel):
         - For a single sequence, the result is one `SequencePrediction`. The sequence is a dict field name → list, or a
           row of a pandas frame.
 
-        Raises InputError if `data` is a single string, or a table that lacks a column.
+        Data without rows gives a result without rows, with the same columns. Raises InputError if `data` is a single
+        string, or a table that lacks a column.
         """
         rows, is_single = self._rows_of(data)
         if rows is None:

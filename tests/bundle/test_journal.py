@@ -395,7 +395,7 @@ def test_parts_in_a_store_are_written_anew(predict, bundle, files, monkeypatch):
             check_output(url)
             sample = RowSample(classifier.memory)
             with open_journal(url, {"input": "same"}, sample) as held:
-                write_results(classifier.predict_windows(source, sample, held.results), source, url)
+                write_results(classifier.predict_windows(source, sample, held.results), url, pa.Schema)
             return {key: store.get(key) for key in store.list_keys("day/") if not key.endswith("/")}
 
         expected = run()
