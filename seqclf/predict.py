@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -113,10 +113,11 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
 
 
 def _check_engine(config: PredictConfig) -> None:
-    """Raise InputError for a setting that the chosen `engine` does not support."""
+    """Raise InputError for a setting that the chosen `engine`, or a prediction of one sequence, does not support."""
+    limits = [key for key in ("max_refused", "max_far", "max_moved") if getattr(config, key, None) is not None]
+    for key in [*limits, *["engine=ray"] * (config.engine == "ray")] if config.sequence is not None else []:
+        raise InputError(key, "is for files", f"give input=FILE, or remove {key}")
     if config.engine == "ray":
-        if config.sequence is not None:
-            raise InputError("engine=ray", "is for files", "give input=FILE, or remove engine=ray")
         return
     for key in ("address", "actors"):
         if (value := getattr(config.ray, key)) is not None:
@@ -175,10 +176,12 @@ def predict_text(classifier: Classifier, text: str, by_field: bool | None = None
 def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool | None = None) -> PredictedFile:
     """Predict every row of `input`, and write one output row per input row, in the same order.
 
-    `by_field`: None to predict; True or False to explain. An explanation has one output row per token.
+    `by_field`: None to predict; True or False to explain. An explanation has one output row per token. Raises
+    LimitError, and writes nothing, if the rows exceed a limit.
     """
     from seqclf.bundle.explanations.explanation import explain_source, explanations_schema
     from seqclf.bundle.journal import open_journal, run_identity
+    from seqclf.bundle.limits import Limits
     from seqclf.bundle.rows.windows import id_type
     from seqclf.bundle.table_predictions import table_schema
     from seqclf.bundle.training_memory import RowSample
@@ -190,6 +193,9 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
             return table_schema(classifier, ids)
         return explanations_schema(classifier, ids, by_field=by_field)
 
+    limits = Limits(**{field.name: getattr(config, field.name, None) for field in fields(Limits)})
+    unmeasured = ["max_moved"] * (config.engine == "ray") + ["max_far", "max_moved"] * (by_field is not None)
+    limits.check(classifier.strange, classifier.memory, unmeasured)
     source, output = _files(classifier, config)
     sample = RowSample(classifier.memory)
     engine = config.engine if config.engine == "local" else f"{config.engine} on {config.device}"
@@ -203,7 +209,7 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
             results = classifier.predict_windows(source, sample, journal.results)
         else:
             results = explain_source(classifier, source, by_field=by_field, run=journal.results)
-        counts, seconds = write_results(results, output, empty)
+        counts, seconds = write_results(limits.checked(results, classifier.strange, sample), output, empty)
     if not counts.rows and source.query:
         show_note("no row is left after the query of the bundle, which cannot filter by the label")
     moved = sample.moved()

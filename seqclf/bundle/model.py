@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from seqclf.bundle.limits import NO_LIMITS, Limits
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, predictions_table, row_ids
 from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
@@ -231,17 +233,24 @@ class BundleModel:
         remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
         require_unchanged_fields(self.manifest["reader"]["query"], self.schema, f"bundle={self.folder}", remedy)
 
-    def predict_rows(self, sequences: Sequence[Any]) -> Iterator[SequencePrediction]:
-        """Predict Python rows. A few rows that need no conversion are encoded without Arrow."""
+    def predict_rows(self, sequences: Sequence[Any], limits: Limits = NO_LIMITS) -> Iterator[SequencePrediction]:
+        """Predict Python rows, within limits. A few rows that need no conversion are encoded without Arrow."""
         self.require_unchanged_fields()
-        if 0 < len(sequences) <= PLAIN_ROWS:
+        if not limits and 0 < len(sequences) <= PLAIN_ROWS:
             encoded = self.python_rows.to_sequences(sequences, self.schema.max_length)
             predictions = None if encoded is None else self._predict_encoded(encoded)
             if predictions is not None:
                 yield from self.sequence_predictions(predictions, [None] * len(sequences))
                 return
-        for columns, value_errors in self.row_columns(sequences):
-            yield from self.sequence_predictions(self.predict_columns(columns), value_errors)
+        errors, sample = deque[list[str | None]](), RowSample(self.memory)
+
+        def predicted() -> Iterator[Predictions]:
+            for columns, value_errors in self.row_columns(sequences):
+                errors.append(value_errors)
+                yield self.predict_columns(columns, sample if limits else None)
+
+        for predictions in limits.checked(predicted(), self.strange, sample):
+            yield from self.sequence_predictions(predictions, errors.popleft())
 
     def _predict_encoded(self, sequences: Ragged) -> Predictions | None:
         """Predict encoded sequences. Return None if one needs too much memory, or if a logit is not finite."""

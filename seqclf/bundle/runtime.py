@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from seqclf.bundle.explanations import explanation
 from seqclf.bundle.explanations.explanation import Explanation
+from seqclf.bundle.limits import Limits
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.rows.sequence_reader import UntilHalted
@@ -66,15 +67,15 @@ class Classifier(BundleModel):
         return np.array(self.labels.to_pylist())
 
     @overload
-    def predict(self, data: Mapping[str, Any]) -> SequencePrediction: ...
+    def predict(self, data: Mapping[str, Any], **limits: float | None) -> SequencePrediction: ...
 
     @overload
-    def predict(self, data: list[Any] | tuple[Any, ...]) -> list[SequencePrediction]: ...
+    def predict(self, data: list[Any] | tuple[Any, ...], **limits: float | None) -> list[SequencePrediction]: ...
 
     @overload
-    def predict(self, data: Any) -> Any: ...
+    def predict(self, data: Any, **limits: float | None) -> Any: ...
 
-    def predict(self, data: Any) -> Any:
+    def predict(self, data: Any, **limits: float | None) -> Any:
         """Predict the rows of `data`.
 
         The type of the result depends on the type of `data`. A rejected row gets an error and no label.
@@ -90,13 +91,18 @@ class Classifier(BundleModel):
         - For a single sequence, the result is one `SequencePrediction`. The sequence is a dict field name → list, or a
           row of a pandas frame.
 
+        `limits`: max_refused, max_far and max_moved, limits of all rows together as of the predict command. Beyond one
+        of them, LimitError is raised, by a reader at its end.
+
         Data without rows gives a result without rows, with the same columns. Raises InputError if `data` is a single
         string, or a table that lacks a column.
         """
         rows, is_single = self._rows_of(data)
+        within = Limits(**limits)
+        within.check(self.strange, self.memory)
         if rows is None:
-            return predict_table(self, data)
-        predictions = list(self.predict_rows(rows))
+            return predict_table(self, data, within)
+        predictions = list(self.predict_rows(rows, within))
         return predictions[0] if is_single else predictions
 
     def predict_proba(self, data: Any) -> np.ndarray:

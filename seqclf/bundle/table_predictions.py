@@ -9,15 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqclf.bundle.limits import Limits
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import Result, predictions_schema
 from seqclf.bundle.rows.windows import id_type
+from seqclf.bundle.training_memory import RowSample
 from seqclf.data.reading.tables import like
 
 
-def predict_table(classifier: BundleModel, data: Any) -> Any:
-    """Predict the rows of a table or file. Return a table of the same library, with the columns of the predict command.
+def predict_table(classifier: BundleModel, data: Any, limits: Limits) -> Any:
+    """Predict the rows of a table or file, within limits. Return a table of the same library.
 
+    The result has the columns of the predict command.
     The result has a column of ids in four cases, with the name of their column in the data, otherwise `id`. If `data`
     has the id column of the bundle, they are its values. If `data` is an event table, they are the groups. If the
     bundle has a query, they are the row numbers in the result of the query, and for a file its row numbers. If `data`
@@ -31,7 +34,9 @@ def predict_table(classifier: BundleModel, data: Any) -> Any:
     columns = all_columns[1:] if same_rows and schema.id not in names else all_columns
     own = schema.id or (schema.group_by[0] if len(schema.group_by) == 1 else "id")
     named = {} if own in columns else {"id": own}
-    results = classifier.predict_windows(source)
+    sample = RowSample(classifier.memory)
+    results = classifier.predict_windows(source, sample if limits else None)
+    results = limits.checked(results, classifier.strange, sample)
     empty = lambda: table_schema(classifier, id_type(schema, source))  # noqa: E731
     return to_library(results, empty, data, columns, same_rows=same_rows, named=named)
 

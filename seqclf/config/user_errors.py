@@ -31,10 +31,10 @@ def user_error(error: BaseException, run_folder: Path | None = None) -> InputErr
 
 
 def fail(error: InputError) -> NoReturn:
-    """Print an error as one line on stderr, and exit with code 2."""
+    """Print an error as one line on stderr, and exit with its code, 2 by default."""
     with suppress(OSError):
         print(f"error: {error}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(error.exit_code)
 
 
 def missing_package(error: ModuleNotFoundError) -> InputError | None:
