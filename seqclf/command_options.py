@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from seqclf.config.options import CommandOptions, Count, FullText, Options, Text, Texts
+from seqclf.config.options import CommandOptions, Count, FullText, Options, Share, Text, Texts
 from seqclf.config.targets import read_trust
 from seqclf.data.options import DataOptions
 from seqclf.evaluation.options import DecisionOptions, ThresholdOption
@@ -45,6 +45,9 @@ class PredictConfig(CommandOptions):
     device: Device
     threshold: ThresholdOption
     budget: Budget | None
+    max_refused: Share | None
+    max_far: Share | None
+    max_moved: Share | None
     threads: Count | None
     engine: Literal["local", "ray"]
     ray: RayOptions

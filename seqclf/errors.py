@@ -37,7 +37,7 @@ class InputError(ValueError):
     `where`: place of the error, such as a file, a row or a config key. `where` is None if the caller adds the place
     later (see `within`). `problem`: text that describes the problem. `remedy`: text that tells the user how to fix the
     problem. The error text is one line with the place, the problem and the remedy. If a command raises an InputError,
-    it prints this line and exits with code 2. The line may contain text from data files, so control characters are
+    it prints this line and exits with `exit_code`. The line may contain text from data files, so control characters are
     escaped, and a long line is shortened in the middle. The attributes contain the texts as they were given, except
     that URLs are without credentials.
 
@@ -47,6 +47,8 @@ class InputError(ValueError):
     >>> error.within("train.csv").where, error.remedy
     ('train.csv: row 2', 'fix the cell')
     """
+
+    exit_code = 2
 
     def __init__(self, where: object, problem: object = None, remedy: object = None):
         if problem is None:  # torch's DataLoader re-creates the error of a worker process from the error text only
@@ -72,7 +74,7 @@ class InputError(ValueError):
         to add to the remedy of this error, or None.
         """
         parts = [str(part) for part in (where, self.where) if part is not None]
-        return InputError(": ".join(parts) or None, self.problem, "; ".join(filter(None, [self.remedy, remedy])))
+        return type(self)(": ".join(parts) or None, self.problem, "; ".join(filter(None, [self.remedy, remedy])))
 
     def with_remedy(self, remedy: str | None) -> InputError:
         """Return a copy of this error whose remedy is replaced by `remedy`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +14,7 @@ from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from seqclf.bundle.cluster.ray_pool import ActorPool
     from seqclf.bundle.predictions import Counts, Result
@@ -113,10 +113,11 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
 
 
 def _check_engine(config: PredictConfig) -> None:
-    """Raise InputError for a setting that the chosen `engine` does not support."""
+    """Raise InputError for a setting that the chosen `engine`, or a prediction of one sequence, does not support."""
+    limits = [key for key in ("max_refused", "max_far", "max_moved") if getattr(config, key, None) is not None]
+    for key in [*limits, *["engine=ray"] * (config.engine == "ray")] if config.sequence is not None else []:
+        raise InputError(key, "is for files", f"give input=FILE, or remove {key}")
     if config.engine == "ray":
-        if config.sequence is not None:
-            raise InputError("engine=ray", "is for files", "give input=FILE, or remove engine=ray")
         return
     for key in ("address", "actors"):
         if (value := getattr(config.ray, key)) is not None:
@@ -175,13 +176,26 @@ def predict_text(classifier: Classifier, text: str, by_field: bool | None = None
 def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool | None = None) -> PredictedFile:
     """Predict every row of `input`, and write one output row per input row, in the same order.
 
-    `by_field`: None to predict; True or False to explain. An explanation has one output row per token.
+    `by_field`: None to predict; True or False to explain. An explanation has one output row per token. Raises
+    LimitError, and writes nothing, if the rows exceed a limit.
     """
-    from seqclf.bundle.explanations.explanation import explain_source
+    from seqclf.bundle.explanations.explanation import explain_source, explanations_schema
     from seqclf.bundle.journal import open_journal, run_identity
+    from seqclf.bundle.limits import Limits
+    from seqclf.bundle.rows.windows import id_type
+    from seqclf.bundle.table_predictions import table_schema
     from seqclf.bundle.training_memory import RowSample
     from seqclf.documents.terminal import show_note
 
+    def empty() -> Any:
+        ids = id_type(classifier.schema, source)
+        if by_field is None:
+            return table_schema(classifier, ids)
+        return explanations_schema(classifier, ids, by_field=by_field)
+
+    limits = Limits(**{field.name: getattr(config, field.name, None) for field in fields(Limits)})
+    unmeasured = ["max_moved"] * (config.engine == "ray") + ["max_far", "max_moved"] * (by_field is not None)
+    limits.check(classifier.strange, classifier.memory, unmeasured)
     source, output = _files(classifier, config)
     sample = RowSample(classifier.memory)
     engine = config.engine if config.engine == "local" else f"{config.engine} on {config.device}"
@@ -195,7 +209,9 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
             results = classifier.predict_windows(source, sample, journal.results)
         else:
             results = explain_source(classifier, source, by_field=by_field, run=journal.results)
-        counts, seconds = write_results(results, source, output)
+        counts, seconds = write_results(limits.checked(results, classifier.strange, sample), output, empty)
+    if not counts.rows and source.query:
+        show_note("no row is left after the query of the bundle, which cannot filter by the label")
     moved = sample.moved()
     for each in moved:
         show_note(f"moved since training: {each}")
@@ -246,22 +262,23 @@ def _actor_pool(classifier: Classifier, config: PredictConfig, by_field: bool | 
         yield pool
 
 
-def write_results(results: Iterator[Result], source: Source, output: str) -> tuple[Counts, float]:
-    """Write the results for a source to the path `output`. Return the total counts and the elapsed seconds.
+def write_results(results: Iterator[Result], output: str, empty: Callable[[], Any]) -> tuple[Counts, float]:
+    """Write results to the path `output`. Return the total counts and the elapsed seconds.
 
-    Raises InputError if the source has no rows or if `output` cannot be written.
+    `empty`: returns the schema of an output without rows. Raises InputError if `output` cannot be written.
     """
+    import pyarrow as pa
+
     from seqclf.bundle.outputs import open_output
     from seqclf.bundle.predictions import Counts
-    from seqclf.data.reading.source_errors import no_rows
 
     started, counts = time.perf_counter(), Counts()
     first = next(results, None)  # the first result has the schema, which is needed to open the file
-    if first is None:
-        hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
-        raise no_rows(source, hint)
-    with open_output(output, first.table.schema) as sink:
-        for result in itertools.chain([first], results):
+    schema = empty() if first is None else first.table.schema
+    with open_output(output, schema) as sink:
+        if first is None:
+            sink.write_batch(pa.RecordBatch.from_pylist([], schema))
+        for result in itertools.chain([] if first is None else [first], results):
             sink.write_batch(result.table)
             counts = counts.plus(result.counts)
     return counts, time.perf_counter() - started

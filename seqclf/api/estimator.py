@@ -72,14 +72,11 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         self.folder = folder
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: None = None) -> SequenceClassifier:  # noqa: N803 (scikit-learn's name)
+    def fit(self, X: Any, y: Any) -> SequenceClassifier:  # noqa: N803 (scikit-learn's name)
         """Train a model on the sequences `X` with the labels `y`.
 
-        Raises InputError for wrong data or settings, and for weights of rows, which no loss has.
+        Rows have no weights, so `BaggingClassifier` and others draw rows. Raises InputError for wrong data or settings.
         """
-        if sample_weight is not None:
-            remedy = "weigh the classes, loss=balanced, or repeat the rows that count more"
-            raise InputError("sample_weight", "rows have no weights of their own", remedy)
         # `np.unique` sorts the labels, like scikit-learn.
         classes, codes = np.unique(_labels(y), return_inverse=True)
         _check_axes(X, self.axis)
@@ -261,6 +258,10 @@ def _table(X: Any, axis: str | None) -> pa.Table:  # noqa: N803
         return table.read_all() if isinstance(table, pa.RecordBatchReader) else table
     if isinstance(X, (str, bytes, Mapping)) or not hasattr(X, "__len__"):
         raise InputError("X", f"is of type {type(X).__name__}", "give a data frame or a list of sequences")
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUT":  # as scikit-learn converts a frame
+        if X.shape[1] > 1 and any(isinstance(cell, (list, np.ndarray)) for cell in X[:1].flat):
+            raise InputError("X", f"is an array of {X.shape[1]} columns without names", "give one column of dicts")
+        X = X[:, 0] if X.shape[1] == 1 else X  # noqa: N806
     rows = X.to_list() if hasattr(X, "to_list") else list(X)
     if rows and all(isinstance(row, Mapping) for row in rows):
         return pa.Table.from_pylist([dict(row) for row in rows])

@@ -88,9 +88,9 @@ class Run:
             )
         return Classifier(self.bundle)
 
-    def predict(self, data: Any) -> Any:
+    def predict(self, data: Any, **limits: float | None) -> Any:
         """Predict the rows of `data` with the run's bundle (see `Classifier.predict`)."""
-        return self.classifier.predict(data)
+        return self.classifier.predict(data, **limits)
 
     def predict_proba(self, data: Any) -> np.ndarray:
         """Return the probability (N, C) of each class in `classifier.classes_`, NaN for rejected rows."""

@@ -23,6 +23,7 @@ import numpy as np
 import onnxruntime
 import pyarrow as pa
 
+from seqclf.bundle.limits import LimitError
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import Counts, Result
 from seqclf.bundle.rows.windows import PredictWindows, Window
@@ -90,8 +91,8 @@ def run_identity(classifier: BundleModel, source: Source, by_field: bool | None,
 def open_journal(output: str, identity: Mapping[str, str], sample: RowSample) -> Iterator[Journal]:
     """Hold the journal of an output, which is removed at the end of the `with` block.
 
-    After an error in the block, a journal with windows is left. Raises InputError if another process holds it, or if
-    others may write to it.
+    After an error in the block other than LimitError, a journal with windows is left. Raises InputError if another
+    process holds it, or if others may write to it.
     """
     folder = journal_folder(output)
     made = [folder, *(path for path in folder.parents if not path.exists())]
@@ -107,8 +108,8 @@ def open_journal(output: str, identity: Mapping[str, str], sample: RowSample) ->
                 journal = Journal(own_journal(output), identity, sample)  # nobody can replace a folder with a lock
             try:
                 yield journal
-            except BaseException:
-                if any(folder.glob(f"*{WINDOW}")):
+            except BaseException as error:
+                if not isinstance(error, LimitError) and any(folder.glob(f"*{WINDOW}")):
                     show_note(f"the same command goes on after its finished windows, which are in {folder}")
                     raise
                 _clear(folder, lambda _: True)

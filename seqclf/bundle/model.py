@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from seqclf.bundle.limits import NO_LIMITS, Limits
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, predictions_table, row_ids
 from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
@@ -65,6 +67,8 @@ class BundleModel:
         budget: float | None = None,
     ):
         self.folder = folder = Path(folder)
+        options = {"device": device, "threads": threads, "threshold": threshold, "budget": budget}
+        self._opened = type(self), folder.absolute(), options  # what opens the same classifier again
         self.device, self.threads, self.budget = device, thread_count(threads), budget
         # `read_bundle` compares the hash of every file before any file is parsed.
         self.manifest, self._files = read_bundle(folder)
@@ -91,6 +95,10 @@ class BundleModel:
         self.no_cuda: str | None = self.reader.session.no_cuda
         on_cpu = None if self.no_cuda is None else f"device={device}: takes {self.provider}: {self.no_cuda}"
         self.warnings = [line for line in (self._drop_guarantees(budget), on_cpu) if line is not None]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path and the digest of the bundle, which is opened again: a session cannot be pickled."""
+        return _reopened, (*self._opened, self.manifest["digest"])
 
     def _open_reader(self, budget: float | None) -> BatchReader:
         """Open the ONNX model. Raises InputError if `budget` is set and the model cannot stop early."""
@@ -225,17 +233,24 @@ class BundleModel:
         remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
         require_unchanged_fields(self.manifest["reader"]["query"], self.schema, f"bundle={self.folder}", remedy)
 
-    def predict_rows(self, sequences: Sequence[Any]) -> Iterator[SequencePrediction]:
-        """Predict Python rows. A few rows that need no conversion are encoded without Arrow."""
+    def predict_rows(self, sequences: Sequence[Any], limits: Limits = NO_LIMITS) -> Iterator[SequencePrediction]:
+        """Predict Python rows, within limits. A few rows that need no conversion are encoded without Arrow."""
         self.require_unchanged_fields()
-        if 0 < len(sequences) <= PLAIN_ROWS:
+        if not limits and 0 < len(sequences) <= PLAIN_ROWS:
             encoded = self.python_rows.to_sequences(sequences, self.schema.max_length)
             predictions = None if encoded is None else self._predict_encoded(encoded)
             if predictions is not None:
                 yield from self.sequence_predictions(predictions, [None] * len(sequences))
                 return
-        for columns, value_errors in self.row_columns(sequences):
-            yield from self.sequence_predictions(self.predict_columns(columns), value_errors)
+        errors, sample = deque[list[str | None]](), RowSample(self.memory)
+
+        def predicted() -> Iterator[Predictions]:
+            for columns, value_errors in self.row_columns(sequences):
+                errors.append(value_errors)
+                yield self.predict_columns(columns, sample if limits else None)
+
+        for predictions in limits.checked(predicted(), self.strange, sample):
+            yield from self.sequence_predictions(predictions, errors.popleft())
 
     def _predict_encoded(self, sequences: Ragged) -> Predictions | None:
         """Predict encoded sequences. Return None if one needs too much memory, or if a logit is not finite."""
@@ -368,6 +383,14 @@ class BundleModel:
     def may_halt(self) -> bool:
         """True if the model may stop reading before the end of a sequence."""
         return isinstance(self.reader, UntilHalted)
+
+
+def _reopened(kind: type[BundleModel], folder: Path, options: dict[str, Any], digest: str) -> BundleModel:
+    """Open the bundle of a pickled classifier. Raises InputError if it is missing or another one."""
+    opened = kind(folder, **options)
+    if opened.manifest["digest"] != digest:
+        raise InputError(f"bundle={folder}", "is not the one that was pickled", "open and pickle the classifier anew")
+    return opened
 
 
 def _group_keys(columns: pa.RecordBatch, rows: np.ndarray) -> np.ndarray | None:

@@ -124,6 +124,12 @@ class Result(NamedTuple):
     table: pa.RecordBatch
     counts: Counts
 
+    @property
+    def errors(self) -> list[str | None]:
+        """Error of each row, None for a predicted row."""
+        errors: list[str | None] = self.table.column("error").to_pylist()
+        return errors
+
 
 class Predictions(NamedTuple):
     """Predictions of N consecutive rows.

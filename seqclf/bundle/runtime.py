@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from seqclf.bundle.explanations import explanation
 from seqclf.bundle.explanations.explanation import Explanation
+from seqclf.bundle.limits import Limits
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.rows.sequence_reader import UntilHalted
@@ -46,8 +47,8 @@ class Classifier(BundleModel):
     for a model that may stop early. With `budget=1`, the model reads all tokens. With `budget=None`, the model
     reads the fraction that the bundle recommends. The guarantees of the bundle hold only for the recommended
     fraction. `warnings`: list of warnings. One warning says that guarantees are lost, and another warning says why
-    `device="auto"` does not use an existing GPU. Raises InputError if the bundle is damaged or has an unsupported
-    format.
+    `device="auto"` does not use an existing GPU. A pickled classifier is the path and the digest of its bundle, which
+    is opened again with the same arguments. Raises InputError if the bundle is damaged or has an unsupported format.
     """
 
     def __repr__(self) -> str:
@@ -66,15 +67,15 @@ class Classifier(BundleModel):
         return np.array(self.labels.to_pylist())
 
     @overload
-    def predict(self, data: Mapping[str, Any]) -> SequencePrediction: ...
+    def predict(self, data: Mapping[str, Any], **limits: float | None) -> SequencePrediction: ...
 
     @overload
-    def predict(self, data: list[Any] | tuple[Any, ...]) -> list[SequencePrediction]: ...
+    def predict(self, data: list[Any] | tuple[Any, ...], **limits: float | None) -> list[SequencePrediction]: ...
 
     @overload
-    def predict(self, data: Any) -> Any: ...
+    def predict(self, data: Any, **limits: float | None) -> Any: ...
 
-    def predict(self, data: Any) -> Any:
+    def predict(self, data: Any, **limits: float | None) -> Any:
         """Predict the rows of `data`.
 
         The type of the result depends on the type of `data`. A rejected row gets an error and no label.
@@ -90,13 +91,18 @@ class Classifier(BundleModel):
         - For a single sequence, the result is one `SequencePrediction`. The sequence is a dict field name → list, or a
           row of a pandas frame.
 
-        Raises InputError if `data` is a single string, a table that lacks a column, or several rows that are all
-        rejected.
+        `limits`: max_refused, max_far and max_moved, limits of all rows together as of the predict command. Beyond one
+        of them, LimitError is raised, by a reader at its end.
+
+        Data without rows gives a result without rows, with the same columns. Raises InputError if `data` is a single
+        string, a table that lacks a column, or several rows that are all rejected.
         """
         rows, is_single = self._rows_of(data)
+        within = Limits(**limits)
+        within.check(self.strange, self.memory)
         if rows is None:
-            return predict_table(self, data)
-        predictions = list(self.predict_rows(rows))
+            return predict_table(self, data, within)
+        predictions = list(self.predict_rows(rows, within))
         require_usable([prediction["error"] for prediction in predictions])
         return predictions[0] if is_single else predictions
 

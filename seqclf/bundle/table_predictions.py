@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
+from seqclf.bundle.limits import Limits
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import Result, predictions_schema
+from seqclf.bundle.rows.windows import id_type
+from seqclf.bundle.training_memory import RowSample
 from seqclf.data.reading.tables import like
 from seqclf.errors import InputError
 
 
-def predict_table(classifier: BundleModel, data: Any) -> Any:
-    """Predict the rows of a table or file. Return a table of the same library, with the columns of the predict command.
+def predict_table(classifier: BundleModel, data: Any, limits: Limits) -> Any:
+    """Predict the rows of a table or file, within limits. Return a table of the same library.
 
+    The result has the columns of the predict command.
     The result has a column of ids in four cases, with the name of their column in the data, otherwise `id`. If `data`
     has the id column of the bundle, they are its values. If `data` is an event table, they are the groups. If the
     bundle has a query, they are the row numbers in the result of the query, and for a file its row numbers. If `data`
@@ -25,20 +29,28 @@ def predict_table(classifier: BundleModel, data: Any) -> Any:
     """
     source, schema = classifier.table_source(data), classifier.schema
     names = [] if source.table is None else source.table.schema.names
-    id_type = source.table.schema.field(schema.id).type if source.table is not None and schema.id in names else None
-    may_halt, strange = classifier.may_halt, classifier.strange.names
-    empty = predictions_schema(classifier.classes, classifier.labels.type, id_type, may_halt=may_halt, strange=strange)
+    all_columns = table_schema(classifier, None).names
     same_rows = source.table is not None and source.query is None and not schema.group_by
     # Without an id column, the result has row numbers as ids, but only if the rows may differ from the input rows.
-    columns = empty.names[1:] if same_rows and id_type is None else empty.names
+    columns = all_columns[1:] if same_rows and schema.id not in names else all_columns
     own = schema.id or (schema.group_by[0] if len(schema.group_by) == 1 else "id")
     named = {} if own in columns else {"id": own}
-    return to_library(classifier.predict_windows(source), empty, data, columns, same_rows=same_rows, named=named)
+    sample = RowSample(classifier.memory)
+    results = classifier.predict_windows(source, sample if limits else None)
+    results = limits.checked(results, classifier.strange, sample)
+    empty = lambda: table_schema(classifier, id_type(schema, source))  # noqa: E731
+    return to_library(results, empty, data, columns, same_rows=same_rows, named=named)
+
+
+def table_schema(classifier: BundleModel, ids: pa.DataType | None) -> pa.Schema:
+    """Return the schema of the predictions of a classifier. `ids`: type of the ids, None for row numbers."""
+    may_halt, strange = classifier.may_halt, classifier.strange.names
+    return predictions_schema(classifier.classes, classifier.labels.type, ids, may_halt=may_halt, strange=strange)
 
 
 def to_library(
     results: Iterable[Result],
-    empty: pa.Schema,
+    empty: Callable[[], pa.Schema],
     data: Any,
     columns: list[str],
     *,
@@ -47,12 +59,14 @@ def to_library(
 ) -> Any:
     """Convert results to a table of the same library as `data`. If `data` is a reader, return a reader.
 
-    `empty`: schema of the table if there are no results. `columns`: names of the columns to return. `same_rows`: True
-    if row i of the results belongs to row i of `data`. `named`: dict column → its name in the table.
+    `empty`: returns the schema of the table if there are no results. `columns`: names of the columns to return.
+    `same_rows`: True if row i of the results belongs to row i of `data`. `named`: dict column → its name in the table.
     """
     names = [named.get(name, name) for name in columns]
     tables = (result.table.select(columns).rename_columns(names) for result in results)
-    first = next(tables, pa.RecordBatch.from_pylist([], empty).select(columns).rename_columns(names))
+    first = next(tables, None)
+    if first is None:
+        first = pa.RecordBatch.from_pylist([], empty()).select(columns).rename_columns(names)
     if isinstance(data, pa.RecordBatchReader):
         return pa.RecordBatchReader.from_batches(first.schema, chain([first], tables))
     table = pa.Table.from_batches([first, *tables])

@@ -14,6 +14,7 @@ from seqclf.system.atomic_files import DISK
 from seqclf.system.memory_errors import MEMORY_REMEDY, is_out_of_memory
 from seqclf.system.version import DISTRIBUTION, RUNTIME
 
+NO_HOME = "Could not determine home directory."  # of `Path.expanduser`
 MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "hydra": "hydra-core"}  # dict module → package, if different
 
 
@@ -23,6 +24,8 @@ def user_error(error: BaseException, run_folder: Path | None = None) -> InputErr
         return error
     if isinstance(error, OSError) and error.errno in DISK:
         return _disk_error(error, run_folder)
+    if isinstance(error, RuntimeError) and str(error) == NO_HOME:
+        return InputError("~", "the home folder is not known here", "write the whole path, or set HOME")
     if isinstance(error, ModuleNotFoundError):
         return missing_package(error)
     if isinstance(error, Exception) and is_out_of_memory(error):
@@ -31,10 +34,10 @@ def user_error(error: BaseException, run_folder: Path | None = None) -> InputErr
 
 
 def fail(error: InputError) -> NoReturn:
-    """Print an error as one line on stderr, and exit with code 2."""
+    """Print an error as one line on stderr, and exit with its code, 2 by default."""
     with suppress(OSError):
         print(f"error: {error}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(error.exit_code)
 
 
 def missing_package(error: ModuleNotFoundError) -> InputError | None:

@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
+from sklearn.ensemble import BaggingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -136,6 +137,7 @@ REFUSED = {
     "two columns of labels": ([[1], [2]], [[1, 2], [3, 4]], r"y: has the shape \(2, 2\)"),
     "one token or one channel": (np.ones((2, 1, 40)), [0, 1], r"X: .*\(1, 40\).*axis=\"time-first\""),
     "channels of other lengths": ([np.ones((3, n)) for n in (5, 9)], [0, 1], r"X: .*\(3, 9\).*axis="),
+    "columns without names": (np.array([[[1], [2, 3]], [[4], [5, 6]]], object), [1, 2], "X: is an array of 2 columns"),
     "cells of no type": ([[object()], [2]], [1, 2], "X: column 'sequence' .* has no Arrow type"),
 }
 
@@ -145,6 +147,17 @@ def test_what_cannot_be_used_is_refused_in_one_line(case):
     rows, labels, expected = REFUSED[case]
     with pytest.raises(InputError, match=expected):
         SequenceClassifier().fit(rows, labels)
+
+
+def test_bagging_draws_the_rows_of_a_frame_itself(sequences):
+    rows, labels = sequences
+    bagging = BaggingClassifier(SequenceClassifier(FAST), n_estimators=2, random_state=0)
+    frame = pd.DataFrame({"sequence": rows})
+    bagging.fit(frame, labels)
+    members = np.mean([member.predict_proba(rows) for member in bagging.estimators_], axis=0)
+    np.testing.assert_allclose(bagging.predict_proba(frame), members)
+    first, second = bagging.estimators_
+    assert first.bundle_ != second.bundle_ and (first.predict_proba(rows) != second.predict_proba(rows)).any()
 
 
 def test_an_estimator_that_is_not_fitted_says_so(sequences):

@@ -1,6 +1,7 @@
 """A finished run: metrics, predictions, and the report in a notebook."""
 
 import html
+import pickle
 import re
 
 import duckdb
@@ -21,6 +22,8 @@ def test_a_run_is_opened_by_its_folder(run, frame):
     opened = seqclf.Run(str(run.folder))
     assert opened.metrics == run.metrics and opened.bundle == run.folder / "bundle"
     np.testing.assert_array_equal(opened.predict_proba(frame), run.predict_proba(frame))
+    twin = pickle.loads(pickle.dumps(opened))  # holds the classifier by now
+    assert twin.predict_proba(frame[:3]).tolist() == run.predict_proba(frame[:3]).tolist()
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):

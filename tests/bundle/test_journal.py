@@ -20,6 +20,7 @@ from support.untrained_task import data_options, export_table, make_task
 from seqclf.bundle import journal, model, outputs, training_memory
 from seqclf.bundle.explanations import explanation
 from seqclf.bundle.journal import WINDOW, Journal, journal_folder, open_journal
+from seqclf.bundle.limits import LimitError
 from seqclf.bundle.manifest import write_manifest
 from seqclf.bundle.outputs import check_output
 from seqclf.bundle.runtime import Classifier
@@ -395,7 +396,7 @@ def test_parts_in_a_store_are_written_anew(predict, bundle, files, monkeypatch):
             check_output(url)
             sample = RowSample(classifier.memory)
             with open_journal(url, {"input": "same"}, sample) as held:
-                write_results(classifier.predict_windows(source, sample, held.results), source, url)
+                write_results(classifier.predict_windows(source, sample, held.results), url, pa.Schema)
             return {key: store.get(key) for key in store.list_keys("day/") if not key.endswith("/")}
 
         expected = run()
@@ -410,3 +411,58 @@ def test_parts_in_a_store_are_written_anew(predict, bundle, files, monkeypatch):
         outputs._record(url, object_states(url, "output"))  # as a killed command leaves it
         delete_object(f"{url}part-00000.parquet", "output")  # which another command began to remove
         assert run() == expected
+
+
+LIMITS = {"max_refused": "shop", "max_far": "amount", "max_moved": "amount"}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("output", ["out.parquet", "out.csv", "parts/"])
+def test_rows_beyond_a_limit_write_nothing_and_leave_no_journal(predict, files, output, limit):
+    path = files / output
+    if output != "parts/":
+        path.write_text("of yesterday")
+    kill(predict, output, 3)
+    for _ in range(2):  # after the windows of a killed command, and from the beginning
+        with pytest.raises(LimitError) as raised:
+            predict(output, **{limit: 0.001})
+        assert raised.value.exit_code == 3 and raised.value.where == f"{limit}=0.001"
+        assert LIMITS[limit] in raised.value.problem
+        assert content(path) == [(output, b"of yesterday")] if output != "parts/" else not path.exists()
+        assert not journal_folder(f"{files}/{output}").exists()
+    assert predict(output, **{limit: 1.0})[1] == ROWS
+
+
+def test_limits_are_those_of_the_json_line(predict, files):
+    result, _ = predict("out.parquet")
+    figures = {"max_refused": result["refused"] / ROWS, "max_far": result["far_share"]}
+    figures["max_moved"] = result["moved"][0]["distance"]
+    for limit, figure in figures.items():
+        assert 0 < figure < 1
+        predict("out.parquet", **{limit: figure + 1e-4})
+        with pytest.raises(LimitError):
+            predict("out.parquet", **{limit: figure - 1e-4})
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("form", ["rows", "table", "file", "reader"])
+def test_python_raises_beyond_a_limit(bundle, files, form, limit):
+    table, loaded = pq.read_table(files / "new.parquet"), Classifier(bundle, device="cpu", threads=1)
+    rows = table.select(["shop", "amount"]).to_pylist()
+
+    def predicted(**limits):
+        data = {"rows": rows, "table": table, "file": files / "new.parquet", "reader": table.to_reader(50)}[form]
+        result = loaded.predict(data, **limits)
+        return result.read_all() if form == "reader" else result
+
+    with pytest.raises(LimitError):
+        predicted(**{limit: 0.001})
+    assert len(predicted(**{limit: 1.0})) == ROWS
+
+
+def test_a_limit_of_what_nothing_measures_is_rejected(predict, bundle):
+    for limits in ({"max_far": 0.1}, {"max_moved": 0.1}):
+        with pytest.raises(InputError, match="not measured"):
+            predict("out.parquet", explain=True, **limits)
+    with pytest.raises(InputError, match="must be from 0 to 1"):
+        Classifier(bundle, device="cpu", threads=1).predict([], max_far=2)

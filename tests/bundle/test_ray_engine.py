@@ -42,7 +42,7 @@ def source(exported, tmp_path, monkeypatch):
 
 def written(results, source, path):
     """The bytes that the results give, and their counts."""
-    counts, _ = write_results(results, source, str(path))
+    counts, _ = write_results(results, str(path), pa.Schema)
     return path.read_bytes(), counts
 
 

@@ -1,7 +1,10 @@
 """Predictions of a bundle: equal to the trained model, in input order, independent of batches and windows."""
 
+import copy
 import json
 import os
+import pickle
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 
 from seqclf.bundle import model
 from seqclf.bundle.rows import sequence_reader
+from seqclf.bundle.runtime import Classifier
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
@@ -215,3 +219,31 @@ def test_a_prediction_leaves_no_files_of_its_own(exported, tmp_path):
     environment = {**os.environ, **variables, "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run([sys.executable, "-c", script, *arguments], env=environment, check=True, timeout=60)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("twin", [copy.deepcopy, lambda classifier: pickle.loads(pickle.dumps(classifier))])
+def test_a_pickled_classifier_opens_its_bundle_again(copy_bundle, exported, twin, monkeypatch, tmp_path):
+    copy_bundle("alerts")
+    monkeypatch.chdir(tmp_path)
+    before = Classifier("alerts", device="cpu", threads=1, threshold=0.9)
+    monkeypatch.chdir(tmp_path / "alerts")
+    after = twin(before)
+    assert type(after) is Classifier and (after.device, after.threads) == ("cpu", 1)
+    assert after.decision == before.decision
+    sequences = exported("alerts").sequences
+    assert after.predict(sequences) == before.predict(sequences)
+
+
+@pytest.mark.parametrize("other", [None, "changed", "events"])
+def test_a_pickled_classifier_takes_no_other_bundle(copy_bundle, exported, other):
+    folder = copy_bundle("alerts")
+    pickled = pickle.dumps(Classifier(folder, device="cpu", threads=1))
+    if other == "changed":
+        (folder / "model.onnx").write_bytes(b"")
+    else:
+        shutil.rmtree(folder)
+    if other == "events":
+        shutil.copytree(exported(other).folder, folder)
+    with pytest.raises(InputError) as caught:
+        pickle.loads(pickled)
+    assert caught.value.where == f"bundle={folder}" and caught.value.remedy

@@ -1,6 +1,8 @@
 """Predictions of tables in memory: those of the rows one by one, in the library of the table."""
 
+import gzip
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from support.untrained_task import export_table
 
 from seqclf.bundle import model
 from seqclf.errors import InputError
+from seqclf.predict import predict_file
 
 KINDS = ["events", "text", "position", "visits", "card"]
 
@@ -195,3 +198,45 @@ def test_a_file_is_predicted_as_its_table(exported, classifier, tmp_path):
         loaded.predict(str(tmp_path / "missing.parquet"))
     with pytest.raises(InputError, match=r"write \[sequence\]"):
         loaded.predict("no file")
+
+
+@pytest.mark.parametrize("explain", [None, False])
+@pytest.mark.parametrize("name", ["new.parquet", "new.csv", "new.jsonl", "new.jsonl.gz", "new.json"])
+@pytest.mark.parametrize("form", ["events", "rows"])
+def test_a_file_without_rows_has_the_columns_of_one_with_rows(
+    grouped, exported, classifier, tmp_path, form, name, explain
+):
+    loaded, table = (
+        grouped if form == "events" else (classifier("card"), pa.Table.from_pylist(exported("card").sequences))
+    )
+    pq.write_table(table, tmp_path / "full.parquet")
+    path = tmp_path / name
+    if name == "new.parquet":
+        pq.write_table(table[:0], path)
+    else:
+        content = {"new.csv": ",".join(table.column_names) + "\n", "new.json": "[]"}.get(name, "\n").encode()
+        path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    outputs = {}
+    for source in ("full.parquet", name):
+        keys = {"input": str(tmp_path / source), "output": f"{tmp_path}/{source}.out.parquet", "engine": "local"}
+        result = predict_file(loaded, SimpleNamespace(**keys), explain)
+        outputs[source] = pq.read_table(keys["output"])
+    assert (result.rows, result.refused, outputs[name].num_rows) == (0, 0, 0)
+    names = outputs["full.parquet"].schema
+    assert outputs[name].schema.names == names.names
+    if name in ("new.parquet", "new.csv"):
+        assert outputs[name].schema.equals(names)
+    in_memory = loaded.predict(path) if explain is None else loaded.explain(path, by_field=explain)
+    assert in_memory.num_rows == 0 and in_memory.schema.types == outputs[name].schema.types
+
+
+@pytest.mark.parametrize("types", [{}, {"events": "float64"}])
+def test_a_frame_without_rows_may_have_any_types(classifier, types):
+    frame = pd.DataFrame({"events": []}, dtype=object).astype(types)
+    assert len(classifier("events").predict(frame)) == len(classifier("events").explain(frame)) == 0
+
+
+def test_an_empty_text_file_is_not_without_rows_but_without_names(classifier, tmp_path):
+    (tmp_path / "new.csv").write_text("")
+    with pytest.raises(InputError, match="the file is empty"):
+        classifier("events").predict(tmp_path / "new.csv")

@@ -87,6 +87,23 @@ def test_baseline_scores_are_kept_with_the_dataset(dataset_and_survey):
     assert survey.baseline.models[survey.baseline.model]["test"].recall == 1.0
 
 
+def test_many_classes_and_fields_get_a_quick_baseline_that_training_does_not_take(options, tmp_path, capsys):
+    generator = np.random.default_rng(0)
+    rows = [
+        {"x": generator.integers(1, 9, 8).tolist(), "n": (row % 11 + generator.random(8)).tolist(), "y": f"c{row % 11}"}
+        for row in range(330)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    data_options = options(train=tmp_path / "t.parquet", label="y")
+    dataset = prepare(data_options)
+    survey = survey_dataset(dataset, data_options, baseline=True)
+    assert list(survey.baseline.models) == ["logistic regression"] and "C=3 alone" in capsys.readouterr().err
+    assert survey.single_field_recall["n"] > 0.9 > survey.single_field_recall["x"]
+    assert [scores.model for scores in score_baseline(dataset)] == ["logistic regression", "gradient boosting"]
+    kept = survey_dataset(dataset, data_options, baseline=True)
+    assert len(kept.baseline.models) == 2, "the scores of a training are there already"
+
+
 def test_damaged_scores_of_the_baseline_are_computed_again(dataset_and_survey):
     dataset, _ = dataset_and_survey
     first = score_baseline(dataset)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from seqclf.bundle.explanations.occlusion import Contributions, Score, apart_fields, log_odds, occlude, with_none
 from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
-from seqclf.bundle.rows.windows import RunWindows, run_windows, source_windows
+from seqclf.bundle.rows.windows import RunWindows, id_type, run_windows, source_windows
 from seqclf.bundle.table_predictions import to_library
 from seqclf.data.encoding.encoders import encode, static_of, token_texts
 from seqclf.data.encoding.token_table import DescribedRow
@@ -152,12 +152,14 @@ def explain_source(
 
 def explain_table(classifier: BundleModel, data: Any, *, by_field: bool) -> Any:
     """Explain the rows of a table. Return a table of the same library, with one row for each token."""
-    results = explain_source(classifier, classifier.table_source(data), by_field=by_field)
-    empty = explanations_schema(classifier, pa.int64(), by_field=by_field)
-    return to_library(results, empty, data, empty.names, same_rows=False)
+    source = classifier.table_source(data)
+    results = explain_source(classifier, source, by_field=by_field)
+    names = explanations_schema(classifier, None, by_field=by_field).names
+    empty = lambda: explanations_schema(classifier, id_type(classifier.schema, source), by_field=by_field)  # noqa: E731
+    return to_library(results, empty, data, names, same_rows=False)
 
 
-def explanations_schema(classifier: BundleModel, id_type: pa.DataType, *, by_field: bool) -> pa.Schema:
+def explanations_schema(classifier: BundleModel, ids: pa.DataType | None, *, by_field: bool) -> pa.Schema:
     """Return the schema of an explanation table.
 
     The columns are `id`, `prediction`, `probability`, `position`, `token`, `contribution` and `error`. If the rows are
@@ -165,7 +167,7 @@ def explanations_schema(classifier: BundleModel, id_type: pa.DataType, *, by_fie
     with the same value in all tokens of a row, and with `by_field` for each field of `apart_fields`. The contribution
     of a token that the model did not read is null.
     """
-    columns = [("id", id_type), ("prediction", classifier.labels.type), ("probability", pa.float64())]
+    columns = [("id", ids or pa.int64()), ("prediction", classifier.labels.type), ("probability", pa.float64())]
     columns += [("position", pa.int64())]
     columns += [("parent", pa.int64())] if classifier.reads_trees else []
     columns += [("token", pa.string()), ("contribution", pa.float64())]

@@ -7,23 +7,28 @@ table in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from seqclf.bundle.predictions import Result
+from seqclf.data.reading.csv_dialect import DELIMITERS
+from seqclf.data.reading.formats.json_lines import JsonLines
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.sources import Source
+from seqclf.data.reading.sources import Source, class_folder, local_files, suffix_of
 from seqclf.data.reading.tables import column_names, to_arrow
-from seqclf.data.schema.casts import GROUP, TIME, RowKey
+from seqclf.data.schema.casts import GROUP, TIME, RowKey, key_sql
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.errors import InputError
 from seqclf.system import progress
 
+BLANK_BYTES = 65536  # more white space than a file without rows has
 TABLE = "data"  # name of a table or list in error texts, because `Classifier.predict` has the argument `data`
 
 
@@ -87,6 +92,7 @@ def source_windows(
     """
     # The query of the bundle may name the label column. In a file without labels, a null column replaces the label
     # column.
+    source = _with_columns(schema, source) if label is None and table is None else source
     null_columns = (schema.label,) if label is None and schema.label is not None else ()
     with SourceReader(source, null_columns=null_columns) as reader:
         types = reader.column_types
@@ -118,6 +124,48 @@ def source_windows(
                 yield Window(first_row, rows if table is None else table.labelled(rows))
                 first_row += rows.columns.num_rows
                 current.completed = first_row - 1  # prediction also advances the bar, but leaves out rejected rows
+
+
+def id_type(schema: Schema, source: Source) -> pa.DataType | None:
+    """Return the type of the ids in a source: those of a column, or the groups of events. None: there are none."""
+    names = (schema.id,) if schema.id is not None else schema.group_by
+    if len(names) > 1:
+        return pa.string()  # texts of several keys (see `joined_key`)
+    source = _with_columns(schema, source)
+    if source.table is not None and source.query is None:
+        found = source.table.schema
+        return found.field(names[0]).type if names and names[0] in found.names else None
+    with SourceReader(source) as reader:
+        keys = {name: key_sql(name, kind) for name, kind in reader.column_types.items() if name in names}
+        return reader.select(keys).schema.types[0] if keys else None
+
+
+def _with_columns(schema: Schema, source: Source) -> Source:
+    """Return a source without rows, whose columns have no types, as a table in which the fields are null.
+
+    Files of JSON lines without a row have no columns, and a data frame without rows may have any types.
+    """
+    names = [column for _, column in required_columns(schema)]
+    if source.table is not None:
+        table = source.table
+        if source.query is not None or isinstance(table, pa.RecordBatchReader) or table.num_rows:
+            return source
+        columns = {name: pa.nulls(0) if name in names else table.column(name) for name in table.column_names}
+        return replace(source, table=pa.table(columns))
+    files = local_files(source) if class_folder(source) is None else []
+    if not files or not all(_is_blank(path, source.header) for path in files):
+        return source
+    return replace(source, query=None, table=pa.table({name: pa.nulls(0) for name in names}))
+
+
+def _is_blank(path: Path, header: bool) -> bool:
+    """Return True for a file of JSON without a row, and for an empty text file whose columns have no names."""
+    ending = suffix_of(path)
+    with suppress(OSError), pa.input_stream(path) as content:  # the reader tells why a file cannot be read
+        if ending in JsonLines.endings:
+            return content.read(BLANK_BYTES).strip() in (b"", b"[]")
+        return ending in DELIMITERS and not header and not content.read(1)
+    return False
 
 
 def table_source(schema: Schema, query: str | None, data: Any) -> Source:

@@ -37,6 +37,7 @@ class StrangeMeasures:
         tokens, static = tokens_of(encoders), static_of(encoders)
         self.ids, self.static_ids = _unknown_ids(tokens), _unknown_ids(static)
         self.channels, self.static_channels = _scaled_channels(tokens), _scaled_channels(static)
+        self.numbers = list(dict.fromkeys(name for name, _ in self.channels + self.static_channels))  # fields
         self.names = ["unknown"] * bool(self.ids | self.static_ids)
         self.names += ["far"] * bool(self.channels + self.static_channels)
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from glob import glob
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +19,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from seqclf.config.hints import similar_file
 from seqclf.data.reading.object_store import fetch, scheme_of, url_of
+from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
 
 
@@ -79,6 +83,7 @@ def _walk(folder: Path) -> list[tuple[str, bool]]:
     return sorted(files)
 
 
+IN_HOME = "~/.cache/seqclf"
 COMPRESSED = (".gz", ".zst")
 FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # like DuckDB, accept lower case only and do not decode %20
 SQL = re.compile(r"\s*(select|with|from|pivot|unpivot)\s|.*\.sql$", re.IGNORECASE | re.DOTALL)
@@ -146,7 +151,23 @@ def fetched(source: Source, cache: str | Path | None = None) -> Source:
 
 def cache_folder(folder: str | Path | None = None) -> str | Path:
     """Return the folder of prepared data and fetched files, for None the default one."""
-    return os.environ.get("SEQCLF_CACHE", "~/.cache/seqclf") if folder is None else folder
+    return os.environ.get("SEQCLF_CACHE") or _default_cache() if folder is None else folder
+
+
+@cache
+def _default_cache() -> str:
+    """Return the cache in the home folder, or without one that can be written to (a container), a temporary one."""
+    with suppress(RuntimeError):  # the home folder is unknown
+        home = Path(IN_HOME).expanduser()
+        if home.exists() or os.access(next(path for path in home.parents if path.exists()), os.W_OK):
+            return IN_HOME
+    folder = Path(tempfile.gettempdir(), f"seqclf-{os.getuid()}")
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    if not folder.is_dir() or folder.lstat().st_uid != os.getuid() or folder.lstat().st_mode & 0o022:
+        folder = Path(tempfile.mkdtemp(prefix="seqclf-"))  # others could write to the first one
+    show_note(f"no home folder can be written to: takes data.cache_dir={folder}; name another, or set SEQCLF_CACHE")
+    return str(folder)
 
 
 def local_files(source: Source) -> list[Path]:

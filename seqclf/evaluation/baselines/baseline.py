@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ def fit_baseline(
     seed: int = 0,
     *,
     shared_scales: Mapping[str, str] | None = None,
+    quick: bool = False,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Fit logistic regression and gradient boosting on features that ignore the order of the tokens.
 
@@ -55,7 +57,7 @@ def fit_baseline(
     array with its channels on one scale for all sequences, for each field that scales every sequence by itself.
     Logistic regression gets these arrays in place of the encoded fields. Gradient boosting gets both, because more
     features cost it little.
-    Beyond `MAX_BOOSTED_CLASSES` classes it is left out.
+    Beyond `MAX_BOOSTED_CLASSES` classes it is left out. `quick`: logistic regression alone, with `DEFAULT_COST`.
 
     >>> import pyarrow as pa
     >>> rows = np.arange(8)
@@ -80,8 +82,9 @@ def fit_baseline(
     both = list(dict.fromkeys([*shared, *encoded]))
     probabilities: dict[str, dict[str, np.ndarray]] = {}
     threads = 1 if len(train.labels) < SINGLE_THREAD_ROWS else None
-    models = [(LOGISTIC, _fit_logistic, shared), (BOOSTING, _fit_boosting, both)]
-    if num_classes > MAX_BOOSTED_CLASSES:
+    models: list[tuple[str, Callable[..., Predictor], list[str]]]
+    models = [(LOGISTIC, partial(_fit_logistic, quick=quick), shared), (BOOSTING, _fit_boosting, both)]
+    if quick or num_classes > MAX_BOOSTED_CLASSES:
         models.pop()
     with warnings.catch_warnings(), threadpool_limits(threads):
         warnings.simplefilter("ignore")  # a model that has not converged is still a valid baseline
@@ -96,7 +99,7 @@ def fit_baseline(
 
 
 def _fit_logistic(
-    train: Split, category_sizes: Mapping[str, int], number_fields: Sequence[str], seed: int
+    train: Split, category_sizes: Mapping[str, int], number_fields: Sequence[str], seed: int, *, quick: bool
 ) -> Predictor:
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression
@@ -114,7 +117,7 @@ def _fit_logistic(
         return sparse.hstack(parts).tocsr()
 
     found, labels = features(train.sequences), np.asarray(train.labels)
-    cost = _choose_cost(found, labels, train.groups, seed)
+    cost = DEFAULT_COST if quick else _choose_cost(found, labels, train.groups, seed)
     model = LogisticRegression(C=cost, max_iter=300, random_state=seed).fit(found, labels)
     return lambda sequences: (model.predict_proba(features(sequences)), model.classes_)
 

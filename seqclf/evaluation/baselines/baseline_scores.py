@@ -14,6 +14,8 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.baselines.baseline import (
     BOOSTING,
+    DEFAULT_COST,
+    LOGISTIC,
     MAX_BOOSTED_CLASSES,
     MAX_FITTED_TOKENS,
     MODELS,
@@ -82,11 +84,11 @@ def baseline_metrics(contenders: Sequence[Scores]) -> BaselineScores:
     return replace(scored, model=scored.best_model(deciding_metric(monitor=None)))
 
 
-def score_baseline(dataset: Dataset) -> list[Scores]:
+def score_baseline(dataset: Dataset, *, quick: bool = False) -> list[Scores]:
     """Return the scores of the order-blind models on every split except train.
 
     A large split is replaced by a sample of its rows. The scores are kept in the folder of the dataset, because they
-    depend only on the dataset.
+    depend only on the dataset. `quick`: see `fit_baseline`; quick scores are not kept, and kept ones take their place.
     """
     # Holding out rows makes the validation split smaller, which changes the scores. The name of the folder therefore
     # contains the number of validation rows.
@@ -95,6 +97,9 @@ def score_baseline(dataset: Dataset) -> list[Scores]:
     with contextlib.suppress(InputError):
         kept = [read_scores(folder / f"{name.replace(' ', '_')}.parquet") for name in names]
         return [replace(scores, positive=dataset.positive) for scores in kept]
+    if quick:
+        console.print(f"order-blind baseline: {LOGISTIC} with C={DEFAULT_COST:g} alone; a training fits more")
+        return _score_baseline(dataset, quick=True)
     if BOOSTING not in names:
         console.print(
             "order-blind baseline: gradient boosting left out, "
@@ -107,11 +112,11 @@ def score_baseline(dataset: Dataset) -> list[Scores]:
     return scored
 
 
-def _score_baseline(dataset: Dataset) -> list[Scores]:
+def _score_baseline(dataset: Dataset, *, quick: bool = False) -> list[Scores]:
     specs = [encoder.spec() for encoder in dataset.encoders.values()]
     splits, shared_scales = _sampled_splits(dataset, MAX_FITTED_TOKENS)
     positions = {name: sampled_rows(split.sequences, MAX_FITTED_TOKENS, 0) for name, split in dataset.splits.items()}
-    fitted = fit_baseline(splits, specs, len(dataset.classes), shared_scales=shared_scales)
+    fitted = fit_baseline(splits, specs, len(dataset.classes), shared_scales=shared_scales, quick=quick)
     return [
         Scores(
             role=ORDER_BLIND,
@@ -129,11 +134,11 @@ def _score_baseline(dataset: Dataset) -> list[Scores]:
     ]
 
 
-def score_single_fields(dataset: Dataset) -> dict[str, float]:
+def score_single_fields(dataset: Dataset, *, quick: bool = False) -> dict[str, float]:
     """Return dict field → macro recall of the better order-blind model when it is fitted on this field alone.
 
     The recall is measured on the last split. A recall close to 1 suggests that the field leaks the target. The dict is
-    empty if the dataset has only one field.
+    empty if the dataset has only one field. `quick`: see `fit_baseline`.
     """
     specs = [encoder.spec() for encoder in dataset.encoders.values()]
     if len(specs) < 2:
@@ -146,7 +151,7 @@ def score_single_fields(dataset: Dataset) -> dict[str, float]:
     for spec in progress.track(specs, "order-blind baseline of each field alone", total=len(specs), unit="fields"):
         arrays = [spec["name"], *(shared for name, shared in shared_scales.items() if name == spec["name"])]
         one_field = {name: _with_arrays(split, arrays) for name, split in splits.items()}
-        fitted = fit_baseline(one_field, [spec], len(dataset.classes), shared_scales=shared_scales)
+        fitted = fit_baseline(one_field, [spec], len(dataset.classes), shared_scales=shared_scales, quick=quick)
         recalls[spec["name"]] = max(
             classification_metrics(one_field[last].labels, by_split[last], dataset.classes, dataset.positive).recall
             for by_split in fitted.values()
