@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from seqclf.api.fit import fit
 from seqclf.api.run import Run
 from seqclf.bundle.runtime import Classifier
+from seqclf.data.ragged import unmasked
 from seqclf.data.reading.tables import cells_to_arrow, is_table, to_arrow
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -202,7 +203,7 @@ def _labels(y: Any) -> np.ndarray:
     """
     if isinstance(y, (pa.Array, pa.ChunkedArray)):
         y = y.to_pylist()
-    labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y.tolist() if np.ma.is_masked(y) else y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -240,7 +241,7 @@ def _table(X: Any) -> pa.Table:  # noqa: N803
         raise InputError("X", f"is of type {type(X).__name__}", "give a data frame or a list of sequences")
     rows = X.to_list() if hasattr(X, "to_list") else list(X)
     if rows and all(isinstance(row, Mapping) for row in rows):
-        return pa.Table.from_pylist([dict(row) for row in rows])
+        return pa.Table.from_pylist([{name: unmasked(cell) for name, cell in row.items()} for row in rows])
     return pa.table({COLUMN: cells_to_arrow(rows, COLUMN, "X")})
 
 

@@ -86,6 +86,22 @@ def test_a_group_is_the_same_in_files_of_other_types(options, tmp_path):
     assert set(dataset.splits["test"].group_names.to_pylist()) == set("0123")
 
 
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("key", ["group", "group_by", "id", "label"])
+def test_a_word_such_as_na_is_a_key(options, tmp_path, kind, key):
+    words = ["NAN", "NA", "null", "None", "?", "n/a"] * 10
+    rows = {"k": words, "x": [row % 7 for row in range(ROWS)] if key == "group_by" else table()["x"]}
+    rows["y"] = words if key == "label" else ["pq"[(row % 6) % 2] for row in range(ROWS)]
+    keys = {"label": "y", "fields": {"x": "category"}} | ({} if key == "label" else {key: "k"})
+    dataset = prepare(options(train=write(tmp_path / f"t.{kind}", rows), **keys))
+    column = {"group": "group_names", "label": "labels"}.get(key, "ids")
+    found = [value for split in dataset.splits.values() for value in np.array(getattr(split, column)).tolist()]
+    found = [dataset.classes[value] for value in found] if key == "label" else found
+    assert set(found) == set(words) and dataset.report["train"].refused == 0 and dataset.leaks.without_group == 0
+    if key == "id":
+        assert dataset.leaks.ids_seen_before["validation"] == len(dataset.splits["validation"].labels)
+
+
 def test_without_the_key_there_are_no_names(options, tmp_path):
     path = write(tmp_path / "t.parquet", table())
     for by in ("random", "distinct"):

@@ -131,10 +131,15 @@ def number(text: str) -> str:
 def is_missing_sql(text: str) -> str:
     """Return SQL that is true for a missing value: null, blank text, or a word such as NA.
 
-    `rows.ids_or_null` applies the same rule to Arrow columns.
+    Keys have no such words (see `is_blank_sql`).
     """
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
+
+
+def is_blank_sql(text: str) -> str:
+    """Return SQL that is true for null and for blank text, which alone are no keys. NA may be a key."""
+    return f"COALESCE(regexp_full_match({text}, '[\\s\\pZ]*'), true)"
 
 
 def split_list(cell: str, separator: str | None) -> str:
@@ -357,4 +362,4 @@ class RowKey(NamedTuple):
         text = f"CAST({value} AS VARCHAR)"
         # Hashes are shifted by one bit, so that they fit into BIGINT and are not negative.
         values = {GROUP: f"CAST(hash({text}) >> 1 AS BIGINT)", GROUP_NAME: text}
-        return {name: f"CASE WHEN NOT {is_missing_sql(text)} THEN {value} END" for name, value in values.items()}
+        return {name: f"CASE WHEN NOT {is_blank_sql(text)} THEN {value} END" for name, value in values.items()}
