@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from seqclf.data.schema.cell_types import MISSING_WORDS
+from seqclf.data.schema.cell_types import MISSING_WORDS, Spelled
 
 LABEL, ID = "label", "id"
 TIME, TIME_END, ROW = "split time", "last split time", "row number"
@@ -24,6 +24,7 @@ SHOWN_CHARACTERS = 40  # maximum number of characters of a cell in an error mess
 TEXT_TYPES = ("VARCHAR", "JSON")
 NO_INTEGER = -(2**63)  # stands for a value other than an integer; row checks reject its row
 WHOLE_NUMBER = r"regexp_full_match(trim({value}), '-?(0|[1-9][0-9]*)([.]0*)?')"  # 007 is another code than 7
+WHOLE_KEY = r"^\s*(?:-?(0)|(-?[1-9][0-9]*))(?:[.]0*)?\s*$"
 WHOLE_NUMBER_TYPES = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 
 
@@ -59,12 +60,19 @@ def plain(column: str, kind: str, table: str = "") -> str:
 
 
 def key_sql(column: str, kind: str) -> str:
-    """Return the SQL of a column of ids or of group keys. Bytes become text, in hexadecimal if they are not UTF-8.
+    """Return the SQL of a column of ids, group keys or labels. `kind`: DuckDB type of the column.
 
-    `kind`: DuckDB type of the column.
+    Keys meet as text, by `spelled_sql` or `rows.as_text`. A text of an untyped format such as CSV, which may write the
+    key 1 as 1.0, is spelled like the number, and so is a number among JSON texts. Bytes become text, in hexadecimal if
+    they are not UTF-8.
     """
     value = plain(column, kind)
-    return f"COALESCE(TRY(decode({value})), hex({value}))" if kind == "BLOB" else value
+    if kind == "BLOB":
+        return f"COALESCE(TRY(decode({value})), hex({value}))"
+    whole = f"regexp_replace({value}, '{WHOLE_KEY}', '\\1\\2')"
+    if kind == "JSON":
+        return f"CASE WHEN json_type({quote_identifier(column)}) = 'DOUBLE' THEN {whole} ELSE {value} END"
+    return whole if isinstance(kind, Spelled) else value
 
 
 def is_nested(kind: str) -> bool:
@@ -354,11 +362,12 @@ class RowKey(NamedTuple):
         column of the table → DuckDB type.
         """
         kind = types.get(self.column)
-        column = "NULL" if kind is None else plain(self.column, kind)
         if self.kind == TIME:
+            column = "NULL" if kind is None else plain(self.column, kind)
             return {TIME: f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds_sql(f'CAST({column} AS VARCHAR)')})"}
         # `spelled_sql` gives 1 and 1.0 the same text. The type of a column may differ between the files of a dataset.
-        value = column if kind is None else spelled_sql(column, kind)
+        key = "NULL" if kind is None else key_sql(self.column, kind)
+        value = key if kind in (None, "BLOB") else spelled_sql(key, kind)
         text = f"CAST({value} AS VARCHAR)"
         # Hashes are shifted by one bit, so that they fit into BIGINT and are not negative.
         values = {GROUP: f"CAST(hash({text}) >> 1 AS BIGINT)", GROUP_NAME: text}
