@@ -154,6 +154,8 @@ class ListEncoder(FieldEncoder):
         if self.field.static and np.ndim(value) == 0:  # else the value of each event, of which distinct ones are kept
             value = [value]
         value = unmasked(value)
+        if getattr(getattr(value, "dtype", None), "time_zone", None):  # a series of polars, whose arrays have no zone
+            value = value.to_list()
         if hasattr(value, "to_numpy") and not isinstance(
             value, (pa.Array, pa.ChunkedArray)
         ):  # value is a series or a frame of pandas or polars
