@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from seqclf.api.fit import fit
 from seqclf.api.run import Run
 from seqclf.bundle.runtime import Classifier
+from seqclf.data.ragged import unmasked
 from seqclf.data.reading.tables import cells_to_arrow, is_table, to_arrow
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -206,7 +207,7 @@ def _labels(y: Any) -> np.ndarray:
     """
     if isinstance(y, (pa.Array, pa.ChunkedArray)):
         y = y.to_pylist()
-    labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y.tolist() if np.ma.is_masked(y) else y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -264,9 +265,9 @@ def _table(X: Any, axis: str | None) -> pa.Table:  # noqa: N803
         X = X[:, 0] if X.shape[1] == 1 else X  # noqa: N806
     rows = X.to_list() if hasattr(X, "to_list") else list(X)
     if rows and all(isinstance(row, Mapping) for row in rows):
-        return pa.Table.from_pylist([dict(row) for row in rows])
+        return pa.Table.from_pylist([{name: unmasked(cell) for name, cell in row.items()} for row in rows])
     if axis == TIME_LAST:
-        rows = [np.asarray(row).T for row in rows]
+        rows = [np.ma.asanyarray(row).T if np.ma.isMaskedArray(row) else np.asarray(row).T for row in rows]
     return pa.table({COLUMN: cells_to_arrow(rows, COLUMN, "X")})
 
 

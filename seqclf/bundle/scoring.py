@@ -19,6 +19,7 @@ from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import GROUP, GROUP_NAME, TIME, RowKey
+from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
 from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
@@ -104,7 +105,7 @@ def predict_labelled(
             refused.append(f"{where}: {predictions.errors[row] or unknown}")
             unknown_labels += bool(given) and not predictions.errors[row]
         used = np.flatnonzero(is_used)
-        id_column = columns.column("id") if "id" in columns.schema.names else rows.row_numbers
+        id_column = as_text(columns.column("id")) if "id" in columns.schema.names else rows.row_numbers
         predicted, of_label = predictions.predicted[used], probabilities[used, codes[used]]
         # Only the worst rows are kept, so the memory use does not depend on the size of the file.
         wrong = np.flatnonzero(predicted != codes[used])

@@ -6,7 +6,7 @@ This module also converts Arrow list columns to ragged arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -147,3 +147,17 @@ def elapsed_since_seen(seen: np.ndarray, lengths: np.ndarray, clock: np.ndarray)
     latest = last_seen(seen, lengths, inclusive=False)
     starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
     return clock[:, None] - clock[np.where(latest < 0, starts[:, None], latest)]
+
+
+def unmasked(cell: Any) -> Any:
+    """Return a cell of a Python table or row with None for each value under a NumPy mask, also in a list of arrays.
+
+    >>> unmasked([np.ma.array([1, 2], mask=[False, True]), 3]), unmasked("text")
+    ([[1, None], 3], 'text')
+    """
+    if isinstance(cell, np.ma.MaskedArray):
+        return (cell.astype("datetime64[us]") if cell.dtype.kind == "M" else cell).tolist()
+    is_list = isinstance(cell, (list, tuple))
+    if is_list and any(issubclass(kind, np.ma.MaskedArray) for kind in {*map(type, cell)}):
+        return [unmasked(entry) for entry in cell]
+    return cell

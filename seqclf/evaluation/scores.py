@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import ARROW_TYPES, label_codes, typed_labels
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import THRESHOLD
@@ -241,7 +242,8 @@ def _column(table: pa.Table, name: str, kind: pa.DataType, *, required: bool = T
     if name not in table.column_names:
         raise InputError(None, f"has no column {name}")
     try:
-        array = table.column(name).cast(kind).combine_chunks()
+        array = table.column(name).combine_chunks()
+        array = as_text(array) if pa.types.is_floating(array.type) and pa.types.is_string(kind) else array.cast(kind)
         array.validate(full=True)
     except pa.ArrowException as error:
         raise InputError(None, f"column {name} is not of type {kind} ({first_line(error)[:80]})") from None

@@ -192,8 +192,9 @@ def test_scikit_learn_clones_searches_and_pipes(quick):
         pd.array([True, pd.NA], dtype="boolean"),
         pa.array(["a", None]),
         [1.0, float("nan")],
+        np.ma.array(["a", "b"], mask=[0, 1]),
     ],
-    ids=["string", "boolean", "arrow", "nan"],
+    ids=["string", "boolean", "arrow", "nan", "masked"],
 )
 def test_a_missing_label_is_named(labels):
     with pytest.raises(InputError, match=r"^y: the label of row 1 is missing"):

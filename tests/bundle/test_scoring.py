@@ -1,6 +1,7 @@
 """Predictions on labelled rows: the same as without labels, and rows without a usable label are refused."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,6 +49,14 @@ def test_groups_are_read_along(exported, classifier, tmp_path):
     with pytest.raises(InputError) as caught:
         predict_labelled(classifier("events"), source, "label", None, group="whom")
     assert "whom" in str(caught.value)
+
+
+def test_ids_are_spelled_as_in_training(exported, classifier, tmp_path, monkeypatch):
+    model, sequences = classifier("events"), exported("events").sequences[:2]
+    monkeypatch.setattr(model, "schema", replace(model.schema, id="k"))
+    rows = [{"events": tokens, "label": "k0", "k": key} for tokens, key in zip(sequences, [1e15, 2.5], strict=True)]
+    found = predict_labelled(model, write_rows(tmp_path / "t.jsonl", rows), "label", None).outputs.ids
+    assert found.to_pylist() == ["1000000000000000", "2.5"]
 
 
 def test_times_are_read_along_without_those_of_refused_rows(exported, classifier, tmp_path):

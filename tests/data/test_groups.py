@@ -86,6 +86,66 @@ def test_a_group_is_the_same_in_files_of_other_types(options, tmp_path):
     assert set(dataset.splits["test"].group_names.to_pylist()) == set("0123")
 
 
+BIG = 2**53 + 1
+SPELLINGS = {
+    "t.parquet": [*range(7), BIG],
+    "float.parquet": [-0.0, *map(float, range(1, 7)), None],
+    "t.csv": ["-0.0", *(f"{number}.0" for number in range(1, 7)), f"{BIG}.0"],
+    "t.jsonl": [*map(float, range(7)), f"{BIG}"],
+}
+
+
+@pytest.mark.parametrize("file", SPELLINGS)
+@pytest.mark.parametrize("key", ["group", "group_by", "id", "label", "labels"])
+def test_keys_are_spelled_alike_in_all_formats(options, tmp_path, file, key):
+    """Ids, groups and labels of training and test meet, whichever format writes 1 as 1.0."""
+    paths = {}
+    for place, (split, name) in enumerate(
+        {"train": "t.parquet", "labels" if key == "labels" else "test": file}.items()
+    ):
+        rows = {"k": SPELLINGS[name] * 8, "x": [[row, place] for row in range(64)], "y": list("ppqqppqq") * 8}
+        rows |= {"x": [row % 7 for row in range(64)]} if key == "group_by" else {}
+        rows |= {"y": rows["k"]} if key == "label" else {}
+        rows |= {"x": rows["y"]} if split == "labels" else {}
+        (tmp_path / split).mkdir()
+        paths[split] = write(tmp_path / split / name, rows)
+    named = {} if key == "label" else {"id" if key == "labels" else key: "k"}
+    dataset = prepare(options(**paths, label="y", fields={"x": "category"}, **named, max_bad_share=0.2))
+    lost = 8 if file == "float.parquet" else 0
+    if key == "labels":
+        assert dataset.report["train"].refused == lost
+        return
+    test = dataset.splits["test"]
+    found = {"group": test.group_names, "label": [dataset.classes[label] for label in test.labels]}.get(key, test.ids)
+    assert set(np.array(found).tolist()) - {None} == {*map(str, range(7))} | (set() if lost else {str(BIG)})
+
+
+@pytest.mark.parametrize("texts", [["007", "1.50", "1e3", "x 1.0", "+1", "-1.0", "1_1"]])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_texts_that_are_no_numbers_keep_their_spelling(options, tmp_path, kind, texts):
+    rows = {"who": [*texts, "1.0", "1"] * 5, "x": [[row] for row in range(45)], "y": ["p", "q", "q"] * 15}
+    splits = prepare(options(train=write(tmp_path / f"t.{kind}", rows), **KEYS, group="who")).splits
+    found = {name for split in splits.values() for name in split.group_names.to_pylist()}
+    whole = {"1", "-1"} if kind == "csv" else {"1", "1.0", "-1.0"}
+    assert found == {*texts} - {"-1.0"} | whole
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("key", ["group", "group_by", "id", "label"])
+def test_a_word_such_as_na_is_a_key(options, tmp_path, kind, key):
+    words = ["NAN", "NA", "null", "None", "?", "n/a"] * 10
+    rows = {"k": words, "x": [row % 7 for row in range(ROWS)] if key == "group_by" else table()["x"]}
+    rows["y"] = words if key == "label" else ["pq"[(row % 6) % 2] for row in range(ROWS)]
+    keys = {"label": "y", "fields": {"x": "category"}} | ({} if key == "label" else {key: "k"})
+    dataset = prepare(options(train=write(tmp_path / f"t.{kind}", rows), **keys))
+    column = {"group": "group_names", "label": "labels"}.get(key, "ids")
+    found = [value for split in dataset.splits.values() for value in np.array(getattr(split, column)).tolist()]
+    found = [dataset.classes[value] for value in found] if key == "label" else found
+    assert set(found) == set(words) and dataset.report["train"].refused == 0 and dataset.leaks.without_group == 0
+    if key == "id":
+        assert dataset.leaks.ids_seen_before["validation"] == len(dataset.splits["validation"].labels)
+
+
 def test_without_the_key_there_are_no_names(options, tmp_path):
     path = write(tmp_path / "t.parquet", table())
     for by in ("random", "distinct"):

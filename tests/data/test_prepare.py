@@ -182,7 +182,7 @@ def test_columns_may_be_called_like_anything_in_the_store(make):
         assert tokens == [one for row in train.row_numbers for one in (list(dataset.encoders).index(name), row - 1)]
 
 
-@pytest.mark.parametrize("missing", [None, " \t", "NA", "\u00a0", float("nan")])
+@pytest.mark.parametrize("missing", [None, " \t", "\u00a0", float("nan")])
 @pytest.mark.parametrize("by", ["group", "fold", "random"])
 def test_each_row_without_a_group_is_a_separate_group(make, by, missing):
     kind = float if isinstance(missing, float) else str

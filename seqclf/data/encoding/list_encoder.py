@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.ragged import lengths_or_zero
+from seqclf.data.ragged import lengths_or_zero, unmasked
 from seqclf.data.schema.casts import is_nested, plain, quote_identifier, raw_column
 from seqclf.data.schema.cell_types import (
     MAX_ODD_SHARE,
@@ -155,6 +155,9 @@ class ListEncoder(FieldEncoder):
     def from_python(self, value: Any) -> Any:
         if self.field.static and np.ndim(value) == 0:  # else the value of each event, of which distinct ones are kept
             value = [value]
+        value = unmasked(value)
+        if getattr(getattr(value, "dtype", None), "time_zone", None):  # a series of polars, whose arrays have no zone
+            value = value.to_list()
         if hasattr(value, "to_numpy") and not isinstance(
             value, (pa.Array, pa.ChunkedArray)
         ):  # value is a series or a frame of pandas or polars

@@ -64,8 +64,9 @@ def label_and_id(schema: Schema, types: Mapping[str, str]) -> dict[str, str]:
 
 
 def label_sql(column: str, kind: str) -> str:
-    """Return the SQL of labels as text. `kind`: DuckDB type of the column."""
-    return f"CAST({spelled_sql(plain(column, kind), kind)} AS VARCHAR)"
+    """Return the SQL of labels as text, null for bytes that are no text. `kind`: DuckDB type of the column."""
+    value = plain(column, kind) if kind == "BLOB" else key_sql(column, kind)
+    return f"CAST({spelled_sql(value, kind)} AS VARCHAR)"
 
 
 # SQL expressions for event tables. The expressions give one canonical value for each event and channel, and the order

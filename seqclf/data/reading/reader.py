@@ -30,7 +30,7 @@ from seqclf.data.reading.relations import Relation, apply_query, build_relation
 from seqclf.data.reading.source_errors import explain_errors
 from seqclf.data.reading.sources import Source, listed, readable_files, resolved, suffix_of
 from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
-from seqclf.data.schema.cell_types import is_text
+from seqclf.data.schema.cell_types import Spelled, is_text
 from seqclf.data.schema.rows import Refusal, SourceRows, number_rows, rebatch
 from seqclf.data.schema.schema import Schema
 from seqclf.system import progress, signals
@@ -115,9 +115,15 @@ class SourceReader:
 
     @cached_property
     def column_types(self) -> dict[str, str]:
-        """Dict column name → DuckDB type."""
+        """Dict column name → DuckDB type, as `Spelled` for the texts of a text file."""
         with explain_errors(self.source):
-            return describe_columns(self._connection, self._relation.sql)
+            types = describe_columns(self._connection, self._relation.sql)
+        is_spelled = self._is_text_file
+        return {name: Spelled(kind) if is_spelled and kind == "VARCHAR" else kind for name, kind in types.items()}
+
+    @property
+    def _is_text_file(self) -> bool:
+        return bool(self.paths) and suffix_of(self.paths[0]) in DELIMITERS
 
     def count_rows(self) -> int:
         return self.query_row("SELECT count(*) FROM input")[0]
@@ -136,8 +142,7 @@ class SourceReader:
                 raise rejects.no_rows(self.source, f": {malformed[0]}" if malformed else "")
             # The malformed lines among these rows are forgotten here, because `read` finds and reports them again.
             rejects.forget(self._connection)
-        is_text_file = bool(self.paths) and suffix_of(self.paths[0]) in DELIMITERS
-        return table.cast(_spelled(table.schema)) if is_text_file else table
+        return table.cast(_spelled(table.schema)) if self._is_text_file else table
 
     @property
     def partitions(self) -> set[str]:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.ragged import is_list
+from seqclf.data.ragged import is_list, unmasked
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError, first_line
 
@@ -138,6 +138,8 @@ def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> p
     ListType(list<item: list<item: double>>)
     """
     try:
+        if kind == "object" and not isinstance(cells, np.ma.MaskedArray):  # Arrow reads its mask, but none of cells
+            cells = list(map(unmasked, cells))
         try:
             return pa.array(cells, from_pandas=True)
         except pa.ArrowInvalid:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from seqclf.data.schema.cell_types import MISSING_WORDS
+from seqclf.data.schema.cell_types import MISSING_WORDS, Spelled
 
 LABEL, ID = "label", "id"
 TIME, TIME_END, ROW = "split time", "last split time", "row number"
@@ -22,8 +22,10 @@ UNLABELLED = "not in the label table"  # true for a sequence whose id is in no r
 UNORDERED = "unordered cells"  # cell of `data.order_by` of each event, null if the cell is a number or a time
 SHOWN_CHARACTERS = 40  # maximum number of characters of a cell in an error message
 TEXT_TYPES = ("VARCHAR", "JSON")
+ZONED_TYPES = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 NO_INTEGER = -(2**63)  # stands for a value other than an integer; row checks reject its row
 WHOLE_NUMBER = r"regexp_full_match(trim({value}), '-?(0|[1-9][0-9]*)([.]0*)?')"  # 007 is another code than 7
+WHOLE_KEY = r"^\s*(?:-?(0)|(-?[1-9][0-9]*))(?:[.]0*)?\s*$"
 WHOLE_NUMBER_TYPES = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 
 
@@ -59,12 +61,19 @@ def plain(column: str, kind: str, table: str = "") -> str:
 
 
 def key_sql(column: str, kind: str) -> str:
-    """Return the SQL of a column of ids or of group keys. Bytes become text, in hexadecimal if they are not UTF-8.
+    """Return the SQL of a column of ids, group keys or labels. `kind`: DuckDB type of the column.
 
-    `kind`: DuckDB type of the column.
+    Keys meet as text, by `spelled_sql` or `rows.as_text`. A text of an untyped format such as CSV, which may write the
+    key 1 as 1.0, is spelled like the number, and so is a number among JSON texts. Bytes become text, in hexadecimal if
+    they are not UTF-8.
     """
     value = plain(column, kind)
-    return f"COALESCE(TRY(decode({value})), hex({value}))" if kind == "BLOB" else value
+    if kind == "BLOB":
+        return f"COALESCE(TRY(decode({value})), hex({value}))"
+    whole = f"regexp_replace({value}, '{WHOLE_KEY}', '\\1\\2')"
+    if kind == "JSON":
+        return f"CASE WHEN json_type({quote_identifier(column)}) = 'DOUBLE' THEN {whole} ELSE {value} END"
+    return whole if isinstance(kind, Spelled) else value
 
 
 def is_nested(kind: str) -> bool:
@@ -102,8 +111,9 @@ def spelled_sql(value: str, kind: str) -> str:
         return f"CASE WHEN contains({text}, '.') THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END"
     if kind.startswith("TIMESTAMP"):
         # A time is converted to UTC, so that its text does not depend on the time zone of the machine.
-        zoned = kind in ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
-        moment = f"CAST({value} AS TIMESTAMPTZ) AT TIME ZONE 'UTC'" if zoned else f"CAST({value} AS TIMESTAMP)"
+        moment = (
+            f"CAST({value} AS TIMESTAMPTZ) AT TIME ZONE 'UTC'" if kind in ZONED_TYPES else f"CAST({value} AS TIMESTAMP)"
+        )
         return f"regexp_replace(CAST({moment} AS VARCHAR), ' 00:00:00$', '')"
     return text
 
@@ -131,10 +141,15 @@ def number(text: str) -> str:
 def is_missing_sql(text: str) -> str:
     """Return SQL that is true for a missing value: null, blank text, or a word such as NA.
 
-    `rows.ids_or_null` applies the same rule to Arrow columns.
+    Keys have no such words (see `is_blank_sql`).
     """
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
+
+
+def is_blank_sql(text: str) -> str:
+    """Return SQL that is true for null and for blank text, which alone are no keys. NA may be a key."""
+    return f"COALESCE(regexp_full_match({text}, '[\\s\\pZ]*'), true)"
 
 
 def split_list(cell: str, separator: str | None) -> str:
@@ -210,17 +225,32 @@ OFFSET = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)\s*"
 SPAN = r"\s*-?([0-9]+ days? )?[0-9]+:[0-9]{2}:[0-9]{2}([.][0-9]*)?\s*|\s*-?[0-9]+ days?\s*"
 
 
-def seconds_sql(text: str, unit: str = "second") -> str:
+ANY, ZONED, LOCAL = "any", "zoned", "local"  # clocks: whether times have a zone or an offset from UTC
+OTHER_CLOCK = float("-inf")  # stands for a time of another clock than that of the field; row checks reject its row
+
+
+def is_other_clock(clock: str, *, zoned: bool) -> bool:
+    """Return True if times with (`zoned`) or without a zone are not those of a field with this clock."""
+    return clock == (LOCAL if zoned else ZONED)
+
+
+def _of_clock(seconds: str, clock: str, *, zoned: bool) -> str:
+    return f"'{OTHER_CLOCK}'::DOUBLE" if is_other_clock(clock, zoned=zoned) else seconds
+
+
+def seconds_sql(text: str, unit: str = "second", clock: str = ANY) -> str:
     """Return SQL that converts text to seconds, or to null if the text is not a number, a time or a duration.
 
     A text may be a number of `unit`, a date, a date with a time, or a duration such as 47:30, which means 47 hours and
-    30 minutes. An offset from UTC may follow a date with a time.
+    30 minutes. An offset from UTC may follow a date with a time. A date of another clock becomes OTHER_CLOCK.
     """
+    local = _of_clock(f"epoch(TRY_CAST({text} AS TIMESTAMP))", clock, zoned=False)
+    zoned = _of_clock(f"epoch(TRY_CAST({text} AS TIMESTAMPTZ))", clock, zoned=True)
     # The regular expressions are needed, because DuckDB's casts ignore any text after a time, such as an offset or PM.
     return (
         f"COALESCE(TRY_CAST({text} AS DOUBLE) * {UNITS[unit]}, CASE "
-        f"WHEN regexp_full_match({text}, '{DATE_TIME}') THEN epoch(TRY_CAST({text} AS TIMESTAMP)) "
-        f"WHEN regexp_full_match({text}, '{DATE_TIME}{OFFSET}') THEN epoch(TRY_CAST({text} AS TIMESTAMPTZ)) "
+        f"WHEN regexp_full_match({text}, '{DATE_TIME}') THEN {local} "
+        f"WHEN regexp_full_match({text}, '{DATE_TIME}{OFFSET}') THEN {zoned} "
         f"WHEN regexp_full_match({text}, '[0-9]+:[0-9]+') THEN epoch(TRY_CAST({text} || ':00' AS INTERVAL)) "
         f"WHEN regexp_full_match({text}, '{SPAN}') THEN epoch(TRY_CAST({text} AS INTERVAL)) END)"
     )
@@ -273,7 +303,7 @@ def epoch_sql(value: str, kind: str) -> str:
     return f"epoch(CAST({value} AS TIMESTAMPTZ))" if kind == "TIMESTAMPTZ_NS" else f"epoch({value})"
 
 
-def seconds_from_text(text: str, unit: str = "second") -> float:
+def seconds_from_text(text: str, unit: str = "second", clock: str = ANY) -> float:
     """Convert a text to seconds by the rules of `seconds_sql`.
 
     Raises ValueError if `seconds_sql` would return null for the text.
@@ -287,14 +317,16 @@ def seconds_from_text(text: str, unit: str = "second") -> float:
         pass
     date_time = re.fullmatch(f"({DATE_TIME})({OFFSET})?", text)
     if date_time is not None:
+        if is_other_clock(clock, zoned=bool(date_time[5])):
+            return OTHER_CLOCK
         return _seconds_of_date(date_time[1].strip(), (date_time[5] or "").strip())
     if re.fullmatch(r"[0-9]+:[0-9]+", text):
         text += ":00"
     if not re.fullmatch(SPAN, text):
         raise ValueError(f"{text} is no time")
     days = re.search(r"([0-9]+) day", text)
-    clock = re.search(r"([0-9]+):([0-9]{2}):([0-9]{2}([.][0-9]*)?)", text)
-    hours, minutes, seconds = (float(part) for part in clock.groups()[:3]) if clock else (0.0, 0.0, 0.0)
+    time = re.search(r"([0-9]+):([0-9]{2}):([0-9]{2}([.][0-9]*)?)", text)
+    hours, minutes, seconds = (float(part) for part in time.groups()[:3]) if time else (0.0, 0.0, 0.0)
     if max(minutes, seconds) >= 60:
         raise ValueError(f"{text} is no time")
     total = 86400 * float(days[1] if days else 0) + 3600 * hours + 60 * minutes + seconds
@@ -316,16 +348,26 @@ def _seconds_of_date(moment: str, offset: str) -> float:
     return start + second + (shift if offset.startswith("-") else -shift)
 
 
-def time_in_seconds(value: str, kind: str, unit: str, pattern: str | None = None) -> str:
+def has_zone(pattern: str) -> bool:
+    """Return True if a format of `strptime` reads a time zone or an offset."""
+    return re.search("%[zZ]", pattern) is not None
+
+
+def time_in_seconds(value: str, kind: str, unit: str, pattern: str | None = None, clock: str = ANY) -> str:
     """Return SQL that converts a value to seconds.
 
     `kind`: DuckDB type of the value. `unit`: unit of the value if the value is a number. `pattern`: format of
-    `strptime` if the value is a text. If `pattern` is None, the text is read by the rules of `seconds_sql`.
+    `strptime` if the value is a text. If `pattern` is None, the text is read by the rules of `seconds_sql`. `clock`:
+    ANY, ZONED or LOCAL; a time of another clock becomes OTHER_CLOCK.
     """
-    if kind in TEXT_TYPES:
-        return seconds_sql(value, unit) if pattern is None else formatted_seconds_sql(value, pattern)
+    if kind in TEXT_TYPES and pattern is None:
+        return seconds_sql(value, unit, clock)
+    if kind in TEXT_TYPES and pattern is not None:
+        return _of_clock(formatted_seconds_sql(value, pattern), clock, zoned=has_zone(pattern))
     if kind == "DATE":
-        return f"epoch(CAST({value} AS TIMESTAMP))"
+        return _of_clock(f"epoch(CAST({value} AS TIMESTAMP))", clock, zoned=False)
+    if kind.startswith("TIMESTAMP"):
+        return _of_clock(epoch_sql(value, kind), clock, zoned=kind in ZONED_TYPES)
     if kind.startswith(("TIME", "INTERVAL")):
         return epoch_sql(value, kind)
     return f"TRY_CAST({value} AS DOUBLE) * {UNITS[unit]}"
@@ -349,12 +391,13 @@ class RowKey(NamedTuple):
         column of the table → DuckDB type.
         """
         kind = types.get(self.column)
-        column = "NULL" if kind is None else plain(self.column, kind)
         if self.kind == TIME:
+            column = "NULL" if kind is None else plain(self.column, kind)
             return {TIME: f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds_sql(f'CAST({column} AS VARCHAR)')})"}
         # `spelled_sql` gives 1 and 1.0 the same text. The type of a column may differ between the files of a dataset.
-        value = column if kind is None else spelled_sql(column, kind)
+        key = "NULL" if kind is None else key_sql(self.column, kind)
+        value = key if kind in (None, "BLOB") else spelled_sql(key, kind)
         text = f"CAST({value} AS VARCHAR)"
         # Hashes are shifted by one bit, so that they fit into BIGINT and are not negative.
         values = {GROUP: f"CAST(hash({text}) >> 1 AS BIGINT)", GROUP_NAME: text}
-        return {name: f"CASE WHEN NOT {is_missing_sql(text)} THEN {value} END" for name, value in values.items()}
+        return {name: f"CASE WHEN NOT {is_blank_sql(text)} THEN {value} END" for name, value in values.items()}

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.schema.casts import FILE
-from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.errors import InputError
 
 ZEROS = r"(\.[0-9]*[1-9])0+$|\.0+$"  # at the end of a fraction
@@ -143,14 +142,14 @@ def as_text(ids: pa.Array) -> pa.Array:
 
 
 def ids_or_null(ids: pa.Array) -> pa.Array:
-    """Replace an id by null if it identifies nothing, such as blank text, NA or unknown.
+    """Replace an id by null if it identifies nothing, such as blank text or unknown.
 
     Without this replacement, all rows with the same placeholder would share one id.
 
     >>> ids_or_null(pa.array(["a", " ", "NA", "unknown"])).to_pylist()
-    ['a', None, None, None]
+    ['a', None, 'NA', None]
     """
-    return _without_words(ids, (*MISSING_WORDS, *NO_IDS))
+    return _without_words(ids, ("", *NO_IDS))
 
 
 def _without_words(texts: pa.Array, words: Sequence[str]) -> pa.Array:
@@ -159,12 +158,12 @@ def _without_words(texts: pa.Array, words: Sequence[str]) -> pa.Array:
 
 
 def _key_or_null(column: pa.Array) -> pa.Array:
-    """Return the values of a key column, with null in place of NaN, blank text and words such as NA."""
+    """Return the values of a key column, with null in place of NaN and blank text."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-    return _without_words(column, MISSING_WORDS) if pa.types.is_string(column.type) else column
+    return _without_words(column, ("",)) if pa.types.is_string(column.type) else column
 
 
 def joined_key(columns: list[pa.Array]) -> pa.Array:
@@ -172,7 +171,7 @@ def joined_key(columns: list[pa.Array]) -> pa.Array:
 
     Separators within a text are escaped, so that different keys always have different ids.
 
-    >>> joined_key([pa.array([1, None, 2]), pa.array(["x", "y", "NA"])]).to_pylist()
+    >>> joined_key([pa.array([1, None, 2]), pa.array(["x", "y", " "])]).to_pylist()
     ['1 | x', None, None]
     """
     keys = [_key_or_null(column) for column in columns]

@@ -10,14 +10,24 @@ from support.table_files import LABELS, write
 from seqclf.bundle.rows.python_rows import PythonRows
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import make_encoders
+from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.prepare import prepare
+from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 
 NUMBERS = [[0.5 + row, None, 2.0 * row, None if row % 3 else 7.25] for row in range(20)]
 SENTINELS = (-999, 1e30)
+MASKED = np.ma.array([1.0, 2.0], mask=[0, 1])
 WRITTEN = [[SENTINELS[row % 2] if value is None else value for value in numbers] for row, numbers in enumerate(NUMBERS)]
 PLAIN = {"kind": "number", "missing": "last"}
 OPTION = {**PLAIN, "missing_values": list(SENTINELS)}
+
+
+@pytest.mark.parametrize("row", [MASKED, list(MASKED), [MASKED, [3.0, 4.0]]])
+def test_values_under_a_mask_are_missing_in_python_rows(row):
+    width = np.ndim(row[0]) + 1
+    found = make_encoder(Field("x", "number", ("x",), width=width, options={"missing": "mean"})).from_python(row)
+    assert found == ([[1.0, None], [3.0, 4.0]] if width > 1 else [1.0, None])
 
 
 def arrays(dataset):

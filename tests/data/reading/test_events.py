@@ -189,7 +189,7 @@ def test_text_that_is_no_number_refuses_and_empty_cells_are_missing_values(optio
 
 
 @pytest.mark.parametrize(
-    ("kind", "missing"), [("parquet", None), ("parquet", math.nan), ("parquet", "NA"), ("csv", "?"), ("csv", " ")]
+    ("kind", "missing"), [("parquet", None), ("parquet", math.nan), ("parquet", " "), ("csv", None), ("csv", " ")]
 )
 def test_events_without_a_group_are_refused(options, tmp_path, kind, missing):
     columns = table()

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.scales import Sample
 from seqclf.data.field_spec import NumberSpec
-from seqclf.data.ragged import list_lengths, list_values
+from seqclf.data.ragged import is_list, list_lengths, list_values
 from seqclf.data.schema.casts import (
+    ANY,
+    DATE_TIME,
+    LOCAL,
+    OFFSET,
+    OTHER_CLOCK,
     UNITS,
+    ZONED,
     element_type,
     formatted_seconds,
+    has_zone,
+    is_other_clock,
     is_time_format,
+    quote_identifier,
     seconds_from_text,
     split_list,
     time_in_seconds,
 )
-from seqclf.data.schema.cell_types import holds_times, looks_timed
+from seqclf.data.schema.cell_types import holds_times, is_text, list_cells, looks_timed
 from seqclf.data.schema.field_options import Option, choice_option, text_option
-from seqclf.data.schema.problems import Problems, check_numbers
+from seqclf.data.schema.problems import Problems, check_numbers, true_rows
 from seqclf.data.schema.schema import Field
 from seqclf.system.durations import duration_text
 from seqclf.system.state_validation import POSITIVE, require
@@ -56,6 +68,7 @@ class TimeEncoder(ListEncoder):
     """
 
     options: ClassVar[Mapping[str, Option]] = {
+        "clock": choice_option(ANY, ANY, ZONED, LOCAL),
         "unit": choice_option("second", *UNITS),
         "cycles": Option(
             (), lambda value: isinstance(value, (list, tuple)) and set(value) <= set(CYCLES), f"a list of {[*CYCLES]}"
@@ -79,7 +92,8 @@ class TimeEncoder(ListEncoder):
 
     @classmethod
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
-        return replace(field, width=1)
+        clock = field.options.get("clock") or _clock_of(field, cells, events)
+        return replace(field, width=1, options={**field.options, **({} if clock == ANY else {"clock": clock})})
 
     @property
     def element_type(self) -> pa.DataType:
@@ -102,28 +116,43 @@ class TimeEncoder(ListEncoder):
         return self._seconds(value, kind)
 
     def _seconds(self, value: str, kind: str) -> str:
-        return time_in_seconds(value, kind, self.option("unit"), self.option("format"))
+        return time_in_seconds(value, kind, self.option("unit"), self.option("format"), self.option("clock"))
 
     def element_from_python(self, entry: Any) -> float | None:
         """Return a time as seconds since 1970, or a duration as seconds.
 
-        A time without a time zone is read as UTC. A text is converted by the same rules as a text cell of a table. A
-        number is converted from the option `unit` to seconds.
+        A time without a time zone is read as UTC. A time of another clock than the field's becomes OTHER_CLOCK. A text
+        is converted by the same rules as a text cell of a table. A number is converted from the option `unit`.
         """
         if isinstance(entry, np.datetime64):
             entry = entry.astype("datetime64[us]").item()
+        pattern = self.option("format") if isinstance(entry, str) else None
+        is_zoned = getattr(entry, "tzinfo", None) is not None if pattern is None else has_zone(pattern)
+        if (pattern is not None or isinstance(entry, date)) and is_other_clock(self.option("clock"), zoned=is_zoned):
+            return OTHER_CLOCK
         if isinstance(entry, datetime):
             return entry.replace(tzinfo=entry.tzinfo or UTC).timestamp()
         if isinstance(entry, date):
             return datetime(entry.year, entry.month, entry.day, tzinfo=UTC).timestamp()
-        if isinstance(entry, str) and (pattern := self.option("format")) is not None:
+        if pattern is not None:
             return formatted_seconds(entry, pattern)
         if isinstance(entry, str):
-            return seconds_from_text(entry, self.option("unit"))
+            return seconds_from_text(entry, self.option("unit"), self.option("clock"))
         return None if entry is None else float(entry) * UNITS[self.option("unit")]
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
+        bad = true_rows(pc.fill_null(pc.equal(elements, OTHER_CLOCK), False))
+        problems.mark_tokens(bad, row_of_token, self.field.column, self._clock_reason())
         check_numbers(elements, row_of_token, self.field, problems, may_miss=False, finite_as=np.float64)
+
+    def _clock_reason(self) -> str:
+        is_zoned, name = self.option("clock") == ZONED, quote_identifier(self.field.column)
+        has, lacks, kind = ("with", "without", "") if is_zoned else ("without", "with", "TZ")
+        return (
+            f"has a time {lacks} a time zone, where the field has times {has} one; convert it by SQL (data.query in "
+            f"training): SELECT * REPLACE (CAST({name} AS TIMESTAMP{kind}) AT TIME ZONE 'Europe/Berlin' AS {name}) "
+            f"FROM input; or train with {self.field.key}.clock=any, which reads both as UTC"
+        )
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
         """Return (S,) keys of tokens.
@@ -210,6 +239,20 @@ class TimeEncoder(ListEncoder):
     def restore(self, state: EncoderState) -> None:
         require(state, {"resolution": POSITIVE, "mean": float, "deviation": POSITIVE})
         self.resolution, self.mean, self.deviation = state["resolution"], state["mean"], state["deviation"]
+
+
+def _clock_of(field: Field, cells: pa.ChunkedArray, events: bool) -> str:
+    """Return whether most times have a zone: ZONED, LOCAL, or ANY for numbers and durations."""
+    kind, pattern = cells.type.value_type if is_list(cells.type) else cells.type, field.options.get("format")
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return ZONED if getattr(kind, "tz", None) else LOCAL
+    if isinstance(pattern, str) and is_text(kind):
+        return ZONED if has_zone(pattern) else LOCAL
+    values = cells.to_pylist() if events else chain.from_iterable(list_cells(cells, field.separator))
+    texts = [value for value in values if isinstance(value, str)]
+    forms = (DATE_TIME + OFFSET, DATE_TIME)
+    zoned, local = (sum(re.fullmatch(form, text) is not None for text in texts) for form in forms)
+    return ANY if not zoned + local else ZONED if zoned > local else LOCAL
 
 
 def _gaps(lengths: np.ndarray, seconds: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Times become gaps on a log scale that fits their unit, with optional hours and weekdays."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import duckdb
 import numpy as np
@@ -13,6 +13,7 @@ from support.table_files import write
 from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.casts import seconds_sql
+from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field
 
 
@@ -122,3 +123,54 @@ def test_times_of_python_and_numpy_are_seconds_of_utc():
     assert [encoder.from_python(row) for row in rows] == [[moment.timestamp()]] * 5
     assert encoder.from_python(np.array(["2020-01-02"], "datetime64[ns]")) == [moment.timestamp()]
     assert encoder.parse('["2020-01-02T00:00:00Z"]') == ["2020-01-02T00:00:00Z"]
+
+
+NOON = datetime(2024, 7, 1, 12, tzinfo=UTC)
+CLOCKS = {
+    "zoned": [NOON, NOON.astimezone(timezone(timedelta(hours=2))), "2024-07-01T12:00:00Z", "2024-07-01 14:00+02"],
+    "local": [NOON.replace(tzinfo=None), date(2024, 7, 1), "2024-07-01T12:00:00", "2024-07-01", np.datetime64(1, "us")],
+    "any": [1719835200, "1719835200.0", "47:30"],
+}
+
+
+@pytest.mark.parametrize("trained", CLOCKS)
+@pytest.mark.parametrize("given", CLOCKS)
+def test_times_of_another_clock_are_rejected_row_by_row(trained, given):
+    encoder = TimeEncoder(Field("at", "time", ("at",), width=1, options={"clock": trained}))
+    is_other = {trained, given} == {"zoned", "local"}
+    for time in CLOCKS[given]:
+        cells = pa.array([encoder.from_python([0.0, time]), encoder.from_python([0.0, 1.0])], encoder.canonical_type)
+        problems = Problems(2)
+        encoder.check(pa.record_batch({"at": cells}), problems)
+        assert problems.usable.tolist() == [not is_other, True]
+        assert not is_other or "data.query" in problems.first_problems[0].reason
+        assert not is_other or encoder.encode_plain([[0.0, time]]) is None
+
+
+@pytest.mark.parametrize("form", ["events", "lists", "format"])
+@pytest.mark.parametrize("file", ["t.csv", "t.jsonl", "t.parquet", "t.arrow"])
+@pytest.mark.parametrize("zoned", [False, True])
+def test_training_says_which_clock_is_read(options, tmp_path, form, file, zoned):
+    """The last sequence has another clock than the others, in files of texts and of times."""
+    end = "Z" if zoned else ""
+    times = [[f"2024-03-{1 + row} 0{hour}:00:00{end}" for hour in range(3)] for row in range(20)]
+    odd = [[time.removesuffix("Z") + ("" if zoned else "Z") for time in times[-1]]]
+    rows = {"at": times[:-1] + odd, "y": ["a", "b"] * 10}
+    field = {"kind": "time", "cycles": ["hour"]}
+    if form == "format":
+        field |= {"format": f"%Y-%m-%d %H:%M:%S{'%z' if zoned else ''}"}
+    if form != "lists":
+        flat = [time for row in rows["at"] for time in row]
+        rows = {"at": flat, "y": list("aaabbb") * 10, "k": [row // 3 for row in range(60)]}
+    keys = {} if form == "lists" else {"group_by": "k", "order_by": "at"}
+    keys |= {"order_format": "text"} if form == "format" else {}
+    dataset = prepare(options(train=write(tmp_path / file, rows), label="y", fields={"at": field}, **keys))
+    assert dataset.report["train"].refused == 1
+    assert dataset.schema.fields[0].options["clock"] == ("zoned" if zoned else "local")
+    encoder = dataset.encoders["at"]
+    for kind in ("TIMESTAMP", "TIMESTAMPTZ"):
+        name = kind.replace("TZ", " WITH TIME ZONE")
+        with duckdb.connect() as connection:
+            sql = f"SELECT {encoder.value_sql('t', name)} FROM (SELECT {kind} '2024-07-01 12:00:00' AS t)"
+            ((seconds,),) = connection.execute(f"SET TimeZone = 'UTC'; {sql}").fetchall()
+        assert seconds == (NOON.timestamp() if ("TZ" in kind) is zoned else -np.inf)
