@@ -44,7 +44,7 @@ class Limits:
 
     def checked(self, parts: Iterator[Part], strange: StrangeMeasures, sample: RowSample) -> Iterator[Part]:
         """Yield all parts, and then raise LimitError if they exceed a limit together."""
-        counts, error = Counts(), None
+        counts, error, known = Counts(), None, strange.far.copy()
         for part in parts:
             counts = counts.plus(part.counts)
             if error is None and part.counts.refused:
@@ -57,8 +57,9 @@ class Limits:
             problem = f"{refused:.1%} of the rows are rejected ({error})"
             raise LimitError(f"max_refused={self.max_refused}", problem, remedy)
         if self.max_far is not None and far > self.max_far:
-            numbers = strange.numbers
-            names = [str(each) for each in moved if each.field.partition("[")[0] in numbers][:1] or numbers
+            # Other processes measure the rows of an engine.
+            names = [name for name, _ in (strange.far - known).most_common(1)] or strange.numbers
+            names = [str(next((each for each in moved if each.field == name), name)) for name in names]
             raise LimitError(f"max_far={self.max_far}", f"{far:.1%} of the tokens are far ({', '.join(names)})", remedy)
         if self.max_moved is not None and moved and moved[0].distance > self.max_moved:
             raise LimitError(f"max_moved={self.max_moved}", f"moved since training: {moved[0]}", remedy)

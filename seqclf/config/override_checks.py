@@ -15,7 +15,7 @@ from hydra.grammar.gen.OverrideLexer import InputStream, OverrideLexer  # type: 
 
 from seqclf.config.documentation import GLOBAL_GROUP
 from seqclf.config.hints import OF_FILES
-from seqclf.config.override_text import argument, is_plain, key_of, label_text, quoted
+from seqclf.config.override_text import argument, hydra_value, is_plain, key_of, label_text, quoted
 from seqclf.config.targets import locate
 from seqclf.config.typed_arguments import GENERAL, OWN_FILES, WITH_VALUE, TypedArguments
 from seqclf.errors import InputError
@@ -28,9 +28,21 @@ NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
 QUOTE = "quote the argument, 'KEY={a: b}', and in it a text with punctuation, \"KEY='a, b'\""
 
 
-def _added(text: str) -> str:
-    """Return an override that may add a key to a mapping whose names users choose, such as data.fields.amount."""
-    return f"++{text}" if re.match(r"data\.(fields|static)[.=]", text) else text
+def _field_override(text: str) -> str:
+    """Return an override of fields that adds keys, with a kind as {kind: KIND}, so that another override adds options.
+
+    >>> _field_override("data.fields.amount=number"), _field_override("data.fields={amount: number}")
+    ('++data.fields.amount.kind=number', '++data.fields={amount: {kind: number}}')
+    """
+    if not (parts := re.match(r"(data\.(?:fields|static))(?:\.([^.=]+))?=(.*)", text, re.DOTALL)):
+        return f"++{text}" if text.startswith(("data.fields.", "data.static.")) else text
+    block, name, value = parts.groups()
+    if name is not None:
+        return f"++{block}.{name}.kind={value}" if re.fullmatch(r"(?!null$)\w+(,\w+)*", value) else f"++{text}"
+    fields = None if "${" in value else OverridesParser.create().parse_override(text).value()
+    if not isinstance(fields, dict) or not all(isinstance(part, str) for entry in fields.items() for part in entry):
+        return f"++{text}"
+    return f"++{block}={hydra_value({each: {'kind': kind} for each, kind in fields.items()})}"
 
 
 class HydraArguments(TypedArguments):
@@ -55,7 +67,7 @@ class HydraArguments(TypedArguments):
         ['--multirun', "debug='nan'", 'seed=1']
         """
         options = [text for text in self.arguments if text not in self.overrides]
-        return options + [self._with_quotes(_added(text)) for text in self.overrides]
+        return options + [self._with_quotes(_field_override(text)) for text in self.overrides]
 
     def _with_quotes(self, text: str) -> str:
         """Quote the parts of an override that Hydra would parse as another type: choices and names."""

@@ -56,7 +56,8 @@ def require_fields(value: Any, info: ValidationInfo) -> Any:
     if value is None:
         return None
     if isinstance(value, dict):
-        return {name: spec for name, spec in value.items() if spec is not None} or (None if value else {})
+        declared = {name: spec for name, spec in value.items() if spec not in (None, {"kind": None})}
+        return declared or (None if value else {})
     names = value if isinstance(value, list) else [value]
     named = ", ".join(f"{label_text(name)}: KIND" for name in names if isinstance(name, (str, int)))
     raise RefusedValueError("must be a mapping", f"write {shell_word(f'data.{info.field_name}={{{named}}}')}")

@@ -19,8 +19,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.config.override_text import shell_word
-from seqclf.data.encoding.declaration import build_schema, columns_of, declarations, named_static_field, take_columns
+from seqclf.config.override_text import hydra_value, shell_word
+from seqclf.data.encoding.declaration import (
+    build_schema,
+    columns_of,
+    declarations,
+    declared_as,
+    named_static_field,
+    take_columns,
+)
 from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders, take_encoders
 from seqclf.data.encoding.registry import KINDS
 from seqclf.data.event_keys import times_of_sequences
@@ -162,17 +169,17 @@ def build_dataset(
         leaks, splits = policy.check_leaks(inputs, splits, compare_ids=compare_ids)
     groups = {name: policy.groups(rows) for name, rows in inputs.items()}
 
-    if options.infer and options.encoders is None:
-        declared = {*map(str, options.fields or {})}
-        if fields := integer_fields(encoders, declared):
-            with progress.stage("codes or quantities"):
-                found, note = quantities(fields, _some_rows(staged["train"], splits["train"], (LABEL, *fields)))
-            if found:  # again, because other cells of a number are rejected than of a category
-                decided = [as_number(fields[name].field) if name in found else fields[name].field for name in fields]
-                again = options.model_copy(update={"fields": {**(options.fields or {}), **declarations(decided)}})
-                build_dataset(again, sources, scratch, check_fields, [note])
-                return
-            notes.append(note)
+    declared = {str(name): spec for name, spec in (options.fields or {}).items()}
+    is_open = options.infer and options.encoders is None
+    if fields := integer_fields(encoders, declared) if is_open else {}:
+        with progress.stage("codes or quantities"):
+            found, note = quantities(fields, _some_rows(staged["train"], splits["train"], (LABEL, *fields)))
+        if found:  # again, because other cells of a number are rejected than of a category
+            decided = [as_number(fields[name].field) if name in found else fields[name].field for name in fields]
+            again = options.model_copy(update={"fields": declared | declarations(decided)})
+            build_dataset(again, sources, scratch, check_fields, [note])
+            return
+        notes.append(note)
 
     # Only labels of training rows become classes, because a model cannot learn to predict any other class.
     classes = _classes(inputs["train"].labels, splits["train"])
@@ -261,7 +268,9 @@ def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable |
     with SourceReader(source) as reader:
         if held := [name for name, given in columns.items() if reader.column_types.keys() >= set(given)]:
             sample = reader.sample(INFERENCE_ROWS)
-            static = [named_static_field(str(name), declared[name], sample, str(source)) for name in held]
+            static = [
+                named_static_field(str(name), declared[name], sample, str(source), options.infer) for name in held
+            ]
     return LabelTable(source, id_columns, options.label, policy.row_keys, static)
 
 
@@ -310,10 +319,11 @@ def _build_schema(
         static = [field for field in schema.fields if field.static and field.name not in declared]
         if static:
             shown = ", ".join(f"{field.name} ({field.kind})" for field in static)
-            notes.append(
-                f"static fields, of one value per sequence: {shown}; data.fields.{static[0].name}={static[0].kind} "
-                f"reads one value per token, {shell_word(f'data.ignore=[{static[0].column}]')} none"
+            of_tokens = (
+                f"{declared_as(static[0], static[0].kind)} reads one value per token, " if schema.group_by else ""
             )
+            ignored = shell_word(f"data.ignore=[{hydra_value(static[0].column)}]")
+            notes.append(f"static fields, of one value per sequence: {shown}; {of_tokens}{ignored} leaves one out")
     for name in {*schema.ignored, *schema.order_by} - columns_of(schema.fields) - reasons.keys():
         cells = sample.column(name)
         left_out = "lists" if pa.types.is_nested(cells.type) else "data.static={}"

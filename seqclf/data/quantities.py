@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.encoding.declaration import declared_as
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.ragged import list_lengths
 from seqclf.data.schema.casts import LABEL
+from seqclf.data.schema.cell_types import MAX_CODES
 from seqclf.data.schema.schema import Field
 
-MAX_CODES = 20  # maximum number of distinct integers that are always codes
-MAX_ROWS, MAX_TOKENS = 10_000, 1_000_000  # rows and tokens of the comparison
+MAX_ROWS, MAX_TOKENS = 10_000, 300_000  # rows and tokens of the comparison
 MAX_CLASSES = 8  # outcomes of a token; rarer ones count as the last
 PARTS = 5  # parts of the rows, each of which is predicted by the others
 PRIOR_TOKENS = 5.0  # weight of the overall frequencies in the frequencies of a value
@@ -34,14 +35,22 @@ class Gain(NamedTuple):
     z: float
 
 
-def integer_fields(encoders: Mapping[str, FieldEncoder], declared: Iterable[str]) -> dict[str, CategoryEncoder]:
-    """Return the fields that were inferred as codes and may be quantities: more than MAX_CODES distinct integers."""
+def integer_fields(encoders: Mapping[str, FieldEncoder], declared: Mapping[str, Any]) -> dict[str, CategoryEncoder]:
+    """Return the fields that were inferred as codes and may be quantities: more than MAX_CODES distinct integers.
+
+    `declared`: the option data.fields. A field that is declared without a kind and options of codes is inferred too.
+    """
     return {
         name: encoder
         for name, encoder in encoders.items()
         if isinstance(encoder, CategoryEncoder) and encoder.integers and not encoder.field.static
-        if name not in declared and len(encoder.vocabulary.codes) > MAX_CODES
+        if is_inferred(declared.get(name, {})) and len(encoder.vocabulary.codes) > MAX_CODES
     }
+
+
+def is_inferred(spec: Any) -> bool:
+    """Return True if the declaration of a field leaves open whether whole numbers are codes."""
+    return isinstance(spec, Mapping) and spec.keys() <= {"column", "columns", "missing", "separator"}
 
 
 def as_number(field: Field) -> Field:
@@ -64,7 +73,8 @@ def quantities(fields: Mapping[str, CategoryEncoder], rows: pa.Table) -> tuple[l
         is_quantity, reason = decide(known[pc.list_flatten(column).to_numpy()], row, labels)
         found += [name] * is_quantity
         shown.append(f"{name} ({'quantity' if is_quantity else 'codes'}, {reason})")
-    other = f"data.fields.{found[0]}=category" if found else f"data.fields.{next(iter(fields))}=number"
+    name = found[0] if found else next(iter(fields))
+    other = declared_as(fields[name].field, "category" if found else "number")
     return found, f"whole numbers: {', '.join(shown)}; {other} says otherwise"
 
 

@@ -15,11 +15,10 @@ from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.encoding.list_encoder import infer_values
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.schema.casts import key_sql, plain, quote_identifier
-from seqclf.data.schema.cell_types import looks_timed
+from seqclf.data.schema.cell_types import MAX_CODES, looks_timed
 from seqclf.data.schema.schema import Field, Schema
 
 MAX_CATEGORIES = 1000  # distinct values of a category
-MAX_CODES = 20  # distinct whole numbers that are codes; more are numbers
 MIN_REPEATS = 2  # sequences for each distinct value of a category or whole number; an id has fewer
 CHANCE = 1e-6  # probability of a column of tokens that never varies within a sequence
 
@@ -126,7 +125,7 @@ def _static_field(name: str, cells: pa.ChunkedArray, values: Values, sequences: 
     if pa.types.is_temporal(cells.type) or looks_timed(cells):
         return "a time"
     if pa.types.is_nested(cells.type) or pa.types.is_binary(cells.type):
-        return "no value"
+        return "lists"
     kind = infer_values(cells)
     is_measured = pa.types.is_floating(cells.type) or kind == "number"
     # Ascending whole numbers look measured, and ids ascend in most files.

@@ -65,7 +65,9 @@ def network_kind(model: Mapping[str, Any]) -> str:
         window = model.get("window") or 1
         recurrent = "bidirectional " * bool(model.get("bidirectional")) + str(model["cell"]).upper()
         recurrent += f" on windows of {window} tokens" * (window != 1)
-        return " + ".join(recurrent if head == "recurrent" else head for head in model.get("heads") or ["recurrent"])
+        heads = model.get("heads") or ["recurrent"]
+        names = [head if isinstance(head, str) else str(head["_target_"]).rpartition(".")[2] for head in heads]
+        return " + ".join(recurrent if name == "recurrent" else name for name in names)
     target = str(model.get("encoder", {}).get("_target_", ""))
     return target.rpartition(".")[2].lower() if target.startswith(OWN_PACKAGE) else "network"
 

@@ -285,7 +285,7 @@ def refuse_made_by_pipeline(trainer: Any) -> Any:
 NOT_OF_RECIPE = ("data", "trainer", "logger", "debug", "checkpoint", "start", "overwrite", "export")
 NOT_OF_DATA_RECIPE = (
     *("name", "generator", "train", "validation", "test", "labels", "cache_dir", "memory_limit"),
-    *("fields", "static", "encoders"),  # the schema has the fields
+    *("fields", "static", "ignore", "infer", "encoders"),  # the schema has the fields
 )
 NOT_OF_TRAINER_RECIPE = (
     *("callbacks", "profiler", "model_registry", "accelerator", "devices", "num_nodes", "strategy"),

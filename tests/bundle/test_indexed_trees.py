@@ -1,9 +1,13 @@
 """Trees as lists of tokens and parents, in memory: tables and Python values give the same predictions and errors."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 from support.untrained_task import export_table
+
+from seqclf.errors import InputError
 
 WORDS = ["good", "bad"]
 
@@ -35,13 +39,15 @@ def classifier(tmp_path_factory):
 )
 def test_a_frame_gives_the_predictions_of_its_records(classifier, heads, refused):
     frame = pd.DataFrame({"words": [WORDS, WORDS], "heads": pd.Series([heads, heads], dtype=object)})
+    if refused is not None:
+        for data in (frame, frame.to_dict("records")):
+            with pytest.raises(InputError, match=re.escape(refused)):  # as all rows are
+                classifier.predict(data)
+        return
     table, (row, _) = classifier.predict(frame), classifier.predict(frame.to_dict("records"))
-    if refused is None:
-        (expected,) = classifier.predict([{"words": WORDS, "heads": [-1, 0]}])
-        assert row == expected and table["error"].isna().all()
-        assert table["probability"][0] == pytest.approx(row["probability"], abs=1e-6)
-    else:
-        assert refused in row["error"] and refused in table["error"][0] and row["prediction"] is None
+    (expected,) = classifier.predict([{"words": WORDS, "heads": [-1, 0]}])
+    assert row == expected and table["error"].isna().all()
+    assert table["probability"][0] == pytest.approx(row["probability"], abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,10 @@ def test_static_values_change_the_prediction_whatever_the_tokens(classifier):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"age": None}, "age is missing or of another type than in training (set data.static.age.missing if values"),
+        (
+            {"age": None},
+            "age is missing or of another type than in training (set data.static.age.missing=mean if values",
+        ),
         ({"age": float("nan")}, "age is missing"),
         ({"age": "old"}, "age is not a single number"),
         ({"country": {"a": 1}}, "home is not a single category"),

@@ -47,7 +47,14 @@ def test_a_field_is_declared_alone_or_in_a_mapping(data, typed):
     options = compose_config("train", arguments.for_hydra()).plain()["data"]
     of_data = {"tokens": "category"} if data == "toy" else {}
     assert DataOptions.build(**{**options, "label": "y"}).fields == {**of_data, "words": {"kind": "text"}}
-    assert options["static"] == {"age": "number"}
+    assert options["static"] == {"age": {"kind": "number"}}
+
+
+@pytest.mark.parametrize("first", ["data.fields.amount=number", "data.fields={amount: number}"])
+def test_options_are_added_to_a_kind_that_was_typed_before(first):
+    arguments = HydraArguments("train", ["data=files", first, "data.fields.amount.missing=mean"])
+    fields = compose_config("train", arguments.for_hydra()).plain()["data"]["fields"]
+    assert fields == {"amount": {"kind": "number", "missing": "mean"}}
 
 
 @pytest.mark.parametrize(

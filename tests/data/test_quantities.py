@@ -99,7 +99,7 @@ def test_an_undeclared_column_of_events_is_read_as_decided(options, tmp_path):
     assert not (decided.folder / "quarantine.jsonl").is_file()
     declared = {"age": {"kind": "number", "missing": "last"}, "title": "category"}
     assert prepare(options(train=tmp_path / "t.parquet", fields=declared, **given)).digest == decided.digest
-    codes = prepare(options(train=tmp_path / "t.parquet", fields={"age": {"missing": "value"}}, **given))
+    codes = prepare(options(train=tmp_path / "t.parquet", fields={"age": "category"}, **given))
     assert kinds(codes)["age"] == "category"
 
 
@@ -110,3 +110,21 @@ def test_an_undeclared_column_of_lists_is_read_as_decided(options, tmp_path):
     lists["y"] = table["y"][::LENGTH]
     dataset = prepare(options(train=write(tmp_path / "t.parquet", lists), label="y", cache_dir=tmp_path / "cache"))
     assert kinds(dataset) == {"age": "number", "title": "category"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "options_of"),
+    [
+        ({"age": {"missing": "value"}}, "number", {"missing": "last"}),  # says nothing about the kind
+        ({"age": {"missing": "mean"}}, "number", {"missing": "mean"}),  # of numbers alone
+        ({"title": {"log": True}}, "number", {"log": True}),
+        ({"age": {"min_count": 2, "missing": "value"}}, "category", {"min_count": 2, "missing": "value"}),
+        ({"age": "category"}, "category", {"missing": "value"}),  # the gaps are inferred as without it
+    ],
+)
+def test_only_a_kind_or_its_options_declare_what_whole_numbers_are(options, tmp_path, fields, kind, options_of):
+    given = {"label": "y", "group_by": "card", "order_by": "at", "infer": True, "fields": fields}
+    dataset = prepare(options(train=write(tmp_path / "t.parquet", event_table()), **given))
+    (field,) = [field for field in dataset.schema.fields if field.name in fields]
+    assert (field.kind, field.options) == (kind, options_of)
+    assert not (dataset.folder / "quarantine.jsonl").is_file()

@@ -1,7 +1,11 @@
 """Each column that is no field is named, with its reason."""
 
+import shlex
+
 from support.table_files import write
 
+from seqclf.config.composition import compose_config
+from seqclf.config.override_checks import HydraArguments
 from seqclf.data.prepare import prepare
 
 ROWS = 40
@@ -65,3 +69,26 @@ def test_an_order_that_is_no_field_is_named(options, tmp_path):
     dataset = prepare(options(train=path, fields={"kind": "category"}, infer=False, **given))
     assert reasons(dataset) == {"n": "it only sorts the events"}
     assert [field.name for field in prepare(options(train=path, **given)).schema.fields] == ["n", "kind"]
+
+
+def test_what_a_note_advises_can_be_typed(options, tmp_path):
+    table = {"card": [row // 4 for row in range(ROWS)], "at": [f"{1 + row % 4}/11/2023" for row in range(ROWS)]}
+    table |= {"home age": [30 + row // 4 % 5 for row in range(ROWS)], "kind": ["a", "b", "b", "c"] * 10}
+    path = write(tmp_path / "t.csv", {**table, "y": ["pq"[row // 4 % 2] for row in range(ROWS)]})
+    keys = {
+        "label": "y",
+        "group_by": "card",
+        "order_by": "at",
+        "order_format": "%d/%m/%Y",
+        "train": path,
+        "infer": True,
+    }
+    inferred = prepare(options(**keys))
+    (note,) = [note for note in inferred.notes if note.startswith("static fields")]
+    (advised,) = [word for word in shlex.split(note) if word.startswith("data.fields")]
+    block = compose_config("train", HydraArguments("train", ["data=files", advised]).for_hydra()).plain()["data"]
+    declared = prepare(options(**keys, fields=block["fields"]))
+    assert "home_age" in [field.name for field in declared.schema.token_fields]
+    assert prepare(options(**keys, fields={"at": "time"})).digest == inferred.digest, "in the format of the order"
+    static = prepare(options(**keys, static={"home_age": {"column": "home age", "missing": "mean"}}))
+    assert [field.kind for field in static.schema.fields if field.static] == ["number"]

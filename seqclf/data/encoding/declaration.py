@@ -16,11 +16,13 @@ from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.encoding.kinds.set import SetEncoder
 from seqclf.data.encoding.kinds.time import TimeEncoder
-from seqclf.data.encoding.list_encoder import ListEncoder
+from seqclf.data.encoding.list_encoder import ListEncoder, infer_values
 from seqclf.data.encoding.registry import KINDS, encoder_class, make_encoder
 from seqclf.data.ragged import is_list
 from seqclf.data.schema.cell_types import (
+    MAX_CODES,
     has_decimal_commas,
+    infer_elements,
     is_text,
     list_cells,
     looks_bracketed,
@@ -46,9 +48,9 @@ FIELD: dict[str, Any] = {
 }
 
 
-def named_static_field(name: str, spec: Any, sample: pa.Table, where: str) -> Field:
+def named_static_field(name: str, spec: Any, sample: pa.Table, where: str, infer: bool = True) -> Field:
     """Return the field `name`, which the config declares under data.static (see `_named_field`)."""
-    return replace(_named_field(name, spec, sample, where, None, events=True, root="static"), static=True)
+    return replace(_named_field(name, spec, sample, where, None, True, infer, {}, root="static"), static=True)
 
 
 def _named_field(
@@ -58,31 +60,67 @@ def _named_field(
     where: str,
     list_separator: str | None,
     events: bool,
+    infer: bool,
+    times: Mapping[str, str | None],
     root: str = "fields",
 ) -> Field:
     """Return the field `name`, which the config declares under data.fields or data.static.
 
     `spec`: kind of the field, or a mapping with the key `kind`, the key `column` or `columns`, and options. `sample`:
-    first rows of the file. Properties of the field that the config does not set, such as its width, are inferred from
-    `sample`. `events`: True if a cell is one value and not a list. `root`: "fields" or "static".
+    first rows of the file. Properties of the field that the config does not set, such as its kind, its width and, with
+    `infer`, how its missing values are read, are inferred from `sample`. `events`: True if a cell is one value and not
+    a list. `times`: dict column that sorts events → format of its times, or None. `root`: "fields" or "static".
     """
     options = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
-    key = f"data.{root}.{name}"
+    key, is_static = f"data.{root}.{name}", root == "static"
     columns = take_columns(key, name, options)
     require_columns([(key, column) for column in columns], sample.column_names, where)
+    cells = sample.column(columns[0])
+    is_sequence = events or is_list(cells.type) or looks_like_lists(cells, list_separator)
     kind = options.pop("kind", None)
-    if kind is None and root == "fields":
-        cells = sample.column(columns[0])
-        if events or is_list(cells.type) or looks_like_lists(cells, list_separator):
-            kind = _recognizing_kind(cells, list_separator, events)
-            values = cells if events else _elements(cells, list_separator)
-            options = {**(INFERRED[kind].inferred_options(values) if kind else {}), **options}
-        else:
-            kind = "text"
-    kind_class = _checked_kind(key, kind, columns, options, is_static=root == "static")
+    if kind is None:
+        is_time = columns[0] in times
+        kind = _kind_for(cells, options, list_separator, events, is_time, is_static) if is_sequence else "text"
+    if infer and is_sequence and kind in INFERRED and len(columns) == 1:
+        found = INFERRED[kind].inferred_options(cells if events else _elements(cells, list_separator))
+        options = {**({"missing": INFERRED[kind].filled} if found and is_static else found), **options}
+    if kind == "time" and times.get(columns[0]) is not None and is_text(cells.type):
+        options = {"format": times[columns[0]], **options}
+    kind_class = _checked_kind(key, kind, columns, options, is_static=is_static)
     if events and kind_class.holds_text:
         raise InputError(key, f"a {kind} field cannot be in an event table", "name it category")
     return kind_class.complete(Field(name, kind, columns, options=options), sample, list_separator, events)
+
+
+def _kind_for(
+    cells: pa.ChunkedArray,
+    options: Mapping[str, Any],
+    separator: str | None,
+    events: bool,
+    is_time: bool,
+    is_static: bool,
+) -> str | None:
+    """Return the inferred kind of a column for which the config sets options alone.
+
+    Whole numbers are a number if the options are those of numbers alone, such as `log`.
+    """
+    kind = "time" if is_time else _recognizing_kind(cells, separator, events)
+    if kind != "category" or (infer_values(cells) if events else infer_elements(cells, separator)[0]) != "integer":
+        return kind
+    is_static_number = is_static and len(pc.unique(cells)) > MAX_CODES
+    return "number" if is_static_number or not _accepts(CategoryEncoder, options) else kind
+
+
+def _accepts(kind_class: type[FieldEncoder], options: Mapping[str, Any]) -> bool:
+    known = kind_class.options
+    return all(name in known and known[name].is_allowed(value) for name, value in options.items())
+
+
+def declared_as(field: Field, kind: str) -> str:
+    """Return the override that declares the columns of a field as another kind."""
+    if field.columns == (field.name,):
+        return f"data.fields.{field.name}={kind}"
+    return shell_word(f"data.fields.{field.name}={{column: {quoted(field.column)}, kind: {kind}}}")
 
 
 def take_columns(key: str, name: str, options: dict[str, Any]) -> tuple[str, ...]:
@@ -357,7 +395,8 @@ def declarations(fields: Iterable[Field]) -> dict[str, dict[str, Any]]:
 def declared_fields(schema: Schema) -> dict[str, Any]:
     """Return the data options that declare the fields of a schema, so that none is inferred again."""
     static = [field for field in schema.fields if field.static]
-    return {"fields": declarations(schema.token_fields), "static": declarations(static), "infer": False}
+    fields = {"fields": declarations(schema.token_fields), "static": declarations(static)}
+    return {**fields, "infer": False, "ignore": ()}
 
 
 def build_schema(
@@ -395,9 +434,14 @@ def build_schema(
     named += [("data.ignore", column) for column in ignore]
     require_columns(named, sample.column_names, where)
     in_file = {name: spec for name, spec in (static or {}).items() if name not in {field.name for field in joined}}
-    of_sequences = [*(named_static_field(str(name), spec, sample, where) for name, spec in in_file.items()), *joined]
-    named_as = ((str(name), spec) for name, spec in (fields or {}).items())
-    built = tuple(_named_field(*entry, sample, where, list_separator, bool(group_by)) for entry in named_as)
+    static_fields = (named_static_field(str(name), spec, sample, where, infer) for name, spec in in_file.items())
+    of_sequences = [*static_fields, *joined]
+    times: dict[str, str | None] = {} if order_format == AS_TEXT else dict.fromkeys(order_by, order_format)
+    is_events = bool(group_by)
+    built = tuple(
+        _named_field(str(name), spec, sample, where, list_separator, is_events, infer, times)
+        for name, spec in (fields or {}).items()
+    )
     if not infer and not built:
         raise InputError("data.infer=false", "no field is named", "name them: data.fields.COLUMN=KIND")
     if infer and not any(KINDS[field.kind].holds_text for field in built):  # a text is the only field

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import reduce
 from typing import NamedTuple
@@ -31,7 +32,11 @@ class StrangeValues(NamedTuple):
 
 
 class StrangeMeasures:
-    """Measures the strange values of encoded rows. `names`: names of the columns of `StrangeValues`."""
+    """Measures the strange values of encoded rows.
+
+    `names`: names of the columns of `StrangeValues`. `far`: dict field → number of its far numbers in all rows that
+    were measured.
+    """
 
     def __init__(self, encoders: Mapping[str, FieldEncoder]):
         tokens, static = tokens_of(encoders), static_of(encoders)
@@ -40,6 +45,7 @@ class StrangeMeasures:
         self.numbers = list(dict.fromkeys(name for name, _ in self.channels + self.static_channels))  # fields
         self.names = ["unknown"] * bool(self.ids | self.static_ids)
         self.names += ["far"] * bool(self.channels + self.static_channels)
+        self.far: Counter[str] = Counter()
 
     def measure(self, sequences: Ragged) -> StrangeValues:
         """Measure encoded rows. A token with unknown values in several fields counts once.
@@ -66,7 +72,10 @@ class StrangeMeasures:
                 # A maximum over a few columns is faster than one over the short last axis.
                 distances = reduce(np.maximum, (np.abs(fields[name][:, channel]) for name, channel in self.channels))
                 columns["far"][some] = np.maximum.reduceat(distances, starts)
-                far_tokens += int(np.count_nonzero(distances > FAR))
+                if far := int(np.count_nonzero(distances > FAR)):
+                    far_tokens += far
+                    for name, channel in self.channels:
+                        self.far[name] += int(np.count_nonzero(np.abs(fields[name][:, channel]) > FAR))
         for name, id in self.static_ids.items():
             strange = sequences.static[name] == id
             unknown_tokens += round(float(((1 - columns["unknown"]) * lengths)[strange].sum()))
@@ -74,6 +83,7 @@ class StrangeMeasures:
         for name, channel in self.static_channels:
             distances = np.abs(sequences.static[name][:, channel])
             far_tokens += int(lengths[(distances > FAR) & (columns["far"] <= FAR)].sum())
+            self.far[name] += int(lengths[distances > FAR].sum())
             columns["far"] = np.maximum(columns["far"], distances)
         return StrangeValues(columns, unknown_tokens, far_tokens)
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.ragged import is_list
 
+MAX_CODES = 20  # maximum number of distinct integers that are always codes
 MAX_CLOCK_CODES = 100  # if lists ascend and have more distinct integers than this, the integers are times, not codes
 MIN_FRACTION_SHARE = 0.1  # integers are measurements if more than this fraction of lists contains decimals
 TIME = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d.*)?|\d+:\d\d(:\d\d(\.\d+)?)?")

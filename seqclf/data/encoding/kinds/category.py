@@ -134,7 +134,7 @@ class CategoryEncoder(VocabularyEncoder):
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
         if self.integers:
             bad = true_rows(pc.fill_null(pc.equal(elements, NO_INTEGER), False))
-            reason = f"{NO_WHOLE}; {self.field.key}.values=text reads any"
+            reason = f"{NO_WHOLE}; {self.field.key}=number reads quantities, {self.field.key}.values=text codes"
             problems.mark_tokens(bad, row_of_token, self.field.column, reason)
 
     def stage(self, column: pa.Array) -> pa.Array:
