@@ -8,7 +8,7 @@
   and `Share` are checked before training, and so is the class of a part, by the mark `TargetOf`. `build` makes the
   part from its config.
 - Losses: `RowLoss` is the base class.
-- Custom training loops: `FiniteCheck` and `StructureSchedule` are callbacks, and `write_bundle` exports a trained task.
+- Custom training loops: `StructureSchedule` is a callback, and `write_bundle` exports a trained task.
 - Test data: `write_transactions` generates the dataset of `data=transactions`.
 - Errors: raise `InputError` if the user can fix the error.
 
@@ -43,6 +43,5 @@ from seqclf.models.rnn.recurrent_cell import RecurrentCell as RecurrentCell
 from seqclf.models.running_state import State as State
 from seqclf.models.trees.tree_levels import sort_nodes as sort_nodes
 from seqclf.runs.export import write_bundle as write_bundle
-from seqclf.training.debugging.finite_check import FiniteCheck as FiniteCheck
 from seqclf.training.losses import RowLoss as RowLoss
 from seqclf.training.structure_schedule import StructureSchedule as StructureSchedule

@@ -61,10 +61,10 @@ class HydraArguments(TypedArguments):
         """Return the arguments for Hydra's parser: first the options, then the overrides.
 
         The overrides come last, because Hydra's parser rejects overrides between options. A choice or a name is
-        quoted if Hydra would parse it as a number, such as `debug=nan` or `data.label=2024_01`.
+        quoted if Hydra would parse it as a number, such as `data.label=2024_01`.
 
-        >>> HydraArguments("train", ["debug=nan", "--multirun", "seed=1"]).for_hydra()
-        ['--multirun', "debug='nan'", 'seed=1']
+        >>> HydraArguments("train", ["data.label=2024_01", "--multirun", "seed=1"]).for_hydra()
+        ['--multirun', "data.label='2024_01'", 'seed=1']
         """
         options = [text for text in self.arguments if text not in self.overrides]
         return options + [self._with_quotes(_field_override(text)) for text in self.overrides]

@@ -37,7 +37,7 @@ from seqclf.training.module import SequenceTask
 
 PARITY_SEED = 0
 NETWORK = "the network"  # name of the network in error messages
-FINITE = "train with debug=nan, which names the module that they come from"
+FINITE = "lower optimizer.lr, and train again; trainer.detect_anomaly=true names the operation"
 ROUNDING = 1e-5  # rounding error of a halting score
 MAX_DRAWS = 20  # maximum number of draws of inputs, until no halting score is near the threshold
 

@@ -40,7 +40,6 @@ from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.system.watchdog import patience
 from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
 from seqclf.training.checks.custom_network_checks import check_foreign_network
-from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.explained_memory import explained_memory
 from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
@@ -64,7 +63,6 @@ class Training:
     batches: SequenceDataModule
     task: SequenceTask
     schedule: StructureSchedule
-    check: FiniteCheck | None
     hooks: Hooks
     bar: TrainingProgress
     trainer: pl.Trainer
@@ -84,12 +82,11 @@ class Training:
         schedule = StructureSchedule(config.model_dump()["structure"])
         schedule.check(task)
         threads = training_threads(config.runtime, task.model, batches)
-        check = FiniteCheck() if config.debug.name == "nan" else None
-        hooks = Hooks.build(config, folder, check, schedule, batches.splits)
+        hooks = Hooks.build(config, folder, schedule, batches.splits)
         bar = TrainingProgress()
         trainer = make_trainer(config.model_dump()["trainer"], [*hooks.all, bar], folder)
         schedule.check_trainer(trainer)
-        return cls(config, dataset, batches, task, schedule, check, hooks, bar, trainer, threads, folder)
+        return cls(config, dataset, batches, task, schedule, hooks, bar, trainer, threads, folder)
 
     @property
     def trust(self) -> set[str]:
@@ -228,8 +225,6 @@ def fit(training: Training, steps: FinishedSteps) -> Fitted | None:
     training.run()
     if not training.trainer.is_global_zero:
         return None
-    if training.check is not None:
-        console.print(f"debug=nan: {training.check.summary()}")
     if training.config.trainer["fast_dev_run"]:
         return None
     seconds = time.perf_counter() - started

@@ -11,7 +11,6 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from seqclf.data.storage.store import Split
 from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
 from seqclf.training.checks.check_targets import build_callbacks
-from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.epoch_record import EpochRecord, show_epoch
 from seqclf.training.length import epochs_between_checkpoints
 from seqclf.training.module import MONITORED
@@ -36,7 +35,6 @@ class Hooks:
         cls,
         config: TrainConfig,
         run: Path,
-        check: FiniteCheck | None,
         schedule: StructureSchedule,
         splits: Mapping[str, Split],
     ) -> Hooks:
@@ -48,12 +46,9 @@ class Hooks:
         best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed, monitored, between)
         stopping = [] if config.patience is None else [early_stopping(config.patience)]
         added = build_callbacks(config.trainer.get("callbacks"))
-        watching = [] if check is None else [check]
         changing = [schedule] if schedule.changes else []
-        # Callbacks that change the network run before callbacks that watch the network.
         hooks = [
             *changing,
-            *watching,
             NotFiniteSteps(splits, skip=config.runtime.on_nan == "skip"),
             *stopping,
             record,

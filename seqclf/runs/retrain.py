@@ -31,7 +31,7 @@ from seqclf.system.run_folder import run_outputs
 from seqclf.training.module import load_task
 from seqclf.training.options import LoggerOptions, TrainConfig, recipe_of
 
-NO_RUNTIME = {"debug": {"name": "none"}, "checkpoint": None, "start": None, "overwrite": False, "export": True}
+NO_RUNTIME = {"checkpoint": None, "start": None, "overwrite": False, "export": True}
 
 
 class RetrainConfig(CommandOptions):

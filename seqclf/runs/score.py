@@ -96,7 +96,7 @@ def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.nda
         raise InputError(
             "the network",
             f"gives logits that are not finite for {broken} of {len(ordered)} rows",
-            "train with debug=nan, which names the module and the rows",
+            "lower optimizer.lr, and train again; trainer.detect_anomaly=true names the operation",
         )
     return np.concatenate(labels)[order], ordered
 

@@ -390,8 +390,7 @@ class SequenceTask(pl.LightningModule):
             raise InputError(
                 None,
                 f"the {split} loss of epoch {self.current_epoch + 1} is not finite",
-                f"lower optimizer.lr (now {self.optimizer['lr']}) or trainer.gradient_clip_val; debug=nan names the "
-                "module and the rows",
+                f"lower optimizer.lr (now {self.optimizer['lr']}) or trainer.gradient_clip_val",
             )
         self.epoch_scores[split] = result
         self._log_scores(split, result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -15,10 +15,10 @@ from seqclf.batching.datamodule import Batch
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
-from seqclf.training.debugging.batch_rows import row_names
-from seqclf.training.debugging.finite_check import SCALED
 from seqclf.training.module import SequenceTask
 
+SCALED = "16-mixed"  # Lightning's precision with loss scaling; Lightning then skips steps with infinite gradients
+MAX_NAMED = 4  # maximum number of rows that one message names
 MAX_SKIPPED = 20  # maximum number of consecutive skipped steps; more of them indicate faulty weights or data
 MAX_SHOWN = 5  # maximum number of skipped steps that a run reports in the terminal
 
@@ -38,17 +38,17 @@ class NotFiniteSteps(Callback):
     def __init__(self, splits: Mapping[str, Split], skip: bool):
         self.splits = splits
         self.skip = skip
-        self.rows: list[np.ndarray] = []  # row indices of the batches since the last optimizer step
+        self.batches: list[Batch] = []  # since the last optimizer step
         self.skipped = self.skipped_in_a_row = 0
 
     def setup(self, trainer: pl.Trainer, task: Any, stage: str) -> None:
         task.skips_not_finite = self.skip
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: pl.LightningModule, batch: Batch, batch_idx: int) -> None:
-        self.rows.append(batch.ids)
+        self.batches.append(batch)
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, task: Any, optimizer: Any) -> None:
-        rows, self.rows = np.concatenate(self.rows), []
+        batches, self.batches = self.batches, []
         if not self._looks(trainer, task):
             return
         # The weights are read from the optimizer, because iterating over all modules takes as long as computing the
@@ -60,20 +60,22 @@ class NotFiniteSteps(Callback):
             return
         step = f"step {task.global_step + 1} (epoch {task.current_epoch + 1})"
         cause = "the gradient" if torch.isfinite(task.step_loss) else "the loss"
-        named = f"of {len(rows)} rows: {row_names(self.splits.get('train'), np.sort(rows))}"
+        rows = np.sort(np.concatenate([batch.ids for batch in batches]))
+        named = f"of {len(rows)} rows: {row_names(self.splits.get('train'), rows)}"
+        first = _first_not_finite(task, batches)
         self.skipped_in_a_row += 1
         if not self.skip or self.skipped_in_a_row > MAX_SKIPPED:
             many = f", as that of the {MAX_SKIPPED} steps before" if self.skip else ""
             raise InputError(
                 step,
-                f"{cause} {named}, is not finite{many}",
-                f"lower optimizer.lr (now {task.optimizer['lr']}) or trainer.gradient_clip_val; debug=nan names the "
-                f"module{'' if self.skip else ', runtime.on_nan=skip leaves such steps out'}",
+                f"{cause} {named}, is not finite{many}; the first such value is in {first}",
+                f"lower optimizer.lr (now {task.optimizer['lr']}) or trainer.gradient_clip_val"
+                f"{'' if self.skip else '; runtime.on_nan=skip leaves such steps out'}",
             )
         self.skipped += 1
         if self.skipped <= MAX_SHOWN:
             last = "; later ones are not shown" if self.skipped == MAX_SHOWN else ""
-            show_note(f"{step}: {cause} {named}, is not finite; the step is left out{last}")
+            show_note(f"{step}: {cause} {named}, is not finite, first in {first}; the step is left out{last}")
         for weight in weights:
             weight.grad = None
 
@@ -91,3 +93,40 @@ class NotFiniteSteps(Callback):
         if trainer.precision == SCALED:
             return False
         return self.skip or task.device.type == "cpu" or (trainer.global_step + 1) % trainer.log_every_n_steps == 0
+
+
+def _first_not_finite(task: SequenceTask, batches: Sequence[Batch]) -> str:
+    """Return the name of the first value that is not finite: a field of the batches, a weight, or a gradient."""
+    for batch in batches:
+        for name, values in batch.fields.items():
+            if not torch.isfinite(values).all():
+                return f"the field {name}"
+    weights = [(name, weight) for name, weight in task.named_parameters() if weight.grad is not None]
+    for name, weight in weights:
+        if not torch.isfinite(weight).all():
+            return f"the weight {name}"
+    wrong = (name for name, weight in weights if weight.grad is not None and not torch.isfinite(weight.grad).all())
+    return f"the gradient of {next(wrong, 'the loss')}"
+
+
+def row_names(split: Split | None, indices: Sequence[int] | np.ndarray) -> str:
+    """Return a text with the names of the first few rows and the number of remaining rows.
+
+    The name of a row is its number in the data file, followed by the id of the row if the id differs from the number.
+
+    >>> import pyarrow as pa
+    >>> from seqclf.data.storage.store import Ragged
+    >>> sequences = Ragged(np.array([0, 1, 2]), {"token": np.array([1, 2])})
+    >>> split = Split(sequences, np.array([0, 1]), pa.array(["3", "b"]), np.array([3, 7]))
+    >>> row_names(split, [0, 1]), row_names(None, [0, 1, 2, 3, 4])
+    ('row 3, row 7 (id b)', 'row with index 0, row with index 1, row with index 2, row with index 3 and 1 more')
+    """
+    names = []
+    for index in indices[:MAX_NAMED]:
+        if split is None:
+            names.append(f"row with index {index}")
+            continue
+        number, row_id = str(split.row_numbers[index]), str(split.ids[index].as_py())
+        names.append(f"row {number}" if row_id == number else f"row {number} (id {row_id})")
+    more = len(indices) - MAX_NAMED
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")

@@ -95,12 +95,6 @@ class MlflowOptions(Options):
 LoggerOptions = Annotated[WandbOptions | MlflowOptions | PlainLoggerOptions, Discriminator("name")]
 
 
-class DebugOptions(Options):
-    """Options of the debug modes."""
-
-    name: Literal["none", "nan"]
-
-
 CHECKPOINT_FILES = "RUN/checkpoints/best.ckpt, or last.ckpt to resume"
 
 
@@ -282,7 +276,7 @@ def refuse_made_by_pipeline(trainer: Any) -> Any:
     return trainer
 
 
-NOT_OF_RECIPE = ("data", "trainer", "logger", "debug", "checkpoint", "start", "overwrite", "export")
+NOT_OF_RECIPE = ("data", "trainer", "logger", "checkpoint", "start", "overwrite", "export")
 NOT_OF_DATA_RECIPE = (
     *("name", "generator", "train", "validation", "test", "labels", "cache_dir", "memory_limit"),
     *("fields", "static", "ignore", "infer", "encoders"),  # the schema has the fields
@@ -312,7 +306,6 @@ class TrainConfig(CommandOptions):
     optimizer: OptimizerArguments
     trainer: Annotated[TrainerArguments, BeforeValidator(refuse_made_by_pipeline)]
     logger: LoggerOptions
-    debug: DebugOptions
     structure: Schedule
     seed: Seed
     checkpoint: ResumedCheckpoint | None

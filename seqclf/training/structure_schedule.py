@@ -25,9 +25,7 @@ class StructureSchedule(Callback):
     """Changes the network of a `SequenceTask` before the first step of each scheduled epoch.
 
     `entries`: list of dicts `{epoch: N, KEY: VALUE}` as in the config key `structure` (see `seqclf.change_structure`).
-    Epochs are numbered from 1. Each change is printed. After the changes of an epoch, the method
-    `on_structure_change(trainer, task)` is called for every callback that defines it. The callback works in any Trainer
-    with a single device::
+    Epochs are numbered from 1. Each change is printed. The callback works in any Trainer with a single device::
 
         schedule = StructureSchedule([{"epoch": 3, "layers": 2}])
         pl.Trainer(max_epochs=5, callbacks=[schedule]).fit(task, datamodule=batches)
@@ -106,7 +104,3 @@ class StructureSchedule(Callback):
             function = "the same" if made.preserves else "another"
             size = f" ({made.weights:,} weights, {function} function)" if change.of_model() else ""
             console.print(f"epoch {epoch:>3}  {made.text}{size}", soft_wrap=True)
-        if due:
-            for callback in trainer.callbacks:
-                if hasattr(callback, "on_structure_change"):
-                    callback.on_structure_change(trainer, task)

@@ -43,6 +43,20 @@ def test_a_step_without_a_finite_loss_ends_the_training_and_names_its_rows(task,
         fit(task(), callbacks=hooks, max_epochs=1)
     assert raised.value.where == "step 3 (epoch 1)"
     assert "row" in raised.value.problem and "runtime.on_nan=skip" in raised.value.remedy
+    assert "in the gradient of " in raised.value.problem
+
+
+@pytest.mark.parametrize("place", ["field", "weight"])
+def test_the_first_value_that_is_not_finite_is_named(task, fit, splits, place):
+    class Broken(pl.Callback):
+        def on_train_batch_start(self, trainer, module, batch, batch_idx):
+            weight = module.model.output.bias.data
+            values = next(values for values in batch.fields.values() if values.is_floating_point())
+            (values if place == "field" else weight)[0] = float("inf")
+
+    expected = {"field": "in the field value", "weight": "in the weight model.output.bias"}[place]
+    with pytest.raises(InputError, match=expected):
+        fit(task(), callbacks=[Broken(), NotFiniteSteps(splits, skip=False)], max_epochs=1)
 
 
 def test_a_step_that_is_left_out_changes_neither_weights_nor_metrics(task, fit, splits):
