@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seqclf.config.override_text import hydra_value
@@ -22,7 +22,10 @@ def setting_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     ['model.cell=lstm', 'model.cell=gru']
     >>> setting_names([{"model._target_": "mine.Net", "model.depth": 2}, {"model._target_": "mine.Tree"}])
     ['model=Net', 'model=Tree']
+    >>> setting_names([{"data.fields": {"x": {"kind": kind}, "y": "number"}} for kind in ("number", "category")])
+    ['data.fields.x.kind=number', 'data.fields.x.kind=category']
     """
+    settings = [dict(leaf for entry in one.items() for leaf in _leaves(*entry)) for one in settings]
     keys = dict.fromkeys(key for one in settings for key in one)
     classes = [key for key in keys if key.endswith(CLASS)]
 
@@ -34,6 +37,14 @@ def setting_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
         return any(other.get(key) != one.get(key) for other in alike)
 
     return [" ".join(_text(key, one.get(key)) for key in keys if differs(one, key)) for one in settings]
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping) or not value:
+        yield key, value
+        return
+    for name, part in value.items():
+        yield from _leaves(f"{key}.{name}", part)
 
 
 def _text(key: str, value: Any) -> str:
