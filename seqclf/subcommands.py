@@ -15,7 +15,7 @@ from seqclf.system.version import __version__
 
 ORDER = (
     *("train", "retrain", "export", "predict", "evaluate", "judge", "compare", "doctor"),
-    *("report", "describe", "search", "bench"),
+    *("report", "describe", "search"),
 )
 EXAMPLES = """Examples:
   seqclf train data=files data.train=train.parquet data.label=label

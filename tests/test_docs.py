@@ -28,7 +28,6 @@ OPTIONS = {
     "doctor": "seqclf.command_options.DoctorConfig",
     "report": "seqclf.report.options.ReportConfig",
     "describe": "seqclf.command_options.DescribeConfig",
-    "bench": "seqclf.bench.options.BenchConfig",
     "search": "seqclf.search.space.SearchConfig",
     "retrain": "seqclf.runs.retrain.RetrainConfig",
 }

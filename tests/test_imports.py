@@ -24,7 +24,7 @@ ROOMS = [
         "evaluation",
         "survey",
     ),
-    *("bundle", "report", "training", "runs", "command_options", "bench", "search", "api", "extend"),
+    *("bundle", "report", "training", "runs", "command_options", "search", "api", "extend"),
 ]
 # The files and rooms of data/, in the same order.
 DATA = [
@@ -55,7 +55,6 @@ LIGHT = [
     "bundle.predictions",
     "command_options",
     "training.options",
-    "bench.options",
     "search.space",
     "predict",
     "evaluate",
@@ -158,7 +157,7 @@ def test_every_file_is_in_a_room_or_a_command():
 
 def test_no_command_is_imported():
     commands = {name_of(path) for path in modules() if "@command(" in path.read_text(encoding="utf-8")}
-    assert {"train", "export", "predict", "evaluate", "bench.__main__"} <= commands
+    assert {"train", "export", "predict", "evaluate", "report.__main__"} <= commands
     for path in modules():
         assert not commands & set(imported(path)), path
 

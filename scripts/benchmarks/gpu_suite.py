@@ -22,18 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import yaml
+from dynamic_static import Contender, ModeTrainer, machine_facts, model_without_noise, time_modes
+from generated import Workload, generate_workload
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
-from seqclf.bench.benchmark import machine_facts
-from seqclf.bench.mode_trainer import Contender, ModeTrainer
-from seqclf.bench.modes import MODES
-from seqclf.bench.settings import model_without_noise
-from seqclf.bench.timing import ModeFigures, time_modes
-from seqclf.bench.workload import Workload, generate_workload
 from seqclf.bundle.rows.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.documentation import CONF
@@ -99,9 +95,9 @@ class Suite:
 
     def time(
         self, lengths: str, modes: list[str], contender: Contender
-    ) -> tuple[dict[str, ModeFigures], dict[str, str]]:
-        """Return timings by mode, and the errors of modes that cannot run."""
-        contenders = {mode: contender._replace(mode=MODES[mode]) for mode in modes}
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """Return figures by mode, and the errors of modes that cannot run."""
+        contenders = {mode: contender._replace(mode=mode) for mode in modes}
         return time_modes(contenders, self.workload(lengths), self.scale.rounds)
 
     def precisions(self) -> Rows:
@@ -127,8 +123,8 @@ class Suite:
             for mode, timing in timings.items():
                 row = {"hidden": hidden_size, "mode": mode} | _speed(timing)
                 if "dynamic" in equal_lengths:
-                    possible = timing.padding_efficiency * equal_lengths["dynamic"].tokens_per_s
-                    row["of_possible"] = timing.tokens_per_s / possible
+                    possible = (1 - timing["padding"]) * equal_lengths["dynamic"]["tokens_per_s"]
+                    row["of_possible"] = timing["tokens_per_s"] / possible
                 rows.append(row)
             rows += [{"hidden": hidden_size, "mode": mode} | _no_speed(message) for mode, message in errors.items()]
         return rows
@@ -174,7 +170,7 @@ class Suite:
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         workload, rows = self.workload("log_normal"), []
         for mode in ("dynamic", "packed"):
-            trainer = ModeTrainer(self.contender("bf16-mixed")._replace(mode=MODES[mode]), workload)
+            trainer = ModeTrainer(self.contender("bf16-mixed")._replace(mode=mode), workload)
             for batch in workload.batches:  # the first steps choose kernels, which is not to be profiled
                 trainer.step(batch)
             with torch.profiler.profile(activities=activities) as profile:
@@ -243,13 +239,8 @@ def _equal_lengths(length: int, generator: np.random.Generator, count: int) -> n
     return np.full(count, length)
 
 
-def _speed(timing: ModeFigures) -> dict[str, Any]:
-    return {
-        "tokens_per_s": timing.tokens_per_s,
-        "step_ms": timing.step_ms,
-        "of_static": "" if timing.time_ratio is None else timing.time_ratio,
-        "loss": timing.loss,
-    }
+def _speed(timing: dict[str, Any]) -> dict[str, Any]:
+    return {key: timing[key] for key in ("tokens_per_s", "step_ms", "of_static", "loss")}
 
 
 def _no_speed(message: str) -> dict[str, Any]:
@@ -313,7 +304,7 @@ def print_table(console: Console, title: str, rows: Rows) -> None:
 def run_suite(suite: Suite, parts: Sequence[str], console: Console) -> dict[str, Any]:
     """Run some parts, print their tables and return their rows by part."""
     torch.manual_seed(0)
-    results: dict[str, Any] = {"machine": machine_facts(suite.contender())}
+    results: dict[str, Any] = {"machine": machine_facts(suite.device, suite.contender().precision)}
     for part in parts:
         started = time.perf_counter()
         try:

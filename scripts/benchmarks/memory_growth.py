@@ -102,8 +102,7 @@ def write_sequences(path: Path, rows: int, seed: int) -> None:
     """Write a Parquet table of log-normal sequences, whose label one of the tokens decides."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from seqclf.bench.workload import generate_workload
+    from generated import generate_workload
 
     split = generate_workload("log_normal", rows, 1, 1, seed).split
     offsets = pa.array(split.sequences.offsets.astype(np.int32))
@@ -114,11 +113,11 @@ def write_sequences(path: Path, rows: int, seed: int) -> None:
 def training_steps(options: tuple[str, ...]) -> Iterator[tuple[Callable[[], Any], tuple[int, ...]]]:
     """Yield (function that runs a step, shape of its batch) for ever."""
     import torch
+    from dynamic_static import Contender, ModeTrainer
+    from generated import generate_workload
     from omegaconf import OmegaConf
 
     from seqclf.batching.plan import plan_batches
-    from seqclf.bench.mode_trainer import Contender, ModeTrainer
-    from seqclf.bench.workload import generate_workload
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.set_flush_denormal(True)
@@ -137,8 +136,8 @@ def prediction_steps(bundle: str, options: tuple[str, ...]) -> Iterator[tuple[Ca
     """Yield (function that predicts a table, lengths of its longest sequence and of all) for ever."""
     import onnxruntime
     import pyarrow as pa
+    from generated import LENGTH_DISTRIBUTIONS
 
-    from seqclf.bench.modes import LENGTH_DISTRIBUTIONS
     from seqclf.bundle.runtime import Classifier
 
     threads = int(os.environ.get("OMP_NUM_THREADS", "1"))

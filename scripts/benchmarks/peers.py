@@ -43,7 +43,6 @@ from rich.table import Table
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS
-from seqclf.bench.workload import generate_workload
 from seqclf.config.documentation import CONF
 
 WORKERS = Path(__file__).parent / "peer_frameworks"
@@ -51,6 +50,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(WORKERS)]
 
 import recorded  # noqa: E402
 import worker  # noqa: E402
+from generated import generate_workload  # noqa: E402
 
 VALIDATION_ROWS = 512
 # Chainer's build needs an old setuptools, and its code an old numpy.

@@ -22,7 +22,7 @@ OF_FILES = ("data.train", "data.test", "data.validation")  # keys that exist onl
 # Names in other libraries → keys with the same meaning. The first key that the command has is proposed.
 ALIASES = {
     **dict.fromkeys(["lr", "learning_rate"], ("optimizer.lr",)),
-    **dict.fromkeys(["batch_size", "bs"], ("batch_size", "batching.max_sequences")),
+    **dict.fromkeys(["batch_size", "bs"], ("batching.max_sequences",)),
     **dict.fromkeys(["epochs", "num_epochs"], ("trainer.max_epochs",)),
     **dict.fromkeys(["hidden_dim", "d_model"], ("model.hidden_size",)),
     **dict.fromkeys(["num_layers", "n_layers"], ("model.layers",)),

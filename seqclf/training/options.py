@@ -139,15 +139,10 @@ ResumedCheckpoint = Annotated[Text, AfterValidator(_require_resumable)]
 
 
 class RuntimeOptions(Options):
-    """Options of the config block `runtime` that occur in both conf/train.yaml and conf/bench.yaml."""
+    """Options of the config block `runtime`."""
 
     threads: Count | None
     flush_denormal: bool
-
-
-class TrainRuntimeOptions(RuntimeOptions):
-    """Options of the config block `runtime` in conf/train.yaml."""
-
     rank_timeout: Positive
     on_nan: Literal["stop", "skip"]
 
@@ -317,7 +312,7 @@ class TrainConfig(CommandOptions):
     baseline: bool
     baseline_limit: ZeroOrMore
     export: bool
-    runtime: TrainRuntimeOptions
+    runtime: RuntimeOptions
 
     @model_validator(mode="after")
     def check_epochs(self) -> TrainConfig:

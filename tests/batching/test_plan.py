@@ -5,10 +5,10 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.log_normal_lengths import log_normal_lengths
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS
-from seqclf.bench.modes import LENGTH_DISTRIBUTIONS
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 
@@ -152,8 +152,7 @@ def test_a_batch_ends_where_another_costs_less_than_the_padding_it_saves(lengths
 def test_the_defaults_pad_little_on_log_normal_lengths(overhead, least, most):
     batching = yaml.safe_load((CONF / "batching" / "token_budget.yaml").read_text())
     assert batching["pool_batches"] <= 50 and batching["overhead"] == 8.0
-    generator = np.random.default_rng(0)
-    lengths = LENGTH_DISTRIBUTIONS["log_normal"](generator, 20_000).astype(int)
+    lengths = log_normal_lengths(20_000)
     settings = {**{key: batching[key] for key in PLAN_KEYS}, "overhead": overhead}
     batches = plan_batches(lengths, **settings, seed=0, epoch=0)
     assert padding_efficiency(lengths, batches) > least

@@ -7,20 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.log_normal_lengths import log_normal_lengths
 
 from seqclf.batching.datamodule import PlanSampler
 from seqclf.batching.deal import deal
 from seqclf.batching.plan import padding_efficiency, plan_batches
-from seqclf.bench.modes import LENGTH_DISTRIBUTIONS
 
 DEFAULTS = {"max_tokens": 16384, "max_sequences": 32, "pool_batches": 50, "overhead": 8.0, "seed": 0}
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)
 
 thorough = settings(max_examples=60, deadline=None)
-
-
-def log_normal(rows=20_000):
-    return LENGTH_DISTRIBUTIONS["log_normal"](np.random.default_rng(0), rows).astype(int)
 
 
 def steps_of(lengths, *, world_size, **plan):
@@ -82,7 +78,7 @@ def test_no_other_parts_have_a_lower_highest_cost(lengths, ranks, max_rows):
 
 @pytest.mark.parametrize("world_size", [2, 4, 8])
 def test_ranks_have_equal_costs_and_little_padding(world_size):
-    lengths = log_normal(60_000)
+    lengths = log_normal_lengths(60_000)
     steps = steps_of(lengths, world_size=world_size)
     costs = np.array([[len(rows) * lengths[rows].max(initial=0) for rows in step] for step in steps])
     imbalance = costs.max(axis=1) / costs.mean(axis=1)
@@ -105,7 +101,7 @@ def test_the_rows_of_a_step_do_not_depend_on_the_ranks_that_are_present(
 
 @pytest.mark.parametrize(("ranks", "present"), [(2, 3), (2, 1), (8, 3)])
 def test_steps_are_dealt_by_tokens_to_other_numbers_of_ranks(ranks, present):
-    lengths = log_normal()
+    lengths = log_normal_lengths(20_000)
     steps = steps_of(lengths, world_size=present, ranks=ranks)
     costs = np.array([[len(rows) * lengths[rows].max(initial=0) for rows in step] for step in steps])
     assert (costs.max(axis=1) / costs.mean(axis=1)).mean() < 1.05
@@ -114,7 +110,7 @@ def test_steps_are_dealt_by_tokens_to_other_numbers_of_ranks(ranks, present):
 
 
 def test_a_run_that_changes_its_ranks_inside_an_epoch_reads_every_row_once():
-    lengths = log_normal(4000)
+    lengths = log_normal_lengths(4000)
     read, first = [], 0
     for world_size, end in ((2, 11), (3, 30), (1, None)):
         samplers = [
@@ -131,7 +127,7 @@ def test_a_run_that_changes_its_ranks_inside_an_epoch_reads_every_row_once():
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_balanced_epochs_of_several_ranks_draw_as_many_rows(world_size):
-    lengths, labels = log_normal(3000), (np.arange(3000) % 10 == 0).astype(int)
+    lengths, labels = log_normal_lengths(3000), (np.arange(3000) % 10 == 0).astype(int)
     steps = steps_of(lengths, world_size=world_size, labels=labels, balance=1.0)
     rows = np.concatenate([rows for step in steps for rows in step])
     assert len(rows) == 3000 and labels[rows].mean() == 0.5

@@ -15,7 +15,7 @@ from seqclf.training.options import TrainConfig
 
 CHOICES = [
     (name, group, choice)
-    for name in ("train", "evaluate", "bench")
+    for name in ("train", "evaluate")
     for group in Command(name).groups
     for choice in Command(name).choices(group)
     if group != GLOBAL_GROUP and (name == "train" or group == "data")

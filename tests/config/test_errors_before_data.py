@@ -115,8 +115,6 @@ CASES = [
     ("search", ["search.space={model.layers: []}"], "search.space", "model.layers=[]: has no choice"),
     ("search", ["trainer.fast_dev_run=true"], "trainer.fast_dev_run", "set trainer.max_epochs=1 instead"),
     ("describe", ["output=survey.html"], "output=survey.html", "end it in .json"),
-    ("bench", ["modes=[dynamic]"], "modes", "must hold dynamic and static, which are compared"),
-    ("bench", [OWN, CONV], CONV, "set model=lstm or another model of this package"),
 ]
 
 
@@ -152,7 +150,7 @@ def error_line(tmp_path, monkeypatch, capsys):
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("command", ["train", "describe", "bench"])
+@pytest.mark.parametrize("command", ["train", "describe"])
 def test_the_data_cannot_be_read(error_line, command):
     line = error_line(command, *FILES)
     assert line.startswith("error: broken.parquet: "), "otherwise the tests below show nothing"

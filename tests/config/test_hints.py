@@ -8,7 +8,7 @@ from seqclf.config.hints import ALIASES, choice_hint, key_hint
 from seqclf.config.override_checks import HydraArguments
 from seqclf.data.options import DataOptions
 
-COMMANDS = ("train", "search", "bench", "predict", "evaluate", "export")
+COMMANDS = ("train", "search", "predict", "evaluate", "export")
 KEYS = {key for name in COMMANDS for key in Command(name).defaults({"model": "lstm"})}
 
 

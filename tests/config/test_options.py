@@ -15,7 +15,6 @@ from typing_extensions import TypedDict, get_type_hints
 
 from seqclf import load_config
 from seqclf.batching.options import BatchingOptions
-from seqclf.bench.options import BenchConfig
 from seqclf.command_options import (
     CompareConfig,
     DescribeConfig,
@@ -52,7 +51,6 @@ from seqclf.training.options import (
 )
 
 COMMANDS = {
-    "bench": BenchConfig,
     "compare": CompareConfig,
     "describe": DescribeConfig,
     "doctor": DoctorConfig,
@@ -63,7 +61,6 @@ COMMANDS = {
     "train": TrainConfig,
 }
 OVERRIDES = {
-    "bench": ["data=toy"],
     "compare": ["runs=x"],
     "doctor": ["bundle=x"],
     "evaluate": ["bundle=x"],
@@ -77,7 +74,7 @@ GROUPS = {
     "decision": DecisionOptions,
     "logger": WandbOptions,
     "optimizer.schedule": options.ScheduleOptions,
-    "runtime": options.TrainRuntimeOptions,
+    "runtime": options.RuntimeOptions,
 }
 
 
@@ -260,7 +257,7 @@ def test_targets_by_label_are_checked_by_label(train_values, rule):
 def test_the_keys_of_a_command_are_those_of_its_model(name):
     keys = set(composed(name, *OVERRIDES.get(name, [])))
     assert set(COMMANDS[name].model_fields) <= keys
-    if name not in ("describe", "bench"):  # experiments set further keys, which these two do not use
+    if name != "describe":  # experiments set further keys, which it does not use
         assert set(COMMANDS[name].model_fields) == keys
 
 
@@ -275,8 +272,7 @@ def test_the_keys_of_a_group_are_those_of_its_model(train_values, group):
 def test_no_option_has_a_default_outside_of_conf():
     models = {*COMMANDS.values(), *GROUPS.values(), SearchOptions, MlflowOptions, PlainLoggerOptions}
     for model in models:
-        optional = {name for name, field in model.model_fields.items() if not field.is_required()}
-        assert optional == ({"data"} if model is BenchConfig else set()), model
+        assert all(field.is_required() for field in model.model_fields.values()), model
 
 
 def test_choices_are_those_of_the_code_that_reads_them():

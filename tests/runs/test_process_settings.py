@@ -17,7 +17,8 @@ from seqclf.runs.processes.process_settings import (
 )
 from seqclf.training.options import RuntimeOptions
 
-UNSET = RuntimeOptions(threads=None, flush_denormal=True)
+UNSET = RuntimeOptions(threads=None, flush_denormal=True, rank_timeout=60, on_nan="stop")
+THREE = UNSET.model_copy(update={"threads": 3})
 # 32 batches of 32 rows with 10 tokens each
 BATCHES: Any = SimpleNamespace(
     splits={"train": SimpleNamespace(sequences=SimpleNamespace(lengths=np.full(1024, 10)))},
@@ -49,15 +50,14 @@ def test_numpy_multiplies_on_one_thread_during_a_training(monkeypatch: pytest.Mo
         with process_settings.process_settings(UNSET, seed=0):
             assert threads() == {1}
         assert threads() == {2}
-    assert blas_threads(RuntimeOptions(threads=3, flush_denormal=True)) == 3
+    assert blas_threads(THREE) == 3
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
     assert blas_threads(UNSET) is None
 
 
 def test_the_numbers_of_the_user_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = RuntimeOptions(threads=3, flush_denormal=True)
-    set_threads(own)
-    assert training_threads(own, nn.LSTM(64, 96), BATCHES) == torch.get_num_threads() == 3
+    set_threads(THREE)
+    assert training_threads(THREE, nn.LSTM(64, 96), BATCHES) == torch.get_num_threads() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setattr(process_settings, "available_cpus", lambda: 1)
     set_threads(UNSET)
