@@ -62,6 +62,7 @@ def test_a_batch_of_rows_has_the_prediction_or_the_error_of_each_row(classifier)
     rows = [*rows_of_lengths([3, 50, 1, 7]), {"tokens": []}, {"other": [1]}, 5, None, [1, 2], "1 2", {}]
     alone = [api.predict([row])[0] for row in rows]
     assert list(map(without_rounding, api.predict(rows))) == list(map(without_rounding, alone))
+    assert all(row["error"] for row in api.predict([{"tokens": []}, {"other": [1]}])), "of two clients"
     assert [row["error"] is None for row in alone] == [True] * 4 + [False] * 4 + [True, False, False]
     assert json.loads(json.dumps(alone)) == alone
 

@@ -95,7 +95,7 @@ class Classifier(BundleModel):
         of them, LimitError is raised, by a reader at its end.
 
         Data without rows gives a result without rows, with the same columns. Raises InputError if `data` is a single
-        string, a table that lacks a column, or several rows that are all rejected.
+        string, a table that lacks a column, or several rows that are all rejected; `predict_rows` yields their errors.
         """
         rows, is_single = self._rows_of(data)
         within = Limits(**limits)
