@@ -73,7 +73,7 @@ class PredictedFile(JsonResult):
     `rows`: number of input rows. `refused`: number of rows that were rejected. `unknown_share`: fraction of tokens with
     a value that was not in the training data. `far_share`: fraction of tokens with a number that is more than 10
     standard deviations from the mean of the training data. A high `far_share` suggests a different unit or population.
-    `rows_per_s`: of this process, without the rows whose results a killed one left (see `Journal`).
+    `rows_per_s`: rows per second of this process, without the rows that a killed process left (see `Journal`).
     `tokens_read`: number of tokens that the model read, only for a model that may stop early. `share_read`:
     `tokens_read` as a fraction of all tokens. `moved`: fields that moved since training, None if there are none.
     `provider`, `no_cuda`: see `ModelSession`. `actors`: largest number of

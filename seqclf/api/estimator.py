@@ -259,7 +259,7 @@ def _table(X: Any, axis: str | None) -> pa.Table:  # noqa: N803
         return table.read_all() if isinstance(table, pa.RecordBatchReader) else table
     if isinstance(X, (str, bytes, Mapping)) or not hasattr(X, "__len__"):
         raise InputError("X", f"is of type {type(X).__name__}", "give a data frame or a list of sequences")
-    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUT":  # as scikit-learn converts a frame
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUT":  # scikit-learn converts a frame to this
         if X.shape[1] > 1 and any(isinstance(cell, (list, np.ndarray)) for cell in X[:1].flat):
             raise InputError("X", f"is an array of {X.shape[1]} columns without names", "give one column of dicts")
         X = X[:, 0] if X.shape[1] == 1 else X  # noqa: N806

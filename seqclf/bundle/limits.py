@@ -32,7 +32,7 @@ class Limits:
         return self != NO_LIMITS
 
     def check(self, strange: StrangeMeasures, memory: TrainingMemory, unmeasured: Collection[str] = ()) -> None:
-        """Raise InputError for a wrong limit. `unmeasured`: limits of what an engine or an explanation leaves out."""
+        """Raise InputError for a wrong limit. `unmeasured`: names of limits that the engine does not measure."""
         for name, value in vars(self).items():
             if value is not None and not 0 <= value <= 1:
                 raise InputError(f"{name}={value}", "must be from 0 to 1")

@@ -30,9 +30,9 @@ class LabelledPredictions(NamedTuple):
 
     `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows if they are explained.
     The worst rows have the lowest predicted probability of the true label. `refused`: error text of each rejected row.
-    `unknown`: number of those with a label that is no class. `share_read`: fraction of all tokens that the model read,
-    None for a model that always reads whole sequences. `moved`: fields that moved since training. `times`: (N,) seconds
-    since 1970, NaN for a row without a time, None without a column of times.
+    `unknown`: number of rejected rows with a label that is not a class. `share_read`: fraction of all tokens that the
+    model read, None for a model that always reads whole sequences. `moved`: fields that moved since training. `times`:
+    (N,) seconds since 1970, NaN for a row without a time, None without a column of times.
     """
 
     outputs: SplitOutputs

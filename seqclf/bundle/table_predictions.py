@@ -38,7 +38,10 @@ def predict_table(classifier: BundleModel, data: Any, limits: Limits) -> Any:
     sample = RowSample(classifier.memory)
     results = classifier.predict_windows(source, sample if limits else None)
     results = limits.checked(results, classifier.strange, sample)
-    empty = lambda: table_schema(classifier, id_type(schema, source))  # noqa: E731
+
+    def empty() -> pa.Schema:  # only a result without rows needs the type of the ids
+        return table_schema(classifier, id_type(schema, source))
+
     return to_library(results, empty, data, columns, same_rows=same_rows, named=named)
 
 

@@ -14,7 +14,7 @@ from seqclf.system.atomic_files import DISK
 from seqclf.system.memory_errors import MEMORY_REMEDY, is_out_of_memory
 from seqclf.system.version import DISTRIBUTION, RUNTIME
 
-NO_HOME = "Could not determine home directory."  # of `Path.expanduser`
+NO_HOME = "Could not determine home directory."  # message of `Path.expanduser`
 MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "hydra": "hydra-core"}  # dict module → package, if different
 
 

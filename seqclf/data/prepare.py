@@ -38,7 +38,7 @@ from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import GROUP_NAME, LABEL
 from seqclf.data.schema.quarantine import Quarantine
-from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, label_type
+from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema, label_type
 from seqclf.data.splitting.policies import SPLITS, SplitPolicy
 from seqclf.data.stage_rows import Staged, check_columns, collect
 from seqclf.data.static_columns import with_static
@@ -309,7 +309,7 @@ def _build_schema(
         if label_table is None
         else [each for each in label_table.static if not set(sample.column_names) >= set(each.columns)],
     )
-    notes = []
+    notes: list[str] = []
     if options.infer:
         declared = {*map(str, options.fields or {}), *map(str, options.static or {})}
         kept = columns_of(field for field in schema.fields if field.name in declared)
@@ -317,24 +317,40 @@ def _build_schema(
             schema, others = with_static(schema, reader, sample, {*skip, *kept, *filter(None, [options.id])})
             reasons = others | reasons
         static = [field for field in schema.fields if field.static and field.name not in declared]
-        if static:
-            shown = ", ".join(f"{field.name} ({field.kind})" for field in static)
-            of_tokens = (
-                f"{declared_as(static[0], static[0].kind)} reads one value per token, " if schema.group_by else ""
-            )
-            ignored = shell_word(f"data.ignore=[{hydra_value(static[0].column)}]")
-            notes.append(f"static fields, of one value per sequence: {shown}; {of_tokens}{ignored} leaves one out")
-    for name in {*schema.ignored, *schema.order_by} - columns_of(schema.fields) - reasons.keys():
-        cells = sample.column(name)
-        left_out = "lists" if pa.types.is_nested(cells.type) else "data.static={}"
-        left_out = "no value in the first rows" if cells.null_count == len(cells) else left_out
-        left_out = left_out if options.infer else "data.infer=false"
-        reasons[name] = "it only sorts the events" if name in schema.order_by else left_out
-    unused = {*schema.ignored, *schema.order_by} - columns_of(schema.fields)
-    if shown := ", ".join(f"{name} ({reasons[name]})" for name in sample.column_names if name in unused):
-        notes.append(f"ignored columns: {shown}")
+        notes += _static_notes(static, schema)
+    notes += _ignored_notes(schema, sample, options, reasons)
     column_type = reader.column_types[options.label] if label_table is None else label_table.label_column_type
     return replace(schema, label=options.label, label_type=label_type(column_type)), notes
+
+
+def _static_notes(static: Sequence[Field], schema: Schema) -> list[str]:
+    """Return a line about inferred static fields and how to declare one as another field, or none."""
+    if not static:
+        return []
+    shown = ", ".join(f"{field.name} ({field.kind})" for field in static)
+    of_tokens = f"{declared_as(static[0], static[0].kind)} reads one value per token, " if schema.group_by else ""
+    ignored = shell_word(f"data.ignore=[{hydra_value(static[0].column)}]")
+    return [f"static fields, of one value per sequence: {shown}; {of_tokens}{ignored} leaves one out"]
+
+
+def _ignored_notes(schema: Schema, sample: pa.Table, options: DataOptions, reasons: Mapping[str, str]) -> list[str]:
+    """Return a line that names each column without a field and the reason, or none. `reasons`: those that are known."""
+
+    def reason(name: str) -> str:
+        cells = sample.column(name)
+        if name in reasons:
+            return reasons[name]
+        if name in schema.order_by:
+            return "it only sorts the events"
+        if not options.infer:
+            return "data.infer=false"
+        if cells.null_count == len(cells):
+            return "no value in the first rows"
+        return "lists" if pa.types.is_nested(cells.type) else "data.static={}"
+
+    unused = {*schema.ignored, *schema.order_by} - columns_of(schema.fields)
+    shown = ", ".join(f"{name} ({reason(name)})" for name in sample.column_names if name in unused)
+    return [f"ignored columns: {shown}"] if shown else []
 
 
 def _split_columns(options: DataOptions) -> list[str]:
@@ -375,10 +391,9 @@ def _are_whole(labels: pa.Array) -> bool | None:
 
 def _only_group(staged: Staged, label: str) -> str | None:
     """Return what to do if all rows of other labels are of one group, which was not drawn for training, or None."""
-    batches = list(staged.batches())
-    if GROUP_NAME not in batches[0].schema.names:
+    if GROUP_NAME not in next(staged.batches()).schema.names:
         return None
-    rows = pa.Table.from_batches(batches).select([LABEL, GROUP_NAME])
+    rows = pa.Table.from_batches(staged.batches(LABEL, GROUP_NAME))
     names = pc.unique(rows.filter(pc.not_equal(rows.column(LABEL), label)).column(GROUP_NAME)).to_pylist()
     is_one = len(names) == 1
     return f"all other rows are of the group '{names[0]}' (data.group), give rows of more groups" if is_one else None

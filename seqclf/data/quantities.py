@@ -20,7 +20,7 @@ from seqclf.data.schema.schema import Field
 
 MAX_ROWS, MAX_TOKENS = 10_000, 300_000  # rows and tokens of the comparison
 MAX_CLASSES = 8  # outcomes of a token; rarer ones count as the last
-PARTS = 5  # parts of the rows, each of which is predicted by the others
+PARTS = 5  # parts of the rows; the other parts predict the outcomes of a part
 PRIOR_TOKENS = 5.0  # weight of the overall frequencies in the frequencies of a value
 MIN_Z = 3.0  # standard errors of a gain beyond chance
 # Gain by close values ÷ gain by the value itself, above which integers are quantities, and the least gain that counts.
@@ -99,8 +99,8 @@ def decide(values: np.ndarray, row: np.ndarray, labels: np.ndarray) -> tuple[boo
     row = row[seen]
     if len(distinct) <= MAX_CODES:
         return False, "few"
-    _, common = np.unique(-np.bincount(labels)[labels] * len(labels) - labels, return_inverse=True)
-    by_label = _told(codes, np.minimum(common, MAX_CLASSES - 1)[row], row, LABEL_LEVEL)
+    rank = np.argsort(np.argsort(-np.bincount(labels), kind="stable"))  # of each class, 0 for the most frequent one
+    by_label = _told(codes, np.minimum(rank, MAX_CLASSES - 1)[labels[row]], row, LABEL_LEVEL)
     if by_label is not None:
         return by_label, "close values go with the same labels" if by_label else "each goes with its own labels"
     before = np.flatnonzero((row[1:] == row[:-1]) & (codes[1:] != codes[:-1]))

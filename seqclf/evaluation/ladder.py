@@ -28,9 +28,9 @@ class Rung(JsonResult):
     """A model on the ladder, with its metrics on the rows that all rungs share.
 
     `name`: name of the rung, such as "order-blind". `model`: kind of the model, such as "gradient boosting". `rows`:
-    number of rows. `recall`: macro recall. `auroc`: of the positive label, or the mean of all labels. `metric`: the
-    deciding metric, and `value` its value. `gain`: comparisons of
-    this model (`model`) with the rung below (`baseline`), of which the first decides; None for the lowest rung.
+    number of rows. `recall`: macro recall. `auroc`: AUROC of the positive label, or the mean of all labels. `metric`:
+    the deciding metric, and `value` its value. `gain`: comparisons of this model (`model`) with the rung below
+    (`baseline`), of which the first decides; None for the lowest rung.
     """
 
     name: str

@@ -26,6 +26,7 @@ class NumberColumn(ListEncoder):
     """
 
     takes_several_columns = True
+    filled = "mean"
 
     @cached_property
     def width(self) -> int:
@@ -49,8 +50,6 @@ class NumberColumn(ListEncoder):
             return infer_elements(cells, separator)[0] in ("number", "vector")
         is_single = not pa.types.is_nested(cells.type)
         return is_single and (pa.types.is_floating(cells.type) or infer_values(cells) == "number")
-
-    filled = "mean"
 
     @classmethod
     def inferred_options(cls, cells: pa.ChunkedArray) -> dict[str, Any]:

@@ -34,8 +34,8 @@ class StrangeValues(NamedTuple):
 class StrangeMeasures:
     """Measures the strange values of encoded rows.
 
-    `names`: names of the columns of `StrangeValues`. `far`: dict field → number of its far numbers in all rows that
-    were measured.
+    `names`: names of the columns of `StrangeValues`. `far`: dict field → number of far numbers since the
+    object was made, which errors name fields by.
     """
 
     def __init__(self, encoders: Mapping[str, FieldEncoder]):

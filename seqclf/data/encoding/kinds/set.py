@@ -69,6 +69,7 @@ class SetEncoder(VocabularyEncoder):
     [[1, 3], [0, 0]]
     """
 
+    filled = "empty"
     options: ClassVar[Mapping[str, Option]] = {
         **VOCABULARY_OPTIONS,
         "combine": choice_option("mean", *COMBINATIONS),
