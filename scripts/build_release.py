@@ -47,7 +47,7 @@ def packages(root: Path = ROOT) -> dict[str, dict[str, Any]]:
         "ray": extras["ray"],
         "train": train,
     }
-    whole = {name: extras[name] for name in ("tensorboard", "mlflow", "sweep", "ray", "joblib", "slurm")}
+    whole = {name: extras[name] for name in ("tensorboard", "mlflow", "sweep", "ray", "joblib")}
     return {
         "seqclf-runtime": {
             **shared,

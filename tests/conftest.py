@@ -33,14 +33,15 @@ def pytest_configure() -> None:
 
     Tests compare with the CPU bit for bit, and fork processes that train, which CUDA does not survive. pytest-xdist
     runs a worker for each core: more threads, here and in the commands that tests start, would wait for each other.
-    Programs started in the background of a script, and their children, ignore Ctrl-C.
+    Programs started in the background of a script ignore Ctrl-C, those that nohup started SIGHUP, as do their children.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     threadpool_limits(1, "blas")
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in signals.SIGNALS:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,7 +54,7 @@ def signal_handlers() -> Iterator[None]:
     """Handlers that a test installs, such as those of a command, and signals that it received end with it."""
     before = {number: signal.getsignal(number) for number in signals.SIGNALS}
     yield
-    signals._State.received, signals._State.deferred, signals._State.ending = None, False, False
+    signals.forget()
     for number, handler in before.items():
         signal.signal(number, handler)
 

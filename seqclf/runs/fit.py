@@ -37,7 +37,6 @@ from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import RESULTS, is_resumed, remove_outputs, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
-from seqclf.system.watchdog import patience
 from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
 from seqclf.training.checks.custom_network_checks import check_foreign_network
 from seqclf.training.explained_memory import explained_memory
@@ -180,7 +179,7 @@ def run_trainer(
     """Fit a task. A signal ends the training after a batch. `bar`: progress line, None to show none."""
     shown = nullcontext() if bar is None else bar.shown()
     full, folder = explained_memory(task, batches), Path(trainer.default_root_dir)
-    with launching_ranks(folder), patience(), deferred_signals(), shown, full, using_threads(threads):
+    with launching_ranks(folder), deferred_signals(), shown, full, using_threads(threads):
         trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.options import ALL_FOLDS
@@ -30,44 +25,6 @@ if TYPE_CHECKING:
 
     TrainingResult = TrainResult | FastDevRunResult | None
 
-REQUEUES = "checkpoint_and_try_requeue"  # submitit's handler of SIGUSR2, or of the signal in an environment variable
-
-
-@contextmanager
-def submitted_job() -> Iterator[None]:
-    """Make each task of a submitit job a rank of one training run.
-
-    Without this function, submitit ignores SIGTERM, and SIGUSR2 requeues the job without a checkpoint. Inside the
-    block, both signals end the run with a checkpoint. After SIGUSR2, the job is also requeued. Outside a submitit job,
-    this function changes nothing.
-    """
-    # Processes that Lightning starts for other ranks inherit the environment variables of submitit.
-    if "SUBMITIT_FOLDER" not in os.environ or "LOCAL_RANK" in os.environ:
-        yield
-        return
-    from submitit.helpers import JobEnvironment, TorchDistributedEnvironment
-
-    if JobEnvironment().num_tasks > 1:
-        TorchDistributedEnvironment().export(set_cuda_visible_devices=False)  # sets torchrun's environment variables
-    requeue = _requeueing_handlers()
-    for number in requeue:
-        signals.receive(number)
-    try:
-        with signals.ending_command():
-            yield
-    except SystemExit as end:
-        for number, handler in requeue.items():
-            if end.code == 128 + number:
-                handler(number, None)  # the handler ends only the process of the first task
-                sys.exit(0)
-        raise
-
-
-def _requeueing_handlers() -> dict[int, Callable[[int, Any], None]]:
-    """Return dict signal → submitit's handler, for the signals on which submitit requeues the job."""
-    handlers: Any = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2)}
-    return {number: handler for number, handler in handlers.items() if getattr(handler, "__name__", "") == REQUEUES}
-
 
 def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True) -> TrainingResult:
     """Prepare the data, train a model, evaluate the model, and export it into the folder `run`.
@@ -75,12 +32,11 @@ def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True)
     `prints_verdict`: True to print the scores and their interpretation. Returns `None` on ranks other than 0.
     Raises InputError if the folder holds another run, or if the data or settings cannot be used.
     """
-    with submitted_job():
-        config, run = join_ranks(config), shared_run_folder(run)
-        with ending_with_parent(), only_rank_zero_prints():
-            if config.data.split.fold == ALL_FOLDS:
-                return _train_folds(config, run)
-            return _train_claimed(config, run, prints_verdict)
+    config, run = join_ranks(config), shared_run_folder(run)
+    with ending_with_parent(), only_rank_zero_prints():
+        if config.data.split.fold == ALL_FOLDS:
+            return _train_folds(config, run)
+        return _train_claimed(config, run, prints_verdict)
 
 
 def _train_folds(config: TrainConfig, run: Path) -> TrainResult:

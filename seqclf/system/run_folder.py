@@ -23,9 +23,8 @@ STEPS = "steps.json"  # record of the finished steps of a run
 RESULTS = ("scores", "metrics.json", PREDICTIONS, FORCING, SHARED, "report.html", "bundle", STEPS)
 FOLD = "fold-"  # beginning of the name of the folder of a fold (data.split.fold=all)
 OUTPUTS = (*RESULTS, "metrics.csv", "tensorboard")
-# Environment variables that hold the rank of a process in distributed training. The launchers torchrun, Lightning,
-# SLURM, LSF and MPI set these variables.
-RANKS = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK", "OMPI_COMM_WORLD_RANK")
+# Environment variables of torchrun, Lightning and Slurm that hold the rank of a process in distributed training.
+RANKS = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
 
 
 def is_first_rank() -> bool:

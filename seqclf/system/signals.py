@@ -1,30 +1,29 @@
 """Handling of the signals SIGTERM, SIGINT (Ctrl-C) and SIGHUP, which end a command.
 
 The handler of these signals raises the exception `Terminated` in the main thread, so that temporary files are removed
-before the process ends. The exit code of the process is 128 + the signal number. A process that does not end within
-seconds is killed (see `watchdog`).
+before the process ends. The exit code of the process is 128 + the signal number. Python runs the handler between two of
+its instructions: a query or a model that computes inside one instruction ends first.
 
 During training, the handler only records a signal (see `deferred_signals`). After each batch, the training loop calls
-`requested()`. If a signal was recorded, the training loop writes a checkpoint and ends.
+`requested()`. If a signal was recorded, the training loop writes a checkpoint and ends. A second signal does not wait.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.machinery import ExtensionFileLoader
 from typing import Any, NoReturn
 
-from seqclf.system.watchdog import is_watched, watched
-
-RETRY_S = 0.05  # seconds until a signal is sent again that came while a compiled module was loaded
 # Windows has no SIGHUP.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+# Seconds in which further signals are the same request: a launcher and a job system each send one to every rank, and a
+# rank that already ends would lose its advice. A second Ctrl-C comes from a person.
+REPEAT_S = 3.0
 
 
 class Terminated(SystemExit):
@@ -42,29 +41,32 @@ class Terminated(SystemExit):
 
 
 class _State:
+    installed = False
     received: int | None = None
     deferred = False
-    ending = False  # whether `Terminated` was raised
-    loads = 0  # number of compiled modules that were being loaded at `install`
+    ended: Terminated | None = None  # raised already; raised again, as its advice is for the user
+    since = 0.0  # time of the first signal, or of the end that it led to
 
 
-def install() -> None:
-    """Install the handler `_receive` for all `SIGNALS`.
+def install() -> dict[int, Any]:
+    """Install the handler `_receive` for all `SIGNALS`, and return the handlers before.
 
     If the process ignores a signal, the signal is still ignored. For example, a process that the command nohup started
     ignores SIGHUP.
     """
-    _State.received, _State.deferred, _State.ending = None, False, False
-    _State.loads = _loads(sys._getframe())
+    forget()
+    _State.installed, before = True, {}
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.getsignal(number)
+            if before[number] is not signal.SIG_IGN:
                 signal.signal(number, _receive)
+    return before
 
 
-def receive(number: int) -> None:
-    """Install the handler `_receive` for one more signal."""
-    signal.signal(number, _receive)
+def forget() -> None:
+    """Forget the signals received so far, and that the handler is installed."""
+    _State.installed, _State.received, _State.deferred, _State.ended = False, None, False, None
 
 
 @contextmanager
@@ -74,28 +76,24 @@ def ending_command() -> Iterator[None]:
     If a signal ends the block, a message is printed on stderr, and the process ends with the exit code of the signal.
     Blocks may be nested, because the command `seqclf` runs other commands. The innermost block handles the signal.
     """
-    is_outer = not _is_installed()
-    if is_outer:  # in an inner block, `install` would forget a signal that an outer block recorded
-        install()
+    is_outer = not _State.installed
+    before = install() if is_outer else {}  # in an inner block, `install` would forget a signal
     try:
-        with watched(SIGNALS):
-            try:
-                with raised():
-                    yield
-            except Terminated as end:  # close files and threads of suspended generators while the watchdog runs
-                traceback.clear_frames(end.__traceback__)
-                raise
+        with raised():
+            yield
     except Terminated as end:
+        traceback.clear_frames(end.__traceback__)  # close files and threads of suspended generators
         if end.code:
             # One write for text and line end. The ranks of a training share a terminal. Without buffers, as torchrun
             # starts Python, print makes two writes, and another rank may write between them.
             with suppress(OSError, AttributeError):  # stderr may be closed or on a full disk
                 sys.stderr.write(f"{end.message}\n")
         _State.received = None  # the message about the signal is printed
-        for number in SIGNALS if is_outer else ():  # no watchdog runs any more, so another signal ends the process
-            if signal.getsignal(number) is _receive:
-                signal.signal(number, signal.SIG_DFL)
+        before = {number: signal.SIG_DFL for number in before if signal.getsignal(number) is _receive}
         sys.exit(end.code)
+    finally:
+        if is_outer:
+            _restore(before)
 
 
 @contextmanager
@@ -110,8 +108,7 @@ def handled() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    install()
+    before = install()
     ended: Terminated | None = None
     try:
         with raised():
@@ -119,10 +116,7 @@ def handled() -> Iterator[None]:
     except Terminated as end:
         ended = end
     finally:
-        for number, handler in before.items():
-            if handler is not None:  # None stands for a handler that was not set in Python and cannot be restored
-                signal.signal(number, handler)
-        _State.received, _State.deferred, _State.ending = None, False, False
+        _restore(before)
     if ended is not None:
         with suppress(KeyboardInterrupt):
             signal.raise_signal(signal.Signals[ended.name])
@@ -130,40 +124,26 @@ def handled() -> Iterator[None]:
 
 
 def reinstall() -> None:
-    """Install the handler of SIGTERM again, because Lightning replaces this handler in `fit`."""
-    if _is_installed():
+    """Install the handler of SIGTERM again, because Lightning and Ray replace it."""
+    if _State.installed:
         signal.signal(signal.SIGTERM, _receive)
 
 
-def _is_installed() -> bool:
-    # Do not check SIGTERM, because Lightning replaces the handler of SIGTERM.
-    return any(signal.getsignal(number) is _receive for number in SIGNALS if number != signal.SIGTERM)
+def _restore(before: dict[int, Any]) -> None:
+    for number, handler in before.items():
+        if handler is not None:  # None stands for a handler that was not set in Python and cannot be restored
+            signal.signal(number, handler)
+    forget()
 
 
 def _receive(number: int, frame: Any) -> None:
-    # While signals are deferred, a second SIGTERM is deferred too, and the watchdog gives the checkpoint some seconds.
-    # While the command ends, it changes nothing: a new `Terminated` would lose the advice of the first, and break off
-    # what the first one closes; without a watchdog, the first one may have been lost. A second Ctrl-C ends the process
-    # at once.
-    repeated = _State.ending or _State.received is not None
-    if _State.ending and number != signal.SIGINT and is_watched():
-        return
-    is_deferred = _State.deferred and not (repeated and number == signal.SIGINT)
-    # Some compiled modules abort the process if an exception is raised while they are loaded.
-    if not is_deferred and _loads(frame) > _State.loads:
-        with suppress(RuntimeError):  # no thread can start
-            threading.Timer(RETRY_S, os.kill, (os.getpid(), number)).start()
+    if _State.received is None:
+        _State.received, _State.since = number, time.monotonic()
+        if _State.deferred:
             return
-    _State.received = _State.received or number
-    if not is_deferred:
-        _State.ending = True
-        raise Terminated(_State.received)
-
-
-def _loads(frame: Any) -> int:
-    """Return the number of compiled modules that are being loaded in `frame` and the frames that called it."""
-    loading = {ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__}
-    return sum(one.f_code in loading for one, _ in traceback.walk_stack(frame))
+    elif number != signal.SIGINT and time.monotonic() < _State.since + REPEAT_S:
+        return
+    end()
 
 
 def requested() -> bool:
@@ -185,8 +165,9 @@ def end() -> NoReturn:
 
     In distributed training, another process may have received the signal. `Terminated` is then raised for SIGTERM.
     """
-    _State.received, _State.ending = _State.received or signal.SIGTERM, True
-    raise Terminated(_State.received)
+    _State.received, _State.since = _State.received or signal.SIGTERM, time.monotonic()
+    _State.ended = _State.ended or Terminated(_State.received)
+    raise _State.ended
 
 
 @contextmanager

@@ -1,12 +1,10 @@
 """A signal ends a command with one message."""
 
-import _imp
 import signal
-from importlib.machinery import ExtensionFileLoader
 
 import pytest
 
-from seqclf.system import signals, watchdog
+from seqclf.system import signals
 
 
 def end_by_signal():
@@ -39,7 +37,7 @@ def test_a_signal_while_the_command_ends_keeps_the_advice(first, capsys):
     assert capsys.readouterr().err == "stopped by SIGTERM; resume\n"
 
 
-def test_open_generators_are_closed_while_the_watchdog_runs_and_a_second_signal_breaks_nothing_off(capsys):
+def test_open_generators_are_closed_and_a_second_sigterm_breaks_nothing_off(capsys):
     closed = []
 
     def rows():
@@ -47,7 +45,7 @@ def test_open_generators_are_closed_while_the_watchdog_runs_and_a_second_signal_
             yield
         finally:
             signal.raise_signal(signal.SIGHUP)
-            closed.append(len(watchdog._pipes))
+            closed.append(True)
 
     def work():
         opened = rows()
@@ -56,45 +54,60 @@ def test_open_generators_are_closed_while_the_watchdog_runs_and_a_second_signal_
 
     with pytest.raises(SystemExit) as raised, signals.ending_command():
         work()
-    assert (raised.value.code, closed, capsys.readouterr().err) == (143, [1], "stopped by SIGTERM\n")
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL, "no watchdog runs after the message"
+    assert (raised.value.code, closed, capsys.readouterr().err) == (143, [True], "stopped by SIGTERM\n")
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL, "nothing is left to end in order"
     with pytest.raises(SystemExit) as raised, signals.ending_command():
         signal.raise_signal(signal.SIGHUP)
     assert raised.value.code == 129
 
 
-def test_a_signal_that_is_only_recorded_does_not_wait_for_a_compiled_module(monkeypatch):
-    """Sent again and again, it would look like a second request to the watchdog."""
-    recorded = []
-
-    def load(_):
-        signal.raise_signal(signal.SIGTERM)
-        recorded.append(signals.requested())
-
-    monkeypatch.setattr(_imp, "exec_dynamic", load)
+@pytest.mark.parametrize(("numbers", "later"), [([signal.SIGTERM] * 2, True), ([signal.SIGTERM, signal.SIGINT], False)])
+def test_a_second_signal_does_not_wait_for_what_the_first_one_waits_for(monkeypatch, numbers, later):
+    if later:
+        monkeypatch.setattr(signals, "REPEAT_S", 0.0)
+    reached = []
     signals.install()
-    with pytest.raises(signals.Terminated), signals.deferred_signals():
-        ExtensionFileLoader("a", "a.so").exec_module(None)
-    assert recorded == [True]
+    with pytest.raises(signals.Terminated) as raised, signals.deferred_signals():
+        for number in numbers:
+            signal.raise_signal(number)
+            reached.append(number)
+    assert reached == numbers[:1] and raised.value.name == "SIGTERM"
 
 
-def test_a_second_signal_ends_a_process_without_watchdog(monkeypatch):
+def test_a_later_signal_raises_what_a_finalizer_dropped_and_keeps_its_advice(monkeypatch):
     """Python drops an exception in a finalizer."""
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)
+    monkeypatch.setattr(signals, "REPEAT_S", 0.0)
 
     class Finalized:
         def __del__(self):
             signal.raise_signal(signal.SIGTERM)
 
     signals.install()
-    with pytest.raises(signals.Terminated):
+    with pytest.raises(signals.Terminated) as first:
         Finalized()
         signal.raise_signal(signal.SIGTERM)
+    first.value.advice = "resume"
+    with pytest.raises(signals.Terminated) as second:
+        signal.raise_signal(signal.SIGTERM)
+    assert second.value.message == "stopped by SIGTERM; resume"
+
+
+def test_ignored_signals_stay_ignored_and_the_handler_of_sigterm_is_installed_again(capsys):
+    """As under nohup in the background of a script, where Lightning replaces the handler of SIGTERM."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with pytest.raises(SystemExit), signals.ending_command():
+        signal.raise_signal(signal.SIGHUP)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signals.reinstall()
+        signal.raise_signal(signal.SIGTERM)
+    assert capsys.readouterr().err == "stopped by SIGTERM\n"
 
 
 def test_an_inner_block_remembers_the_signal_of_the_outer_one(capsys):
     with pytest.raises(SystemExit) as raised, signals.ending_command():
-        signals._State.received, signals._State.ending = signal.SIGTERM, True  # as after an exception that is dropped
+        signals._State.received = signal.SIGTERM  # as after an exception that is dropped
         with signals.ending_command():
             pass
     assert (raised.value.code, capsys.readouterr().err) == (143, "stopped by SIGTERM\n")
