@@ -174,8 +174,8 @@ PACKAGE = "seqclf.training.loggers"
 # csv and none have no class, because every run writes metrics.csv.
 LOGGERS = {
     "wandb": f"{PACKAGE}.wandb_logger.WandbRun",
-    "mlflow": f"{PACKAGE}.mlflow_logger.MlflowRun",
-    "tensorboard": f"{PACKAGE}.tensorboard_logger.TensorBoardRun",
+    "mlflow": f"{PACKAGE}.lightning_run.MlflowRun",
+    "tensorboard": f"{PACKAGE}.lightning_run.TensorBoardRun",
 }
 
 
