@@ -38,7 +38,7 @@ from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import RESULTS, is_resumed, remove_outputs, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
-from seqclf.training.checks.custom_network_checks import check_foreign_network
+from seqclf.training.checks.network_checks import check_foreign_network
 from seqclf.training.explained_memory import explained_memory
 from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger

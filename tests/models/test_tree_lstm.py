@@ -15,7 +15,7 @@ from seqclf.models.onnx.export import example_inputs
 from seqclf.models.parity_grid import TOLERANCE, logit_error
 from seqclf.models.trees.tree_levels import DOUBLINGS, sort_nodes
 from seqclf.models.trees.tree_lstm import TreeLSTM
-from seqclf.training.checks.padding_probe import padding_error
+from seqclf.training.checks.network_checks import padding_error
 
 FIELDS = [
     {"name": "tree", "kind": "category", "size": 20},

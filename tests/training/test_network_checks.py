@@ -10,7 +10,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.extend import MaskedLSTM, SequenceEncoder
 from seqclf.runs.fit import shortest_tokens
-from seqclf.training.checks.custom_network_checks import check_foreign_network, check_trained_network
+from seqclf.training.checks.network_checks import check_foreign_network, check_trained_network
 
 HERE = __name__
 
@@ -104,13 +104,6 @@ class Unmasked(Tokenwise):
         return self.convolution(tokens.mT).mT, lengths, host_lengths
 
 
-class AlwaysDropping(Tokenwise):
-    """Drops values in evaluation mode too."""
-
-    def forward(self, tokens, lengths, host_lengths):
-        return nn.functional.dropout(self.linear(tokens)), lengths, host_lengths
-
-
 class Overflowing(Tokenwise):
     def forward(self, tokens, lengths, host_lengths):
         return self.linear(tokens / (lengths == tokens.shape[1])[:, None, None]), lengths, host_lengths
@@ -121,13 +114,6 @@ class AtLeastThree(Tokenwise):
 
     def forward(self, tokens, lengths, host_lengths):
         return self.linear(tokens.unfold(1, 3, 1)[..., 0]), (lengths - 2).clamp(min=1), host_lengths
-
-
-class Errors(nn.CrossEntropyLoss):
-    """The share of errors, which has no gradient."""
-
-    def forward(self, input, target):
-        return (input.argmax(-1) != target).float().mean()
 
 
 @pytest.mark.parametrize("members", [1, 2])
@@ -171,11 +157,6 @@ def test_packed_tokens_are_rejected_with_the_layer_unless_nothing_is_exported(wi
         check_foreign_network(with_encoder(f"{HERE}.Packed"), export=True)
 
 
-def test_a_network_that_is_random_in_evaluation_is_not_said_to_read_padding(with_encoder):
-    with pytest.raises(InputError, match=r"AlwaysDropping: .* differ between two runs .*training=self\.training$"):
-        check_foreign_network(with_encoder(f"{HERE}.AlwaysDropping"), export=False)
-
-
 def test_padding_that_makes_logits_infinite_is_rejected(with_encoder):
     with pytest.raises(InputError, match=r"Overflowing: the logits of a sequence change by up to "):
         check_foreign_network(with_encoder(f"{HERE}.Overflowing"), export=False)
@@ -193,20 +174,6 @@ def test_a_network_is_exported_by_its_trained_weights(task, with_encoder):
     check_trained_network(task())
 
 
-@pytest.mark.parametrize(
-    ("loss", "line"),
-    [
-        ({"_target_": "torch.nn.MSELoss"}, r"fails on logits \(4, 3\) and labels \(4,\) "),
-        ({"_target_": "torch.nn.CrossEntropyLoss", "reduction": "none"}, r"returns a tensor \(4,\) of float32; "),
-        ({"_target_": f"{HERE}.Errors"}, "returns a cost without a gradient; "),
-    ],
-)
-def test_a_loss_that_cannot_be_trained_is_named(task, with_model, loss, line, recwarn):
-    with pytest.raises(InputError, match=rf"^loss\._target_={loss['_target_']}: {line}") as caught:
-        check_foreign_network(with_model(task().hparams["model"], loss=loss), export=False)
-    assert "\n" not in str(caught.value) and not recwarn.list
-
-
 def test_a_network_is_tried_on_sequences_as_long_as_those_of_the_data(with_encoder, random_split):
     checked, split = with_encoder(f"{HERE}.AtLeastThree"), random_split(2, 0)
     splits = {length: split._replace(sequences=Ragged(np.array([0, 9, 9 + length]), {})) for length in (2, 3, 4)}
@@ -216,5 +183,37 @@ def test_a_network_is_tried_on_sequences_as_long_as_those_of_the_data(with_encod
 
 
 def test_networks_of_this_package_are_not_tried(task, monkeypatch):
-    monkeypatch.setattr("seqclf.training.checks.custom_network_checks.require_padding_ignored", None)
+    monkeypatch.setattr("seqclf.training.checks.network_checks.require_padding_ignored", None)
     check_foreign_network(task(), export=True)
+
+
+class Hidden(SequenceEncoder):
+    """An encoder whose layer is in a plain list, which PyTorch does not register."""
+
+    def __init__(self, input_size, *, hidden_size):
+        super().__init__()
+        self.size = hidden_size
+        self.layers = [nn.Linear(input_size, hidden_size)]
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.layers[0](tokens), lengths, host_lengths
+
+
+class Shared(Hidden):
+    """Keeps a registered layer in a list too."""
+
+    def __init__(self, input_size, *, hidden_size):
+        super().__init__(input_size, hidden_size=hidden_size)
+        self.registered = self.layers[0]
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_weights_that_a_checkpoint_misses_are_found_before_training(with_encoder, members):
+    checked = with_encoder(f"{HERE}.Hidden", members)
+    drawn = torch.get_rng_state()
+    with pytest.raises(InputError) as error:
+        check_foreign_network(checked, export=False)
+    assert error.value.where == f"model.encoder._target_={HERE}.Hidden"
+    assert "nn.ModuleList" in error.value.remedy
+    assert torch.equal(torch.get_rng_state(), drawn)
+    check_foreign_network(with_encoder(f"{HERE}.Shared", members), export=False)
