@@ -11,6 +11,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from support.doc_pages import DOCS, ROOT, anchors, blocks, links, pages, run_blocks, seqclf_commands
 
+import seqclf
+from seqclf import extend
 from seqclf.config.documentation import CONF, Command
 from seqclf.config.options import parse_options
 from seqclf.config.override_checks import HydraArguments
@@ -31,8 +33,9 @@ OPTIONS = {
     "search": "seqclf.search.space.SearchConfig",
     "retrain": "seqclf.runs.retrain.RetrainConfig",
 }
+EXTEND_NAMES = [name for name in vars(extend) if not name.startswith("_")]
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
-RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
+RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md"}
 # Pages that are looked up from a sentence of another page, and are not in the navigation.
 LOOKED_UP = ["log.md"]
 
@@ -151,6 +154,13 @@ def test_readme_is_short_and_shows_the_report():
     assert len(text.splitlines()) <= 150
     assert 'pip install -e ".[dev]" && pytest' in text, "the command that CI runs"
     assert (DOCS / "img" / "report.png").stat().st_size < 300_000
+
+
+def test_the_api_page_lists_every_public_name():
+    tables = (DOCS / "api.md").read_text().split("\n::: ")[0].split("| name of ")[1:]
+    for table, public in zip(tables, [seqclf.__all__, EXTEND_NAMES], strict=True):
+        rows = [line.split("|")[1] for line in table.splitlines()[2:] if line.startswith("|")]
+        assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(public)
 
 
 def layout_paths() -> list[str]:

@@ -108,7 +108,8 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
 
     `overrides`: settings, written as on the command line. Raises InputError for a wrong setting.
 
-    >>> load_config(["model=gru", "model.hidden_size=32"])["model"]["cell"]
+    >>> model = load_config(["model=gru", "model.hidden_size=32"])["model"]
+    >>> model["cell"]
     'gru'
     """
     return _composed({}, None, overrides)[1]
