@@ -136,7 +136,8 @@ def _train(task: SequenceTask, config: TrainConfig, plan: _Plan, folder: Path) -
     task.scheduled_steps = plan.scheduled
     bar = TrainingProgress()
     watching = NotFiniteSteps(plan.batches.splits, skip=config.runtime.on_nan == "skip")
-    trainer = make_trainer(settings, [watching, bar, StopOnSignal(folder / "last.ckpt")], folder)
+    timeout_s = config.runtime.rank_timeout
+    trainer = make_trainer(settings, [watching, bar, StopOnSignal(folder / "last.ckpt", timeout_s)], folder, timeout_s)
     threads = training_threads(config.runtime, task.model, plan.batches)
     run_trainer(trainer, task, plan.batches, bar if config.trainer["enable_progress_bar"] else None, threads)
 

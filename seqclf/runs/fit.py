@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,7 @@ class Training:
         threads = training_threads(config.runtime, task.model, batches)
         hooks = Hooks.build(config, folder, schedule, batches.splits)
         bar = TrainingProgress()
-        trainer = make_trainer(config.model_dump()["trainer"], [*hooks.all, bar], folder)
+        trainer = make_trainer(config.model_dump()["trainer"], [*hooks.all, bar], folder, config.runtime.rank_timeout)
         schedule.check_trainer(trainer)
         return cls(config, dataset, batches, task, schedule, hooks, bar, trainer, threads, folder)
 
@@ -101,9 +100,6 @@ class Training:
     def run(self) -> None:
         """Train the task, from its checkpoint if the config names one."""
         timeout_s = self.config.runtime.rank_timeout
-        # Lightning builds the strategy from a name, which takes no arguments, so the timeout is set here.
-        if hasattr(self.trainer.strategy, "_timeout"):
-            self.trainer.strategy._timeout = timedelta(seconds=timeout_s)
         with explained_loss(self.trainer.global_rank, timeout_s, self.hooks.resume_advice):
             bar = self.bar if self.config.trainer["enable_progress_bar"] else None
             run_trainer(self.trainer, self.task, self.batches, bar, self.threads, self.hooks.resumed)

@@ -55,7 +55,7 @@ class Hooks:
             best,
             last,
             *inside,
-            StopOnSignal(folder / "last.ckpt"),
+            StopOnSignal(folder / "last.ckpt", config.runtime.rank_timeout),
             *added,
         ]
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)

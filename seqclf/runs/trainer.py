@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import lightning.pytorch as pl
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
+from lightning.pytorch.strategies import StrategyRegistry
 
 from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
@@ -16,6 +17,9 @@ from seqclf.errors import InputError, first_line
 from seqclf.runs.processes.ranks import torchrun_ranks
 from seqclf.training.callbacks import AtomicCheckpointIO
 from seqclf.training.module import SequenceTask
+
+FORKS = ("spawn", "fork", "notebook")  # endings of the names of strategies whose launcher forks this process
+DDP = "use trainer.strategy=ddp"
 
 
 def make_task(config: Config, dataset: Dataset) -> SequenceTask:
@@ -37,11 +41,16 @@ def make_task(config: Config, dataset: Dataset) -> SequenceTask:
     return task
 
 
-def make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trainer:
+def make_trainer(settings: Config, hooks: list[Callback], run: Path, rank_timeout_s: float) -> pl.Trainer:
     """Return a Trainer with the given callbacks. Raises InputError for invalid settings.
 
-    `settings`: the config group `trainer`. `hooks`: callbacks.
+    `settings`: the config group `trainer`. `hooks`: callbacks. `rank_timeout_s`: seconds that a rank waits for others.
     """
+    strategy = settings["strategy"]
+    if str(strategy).endswith(FORKS):
+        raise InputError(
+            f"trainer.strategy={strategy}", "its processes are forks, whose training is lost to this one", DDP
+        )
     fixed = {
         "callbacks": hooks,
         "enable_progress_bar": False,  # `TrainingProgress` shows a progress bar over all epochs
@@ -53,21 +62,19 @@ def make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Train
     }
     try:
         trainer = pl.Trainer(**{**settings, **fixed})
+        if trainer.world_size > 1 and isinstance(strategy, str):  # a name takes no arguments, such as the timeout
+            entry = StrategyRegistry["ddp" if strategy == "auto" else strategy]
+            arguments = {**entry["init_params"], "timeout": timedelta(seconds=rank_timeout_s)}
+            trainer = pl.Trainer(**{**settings, **fixed, "strategy": entry["strategy"](**arguments)})
         # Lightning raises RuntimeError for duplicate callbacks.
     except (MisconfigurationException, TypeError, ValueError, RuntimeError) as error:
         raise trainer_error(error) from None
-    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
-        raise InputError(
-            f"trainer.strategy={settings['strategy']}",
-            "its processes are forks, whose training is lost to this one",
-            "use trainer.strategy=ddp",
-        )
     ranks = torchrun_ranks()
     if ranks is not None and trainer.world_size != ranks.world_size:  # each rank would train a model of its own
         raise InputError(
-            f"trainer.strategy={settings['strategy']}",
+            f"trainer.strategy={strategy}",
             f"trains with {trainer.world_size} of the {ranks.world_size} ranks that torchrun started",
-            "use trainer.strategy=ddp",
+            DDP,
         )
     return trainer
 

@@ -100,8 +100,8 @@ class BestCheckpoint(ModelCheckpoint):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # A limit may end the training inside an epoch, or there may be no validation.
-        if self.monitor is None and not self._should_skip_saving_checkpoint(trainer):
-            self._save_topk_checkpoint(trainer, {})
+        if self.monitor is None:
+            self.on_validation_end(trainer, pl_module)
 
 
 class LastCheckpoint(ModelCheckpoint):
@@ -199,15 +199,15 @@ class StopOnSignal(Checkpoint):
     same batch.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, rank_timeout_s: float):
+        self.path, self.rank_timeout = path, timedelta(seconds=rank_timeout_s)
         self.ranks: RankSignals | None = None
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         # Lightning's own signal handler broadcasts between ranks. This broadcast may be matched by mistake with another
         # collective operation.
         signals.reinstall()
-        self.ranks = RankSignals(getattr(trainer.strategy, "_timeout", None)) if trainer.world_size > 1 else None
+        self.ranks = RankSignals(self.rank_timeout) if trainer.world_size > 1 else None
 
     def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if signals.requested() if self.ranks is None else self.ranks.signalled_before():
@@ -244,7 +244,7 @@ class RankSignals:
     batch runs, so that no rank waits for another rank.
     """
 
-    def __init__(self, timeout: timedelta | None):
+    def __init__(self, timeout: timedelta):
         self.group = distributed.new_group(backend="gloo", timeout=timeout)
         self.count = torch.zeros(1)
         self.sum: distributed.Work | None = None

@@ -143,7 +143,8 @@ def take_trained(checkpoint: dict[str, Any], prefix: str, is_averaged: bool) -> 
 
 def save_gradients(checkpoint: dict[str, Any], model: nn.Module, trainer: pl.Trainer) -> None:
     """Add the accumulated gradients to a checkpoint between two optimizer steps, as the mean over all ranks."""
-    if trainer.fit_loop._should_accumulate():
+    batches = trainer.fit_loop.batch_idx + 1
+    if batches % trainer.accumulate_grad_batches and batches < trainer.num_training_batches:
         checkpoint[GRADIENTS] = {
             name: trainer.strategy.reduce(weight.grad.clone(), reduce_op="mean")
             for name, weight in model.named_parameters()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from torch import Tensor
 
 from seqclf.batching.datamodule import Batch
 from seqclf.documents.terminal import console
@@ -59,7 +60,7 @@ class EpochRecord(Checkpoint):
         self.path = path
         self.show = show
         self.history: list[JsonObject] = []
-        self.first_step = 0  # optimizer steps before the epoch, or before the part of it that was resumed
+        self.best: Tensor | None = None  # best monitored score before the epoch, or the part of it that was resumed
         self.validation: dict[str, float] | None = None  # scores of the last validation of the running epoch
         self._start_clock({}, 0.0)
 
@@ -93,10 +94,10 @@ class EpochRecord(Checkpoint):
             self._write()
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        self.first_step = trainer.global_step  # a run that is resumed inside an epoch does not start the epoch
+        self.best = _best_score(trainer)  # a run that is resumed inside an epoch does not start the epoch
 
     def on_train_epoch_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        self.first_step = trainer.global_step
+        self.best = _best_score(trainer)
         self._start_clock({}, 0.0)
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
@@ -133,7 +134,7 @@ class EpochRecord(Checkpoint):
             # The file is written after every epoch, so that a killed run keeps its record.
             self._write()
             if validation is not None:
-                self.show(row, _is_best(trainer, self.first_step))
+                self.show(row, _best_score(trainer) is not self.best)
 
     def _speed(self, device: torch.device) -> Speed:
         # The measured time ends with the last training batch and excludes validation.
@@ -154,10 +155,10 @@ class EpochRecord(Checkpoint):
         write_output(self.path, text.getvalue())
 
 
-def _is_best(trainer: pl.Trainer, first_step: int) -> bool:
-    """Return True if a validation after `first_step` has written the best checkpoint, False without a metric."""
+def _best_score(trainer: pl.Trainer) -> Tensor | None:
+    """Return the score of the best checkpoint, which is a new tensor after each better validation."""
     savers = [each for each in trainer.checkpoint_callbacks if isinstance(each, ModelCheckpoint)]
-    return any(each.monitor == MONITORED and each._last_global_step_saved > first_step for each in savers)
+    return next((each.best_model_score for each in savers if each.monitor == MONITORED), None)
 
 
 def show_epoch(row: JsonObject, is_best: bool) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 EVERY = 4  # optimizer steps between two updates, because an update reads all weights
 NORM_STATISTICS = ("running_mean", "running_var")  # buffers of the normalisation layers of PyTorch
@@ -60,7 +59,8 @@ class WeightAverage:
         if over_ranks is not None:
             tensors |= {name: over_ranks(tensors[name].clone()) for name in self.statistics}
         decay = min(self.decay**EVERY, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.values.values()), [tensors[name] for name in self.values], 1 - decay)
+        for name, value in self.values.items():
+            value.lerp_(tensors[name], 1 - decay)
 
     @torch.no_grad()
     def swap(self, network: nn.Module) -> None:
@@ -91,7 +91,8 @@ def averaged_names(network: nn.Module) -> list[str]:
 
 
 def _statistics(module: nn.Module) -> Iterable[str]:
-    return NORM_STATISTICS if isinstance(module, _NormBase) else getattr(module, "averaged_buffers", ())
+    is_norm = {*NORM_STATISTICS} <= dict(module.named_buffers(recurse=False)).keys()
+    return NORM_STATISTICS if is_norm else getattr(module, "averaged_buffers", ())
 
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:

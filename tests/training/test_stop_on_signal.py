@@ -49,7 +49,7 @@ class SignalAt(pl.Callback):
 
 def hooks(folder, *more, shown=None):
     record = EpochRecord(folder / "metrics.csv", lambda row, *_: None if shown is None else shown.append(row))
-    return [*more, record, *checkpoints(folder), StopOnSignal(folder / "last.ckpt")]
+    return [*more, record, *checkpoints(folder), StopOnSignal(folder / "last.ckpt", 60)]
 
 
 LAST = -1
@@ -148,7 +148,7 @@ def test_a_run_resumed_in_another_folder_and_stopped_there_can_be_resumed_again(
     for number, (epoch, batch) in enumerate([(0, 1), (1, 1), (2, 1)]):
         folder = tmp_path / str(number)
         stop = SignalAt(epoch, batch)
-        callbacks = [*checkpoints(folder, every, checkpoint), stop, StopOnSignal(folder / "last.ckpt")]
+        callbacks = [*checkpoints(folder, every, checkpoint), stop, StopOnSignal(folder / "last.ckpt", 60)]
         with pytest.raises(signals.Terminated), signals.deferred_signals():
             fit(task(), checkpoint=checkpoint, callbacks=callbacks, max_epochs=4)
         signals.install()
@@ -169,7 +169,7 @@ class SignalAtEpochEnd(pl.Callback):
 
 def test_a_signal_at_the_end_of_an_epoch_without_a_checkpoint_writes_one(task, fit, tmp_path):
     """`last.ckpt` follows the validations, which are here at the end of every fourth epoch."""
-    callbacks = [SignalAtEpochEnd(), *checkpoints(tmp_path, epochs=4), StopOnSignal(tmp_path / "last.ckpt")]
+    callbacks = [SignalAtEpochEnd(), *checkpoints(tmp_path, epochs=4), StopOnSignal(tmp_path / "last.ckpt", 60)]
     with pytest.raises(signals.Terminated), signals.deferred_signals():
         fit(task(), callbacks=callbacks, max_epochs=8, check_val_every_n_epoch=4)
     assert torch.load(tmp_path / "last.ckpt", weights_only=True)["epoch"] == 1

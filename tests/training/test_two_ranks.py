@@ -34,7 +34,7 @@ def train_on_rank(rank, folder, fit, task, model):
     def train(name, *more, checkpoint=None):
         module = task(optimizer={"average": 0.9}, model=model)
         record = EpochRecord(folder / name / "metrics.csv", lambda *_: None)
-        hooks = [record, *checkpoints(folder / name), *more, StopOnSignal(folder / name / "last.ckpt")]
+        hooks = [record, *checkpoints(folder / name), *more, StopOnSignal(folder / name / "last.ckpt", 60)]
         signals.install()
         try:
             with signals.deferred_signals():

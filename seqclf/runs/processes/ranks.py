@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import signal
@@ -14,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import read_write
@@ -102,7 +102,7 @@ def _count(devices: Any) -> int | None:
 # All ranks share one run folder. At first, each rank has its own run folder, named after the start time of the rank.
 
 POLL_S = 0.05
-FILE_OPTIONS = ("config_path", "config_name", "config_dir")  # options of the Hydra command line
+FILE_OPTIONS = {"config-path": "cp", "config-name": "cn", "config-dir": "cd"}  # options of the Hydra command line
 _TRAININGS = itertools.count()  # number of trainings so far in this process, because a program may train several times
 
 
@@ -182,8 +182,11 @@ def _arguments_of_job(run: Path) -> Iterator[None]:
         return
     config: Any = HydraConfig.get()
     argv, folder = sys.argv, config.run.dir
-    given = get_args_parser().parse_args(argv[1:])
-    options = [f"--{name.replace('_', '-')}={value}" for name in FILE_OPTIONS if (value := getattr(given, name))]
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name, short in FILE_OPTIONS.items():
+        parser.add_argument(f"--{name}", f"-{short}")
+    given = vars(parser.parse_known_args(argv[1:])[0])
+    options = [f"--{name}={value}" for name in FILE_OPTIONS if (value := given[name.replace("-", "_")])]
     searched = [text for text in config.overrides.hydra if text.lstrip("+").startswith("hydra.searchpath=")]
     with read_write(config):
         config.run.dir = str(run)  # Lightning passes this folder to the other ranks
