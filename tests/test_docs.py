@@ -30,7 +30,7 @@ OPTIONS = {
     "doctor": "seqclf.command_options.DoctorConfig",
     "report": "seqclf.report.options.ReportConfig",
     "describe": "seqclf.command_options.DescribeConfig",
-    "search": "seqclf.search.space.SearchConfig",
+    "search": "seqclf.search.options.SearchConfig",
     "retrain": "seqclf.runs.retrain.RetrainConfig",
 }
 EXTEND_NAMES = [name for name in vars(extend) if not name.startswith("_")]

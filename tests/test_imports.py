@@ -55,7 +55,7 @@ LIGHT = [
     "bundle.predictions",
     "command_options",
     "training.options",
-    "search.space",
+    "search.options",
     "predict",
     "evaluate",
     "judge",

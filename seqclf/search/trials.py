@@ -1,44 +1,37 @@
-"""Run the trials of a hyperparameter search, and write the results.
-
-A trial is a training command in its own process. Optuna chooses the settings of each trial.
-"""
+"""Trials of a search: training commands, each in a process of its own, whose settings Optuna chooses."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from seqclf.config.composition import CONF
+from seqclf.config.override_text import hydra_value
 from seqclf.errors import InputError
-from seqclf.search.space import OF_TRIALS, SETTINGS, TrialSettings, as_overrides, suggest
+from seqclf.search.options import OF_TRIALS, SearchOptions
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
-from seqclf.system.json_result import JsonResult
 from seqclf.system.state_validation import read_json
-
-if TYPE_CHECKING:
-    from seqclf.search.space import SearchOptions
-
 
 DATABASE = "search.db"
 BEST = Path("experiment") / "best.yaml"
-ERROR = "error"  # user attribute with the error line of an Optuna trial that failed
+# User attributes of an Optuna trial: its settings, as Optuna's own parameters cannot be lists, and its error.
+SETTINGS, ERROR = "settings", "error"
 MAX_DRAWS = 100  # draws in a row of settings that failed before, after which the search ends
 
 
 def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -> Any:
-    """Open the Optuna study (stored trials) in `folder`. If the folder has no study, create a new study.
+    """Open the Optuna study (stored trials) in `folder`, or create one.
 
-    A study is an SQLite file. `overrides`: the user's overrides, which are the same for all trials. Raises InputError
-    if the stored trials have other overrides or another metric, because their values cannot be compared. The stored
-    trials could also have trained on rows that are held out for a guarantee.
+    `overrides`: the user's overrides, which are the same for all trials. Raises InputError if the stored trials have
+    others, or another metric: their values cannot be compared, and they may have trained on held-out rows.
     """
     try:
         import optuna
@@ -46,22 +39,15 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
         raise InputError(None, 'seqclf.search needs Optuna: pip install "seqclf[sweep]"') from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     folder.mkdir(parents=True, exist_ok=True)
-    study = optuna.create_study(
-        study_name="search",
-        storage=f"sqlite:///{folder / DATABASE}",
-        direction=options.goal,
-        load_if_exists=True,
-    )
+    storage = f"sqlite:///{folder / DATABASE}"
+    study = optuna.create_study(study_name="search", storage=storage, direction=options.direction, load_if_exists=True)
     # A search that goes on would draw the settings of its first trials again by the same seed.
     study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(study.trials))
     settings = [*sorted(overrides), f"search.metric={options.metric}"]
     earlier = study.user_attrs.get("overrides", settings)
     if earlier != settings:
-        raise InputError(
-            f"hydra.run.dir={folder}",
-            f"holds trials of other settings ({' '.join(earlier)})",
-            "give the same, or name another folder",
-        )
+        problem = f"holds trials of other settings ({' '.join(earlier)})"
+        raise InputError(f"hydra.run.dir={folder}", problem, "give the same, or name another folder")
     study.set_user_attr("overrides", settings)
     return study
 
@@ -71,45 +57,68 @@ def run_trials(
 ) -> Iterator[str]:
     """Run trials until the study has `options.trials` trials that did not fail. Yield a line about each trial.
 
-    If the training command of a trial fails, the trial is stored as failed and the search goes on with other settings,
-    until `options.trials` trials in a row have failed. Raises InputError if no trial has completed by then.
+    If a training fails, its settings are not drawn again, until `options.trials` trainings in a row have failed. Raises
+    InputError if none has completed by then.
     """
-    import optuna
+    from optuna.trial import TrialState
 
-    states = optuna.trial.TrialState
-    # If a search was killed, its last trial is still stored as running. Mark this trial as failed.
-    for abandoned in study.get_trials(deepcopy=False, states=[states.RUNNING]):
-        study.tell(abandoned.number, state=states.FAIL)
-    failed = [trial.user_attrs for trial in study.get_trials(states=[states.FAIL]) if ERROR in trial.user_attrs]
-    completed, failures, draws = len(study.get_trials(deepcopy=False, states=[states.COMPLETE])), 0, 0
+    # If a search was killed, its last trial is still stored as running.
+    for abandoned in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
+        study.tell(abandoned.number, state=TrialState.FAIL)
+    failed = [trial.user_attrs for trial in study.get_trials(states=[TrialState.FAIL]) if ERROR in trial.user_attrs]
+    completed, failures, draws = len(study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])), 0, 0
     left = max(1, options.trials - completed)
     with progress.stage("searching", total=left, unit="trials", summary=False) as searching:
         while completed < options.trials and failures < options.trials and draws < MAX_DRAWS:
             trial = study.ask()
-            settings = suggest(trial, space)
+            settings = {key: suggest(trial, key, values) for key, values in space.items()}
+            trial.set_user_attr(SETTINGS, settings)
             if any(settings == earlier[SETTINGS] for earlier in failed):
                 draws += 1
-                study.tell(trial, state=states.FAIL)
+                study.tell(trial, state=TrialState.FAIL)
                 continue
-            draws, run = 0, folder / f"trial-{trial.number}"
-            value, error = _train([*overrides, *as_overrides(settings)], run, options.metric)
-            if value is not None:
-                completed, failures = completed + 1, 0
-                searching.advance()
-                study.tell(trial, value)
+            try:
+                value = _train([*overrides, *as_overrides(settings)], folder / f"trial-{trial.number}", options.metric)
+            except InputError as error:
+                failures, result = failures + 1, str(error)
+                failed.append({SETTINGS: settings, ERROR: result})
+                trial.set_user_attr(ERROR, result)
+                study.tell(trial, state=TrialState.FAIL)
             else:
-                failures += 1
-                failed.append({SETTINGS: settings, ERROR: error})
-                trial.set_user_attr(ERROR, error)
-                study.tell(trial, state=states.FAIL)
-            yield trial_line(trial.number, error if value is None else f"{value:.4f}", settings)
+                completed, failures, draws, result = completed + 1, 0, 0, f"{value:.4f}"
+                study.tell(trial, value)
+                searching.advance()
+            shown = " ".join(
+                f"{key}={f'{one:.4g}' if isinstance(one, float) else one}" for key, one in settings.items()
+            )
+            yield f"trial {trial.number}: {result}  {shown}"
     if not completed:
         problem = f"all {len(failed)} trials failed, the last one: {failed[-1][ERROR]}"
         raise InputError(f"search.trials={options.trials}", problem)
 
 
-def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | None, str]:
-    """Run the training command of a trial. Return the metric and "", or None and an error line."""
+def suggest(trial: Any, key: str, values: Any) -> Any:
+    """Draw a value of a key from a list or a range."""
+    if isinstance(values, list):
+        # Optuna's parameters must be scalars, so a list or a dict is converted to JSON text.
+        return json.loads(trial.suggest_categorical(key, [json.dumps(choice) for choice in values]))
+    low, high, log, step = values["low"], values["high"], bool(values.get("log")), values.get("step")
+    if all(isinstance(number, int) for number in (low, high, step or 1)):
+        return trial.suggest_int(key, low, high, step=step or 1, log=log)
+    return trial.suggest_float(key, low, high, step=step, log=log)
+
+
+def as_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Convert settings to overrides for Hydra's command line.
+
+    >>> as_overrides({"model.pooling": "max", "patience": None})
+    ['model.pooling=max', 'patience=null']
+    """
+    return [f"{key}={hydra_value(value)}" for key, value in settings.items()]
+
+
+def _train(overrides: Sequence[str], run: Path, metric: str) -> float:
+    """Run the training command of a trial. Return the metric. Raises InputError if there is none."""
     # Each trial runs in its own process, because training may run out of memory and changes PyTorch's global settings.
     python = [sys.executable, "-P", "-m", "seqclf.train"]
     command = [*python, *overrides, f"hydra.run.dir={run}", *as_overrides(OF_TRIALS)]
@@ -117,11 +126,8 @@ def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | No
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=own)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return None, lines[-1].removeprefix("error: ")
-    try:
-        return read_metric(read_json(run / "metrics.json"), metric), ""
-    except InputError as error:  # a metric that these settings leave undefined
-        return None, str(error)
+        raise InputError(None, lines[-1].removeprefix("error: "))
+    return read_metric(read_json(run / "metrics.json"), metric)
 
 
 def read_metric(metrics: Mapping[str, Any], name: str) -> float:
@@ -130,64 +136,27 @@ def read_metric(metrics: Mapping[str, Any], name: str) -> float:
     >>> read_metric({"validation": {"positive": {"average_precision": 0.75}}}, "validation.positive.average_precision")
     0.75
     """
-    value = _below(metrics, name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    value: Any = metrics
+    rest = name
+    while rest and isinstance(value, Mapping):  # a key may hold dots, such as the label "v0.1"
+        key = next((key for key in value if rest == key or rest.startswith(f"{key}.")), None)
+        value, rest = (None, "") if key is None else (value[key], rest[len(key) + 1 :])
+    if rest or isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"search.metric={name}", "metrics.json has no such number", "e.g. validation.recall")
     return float(value)
 
 
-def _below(metrics: Any, name: str) -> Any:
-    """Return the value at a dotted key in nested dicts, or None.
-
-    The keys of the dicts may also contain dots, such as the label "v0.1".
-    """
-    if not isinstance(metrics, Mapping):
-        return None
-    found = (_below(part, name[len(key) + 1 :]) for key, part in metrics.items() if name.startswith(f"{key}."))
-    return metrics[name] if name in metrics else next((value for value in found if value is not None), None)
-
-
-@dataclass(frozen=True)
-class SearchResult(JsonResult):
-    """The JSON line of the command `search`.
-
-    `search`: folder of the search. `trials`: number of trials. `metric`: name of the metric. `value`: value of the
-    metric for the best trial. `best`: settings of the best trial.
-    """
-
-    search: str
-    trials: int
-    metric: str
-    value: float
-    best: TrialSettings
-
-
-def trial_line(number: int, result: str, settings: TrialSettings) -> str:
-    """Return one line of text about a trial. `result`: its metric or its error.
-
-    >>> trial_line(3, "0.9124", {"model.layers": 2, "optimizer.lr": 0.00123456})
-    'trial 3: 0.9124  model.layers=2 optimizer.lr=0.001235'
-    """
-    texts = (f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items())
-    return f"trial {number}: {result}  {' '.join(texts)}"
-
-
-def write_best(settings: TrialSettings, title: str, path: Path) -> None:
-    """Write the settings of a trial to a YAML file, which begins with the comment `title`.
-
-    A command reads the file with `--config-dir FOLDER experiment=best`.
-    """
+def write_best(settings: Mapping[str, Any], title: str, path: Path) -> None:
+    """Write the settings of a trial to a YAML file, which a command reads by `--config-dir FOLDER experiment=best`."""
     nested: dict[str, Any] = {}
     chosen = {key: value for key, value in settings.items() if (CONF / key).is_dir()}
     if chosen:
         nested["defaults"] = [{f"override /{group}": name} for group, name in chosen.items()]
-    for key, value in settings.items():
-        if key in chosen:
-            continue
+    for key in settings.keys() - chosen.keys():
         *groups, name = key.split(".")
         group = nested
         for part in groups:
             group = group.setdefault(part, {})
-        group[name] = value
+        group[name] = settings[key]
     text = yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
     write_output(path, f"# @package _global_\n# {title}\n{text}")

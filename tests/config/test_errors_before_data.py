@@ -112,7 +112,7 @@ CASES = [
     ("train", ["model=t_lstm"], "model.encoder.cell.gap=null", "must be the name of a field"),
     ("train", ["model=adaptive", "model.members=3"], "model.members=3", "set model.members=1"),
     # other commands
-    ("search", ["search.space={model.layers: []}"], "search.space", "model.layers=[]: has no choice"),
+    ("search", ["search.space={model.layers: []}"], "search.space", "model.layers=[]: must be a list of values"),
     ("search", ["trainer.fast_dev_run=true"], "trainer.fast_dev_run", "set trainer.max_epochs=1 instead"),
     ("describe", ["output=survey.html"], "output=survey.html", "end it in .json"),
 ]

@@ -37,7 +37,7 @@ from seqclf.models import options as model_options
 from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.rnn.recurrent import CELLS
 from seqclf.models.trees.tree_lstm import CELLS as TREE_CELLS
-from seqclf.search.space import SearchConfig, SearchOptions
+from seqclf.search.options import SearchConfig, SearchOptions
 from seqclf.training import options
 from seqclf.training.checks.check_targets import resolve_loss, resolve_model
 from seqclf.training.loggers.run_logger import LOGGERS

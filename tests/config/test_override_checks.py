@@ -82,5 +82,5 @@ def test_a_key_of_a_mapping_that_is_read_as_a_number_is_refused(override):
 
 def test_numbers_inside_of_a_mapping_stay_numbers() -> None:
     text = "search.space={optimizer.lr: {low: 1e-3, high: 1e-1, log: true}}"
-    typed = HydraArguments("search", [text], "seqclf.search.space.SearchConfig")
+    typed = HydraArguments("search", [text], "seqclf.search.options.SearchConfig")
     assert typed.for_hydra() == [text]

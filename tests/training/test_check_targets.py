@@ -13,7 +13,6 @@ from seqclf.extend import SequenceEncoder, SequenceNetwork
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.options import changeable_keys
-from seqclf.search.space import known_keys
 from seqclf.training.checks.check_targets import (
     build_callbacks,
     check_callbacks,
@@ -126,8 +125,6 @@ def test_a_tree_model_has_no_key_that_would_do_nothing(name):
     assert resolve_model(model) == model and name not in changeable_keys(model)
     line = refused(resolve_model, {**model, name: MODEL[name]})
     assert line.startswith(f"model.{name}: no such argument of TreeClassifier or TreeLSTM; it takes node_loss, ")
-    usual = known_keys({"model.pooling": ["last", "max"], "model.dropout": [0.1, 0.2]}, {"model": model})
-    assert list(usual) == ["model.dropout"]
 
 
 def test_a_loss_of_another_package_gets_the_keys_that_it_takes():
