@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqclf.bundle import row_writers
-from seqclf.data.reading.object_store import delete_object, is_object_url, object_states, store_object
+from seqclf.data.reading.object_store import delete_object, has_objects, is_object_url, store_object
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import explain_disk_errors, keep_mode, scratch_folder
 
@@ -31,7 +31,7 @@ def check_output(output: str) -> None:
         if not is_remote:
             row_writers.check_output_path(Path(output))
     elif is_remote:
-        if object_states(output, KEY):
+        if has_objects(output, KEY):
             problem = "holds objects, which would mix with the parts"
             raise InputError(f"{KEY}={output}", problem, "name another, or remove those of a command that was killed")
     elif (folder := Path(output)).exists() and not (folder.is_dir() and not any(folder.iterdir())):
