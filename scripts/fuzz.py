@@ -3,8 +3,8 @@
     python scripts/fuzz.py [--of readers] [--files 2000] [--seed 0] [--only NUMBER …] [--keep DIR]
 
 `--of readers` prepares mutated files, as a training does (tests/fuzzing/cases.py). The others predict
-(tests/fuzzing/predictions.py): `bundles` with mutated bundles whose hashes are valid, `inputs` of mutated files, and
-`journals` of killed commands whose journals were mutated. Worker processes run the cases, so that a crash or a hang is
+(tests/fuzzing/predictions.py): `bundles` with mutated bundles whose hashes are valid, and `inputs` of mutated files.
+Worker processes run the cases, so that a crash or a hang is
 a finding too. Each finding is printed with the number of its file, which `--only` makes again and `--keep` leaves in a
 folder. Then come tables of outcomes, and one JSON object as the last line. The exit code is 1 if there was a finding.
 """
@@ -54,7 +54,6 @@ SUITES = {
     "readers": Suite(make_case, examine),
     "bundles": Suite(predictions.make_bundle_case, predictions.examine_bundle, bundle_bases.KINDS),
     "inputs": Suite(predictions.make_input_case, predictions.examine_input, FILE_BUNDLES),
-    "journals": Suite(predictions.make_journal_case, predictions.examine_journal, (*bundle_bases.KINDS, *FILE_BUNDLES)),
 }
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqclf.bundle import row_writers
-from seqclf.bundle.journal import journal_folder, own_journal
-from seqclf.data.reading.object_store import delete_object, is_object_url, object_states, store_object
+from seqclf.data.reading.object_store import delete_object, has_objects, is_object_url, store_object
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import explain_disk_errors, keep_mode, scratch_folder, write_bytes
+from seqclf.system.atomic_files import explain_disk_errors, keep_mode, scratch_folder
 
 PART_ROWS = 1_000_000
 KEY = "output"
-WRITTEN = "written.json"  # file of a journal
 
 
 def check_output(output: str) -> None:
@@ -34,40 +31,11 @@ def check_output(output: str) -> None:
         if not is_remote:
             row_writers.check_output_path(Path(output))
     elif is_remote:
-        if object_states(output, KEY) != _own_objects(output):
-            raise InputError(f"{KEY}={output}", "holds objects, which would mix with the parts", "name another")
-    elif (folder := Path(output)).exists() and not (folder.is_dir() and (_is_own(folder) or not any(folder.iterdir()))):
+        if has_objects(output, KEY):
+            problem = "holds objects, which would mix with the parts"
+            raise InputError(f"{KEY}={output}", problem, "name another, or remove those of a command that was killed")
+    elif (folder := Path(output)).exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(f"{KEY}={output}", "is not an empty folder", "name a new one")
-
-
-def _record(output: str, state: Any) -> None:
-    """Write the state of what a command wrote into its journal, where the command that goes on finds it."""
-    if journal_folder(output).is_dir():
-        write_bytes(own_journal(output) / WRITTEN, json.dumps(state).encode())
-
-
-def _recorded(output: str) -> Any:
-    """Return the state that a killed command recorded, or None. What others may have written is not believed."""
-    with suppress(OSError, ValueError, RecursionError):
-        return json.loads((own_journal(output) / WRITTEN).read_bytes())
-    return None
-
-
-def _own_objects(output: str) -> dict[str, list[int]]:
-    """Return the objects of the output, with their states, that a killed command stored and nobody changed."""
-    known = _recorded(output)
-    found = object_states(output, KEY) if isinstance(known, dict) else {}
-    return {url: state for url, state in found.items() if known.get(url) == state}
-
-
-def _is_own(folder: Path) -> bool:
-    """Return True for the folder that a killed command wrote, if no file has been added to it or removed."""
-    return bool(_recorded(str(folder)) == _folder_state(folder))
-
-
-def _folder_state(folder: Path) -> list[int]:
-    state = folder.stat()
-    return [state.st_ino, state.st_mtime_ns]
 
 
 @contextmanager
@@ -134,10 +102,6 @@ def _open_parts(output: str, schema: pa.Schema) -> Iterator[_Parts]:
         parts = _Parts(folder, schema, lambda _: None)
         yield parts
         parts.end_part()
-        if target.is_dir() and _is_own(target):  # complete, but the command was killed before it removed its journal
-            for part in target.iterdir():
-                part.unlink()
-        _record(output, _folder_state(folder))
         folder.replace(target)
 
 
@@ -149,13 +113,10 @@ def _open_remote_parts(output: str, schema: pa.Schema) -> Iterator[_Parts]:
         url = f"{output}{part.name}"
         store_object(part, url, KEY)
         stored.append(url)
-        _record(output, object_states(output, KEY))
         part.unlink()
 
     with scratch_folder(Path(tempfile.gettempdir()), "output") as folder:
         parts = _Parts(folder, schema, store)
-        for url in _own_objects(output):  # parts of a command that was killed
-            delete_object(url, KEY)
         try:
             yield parts
             parts.end_part()

@@ -26,6 +26,7 @@ MAX_ROWS = 20_000  # rows of a sample
 MIN_DISTANCE = 0.05  # a smaller distance moves few predictions, but is beyond chance in a million rows
 # Columns of a sample; the spaces keep them apart from fields.
 SAMPLING, GROUPS, NUMBER = "sampling key", "group key", "row number"
+RATE, DRAWN = "sampling rate", "rows drawn"  # beside these columns in what `added_since` returns
 LENGTH = "sequence length"  # name of the lengths before truncation
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 SHAPE = {"values": [float], "texts": [str], "mean": [SHARE], "variance": [SHARE], "rows": SIZE, "groups": POSITIVE}
@@ -209,14 +210,6 @@ class Rows(NamedTuple):
     groups: np.ndarray | None
 
 
-class SampledRows(NamedTuple):
-    """Rows that a `RowSample` added: its rate and number of rows after them, and the columns of those in the sample."""
-
-    rate: float
-    drawn: int
-    columns: dict[str, np.ndarray]
-
-
 class RowSample:
     """Random sample of up to `MAX_ROWS` rows of new data, in which each row is equally likely.
 
@@ -245,16 +238,17 @@ class RowSample:
             self.rate /= 2
             self._append({})
 
-    def added_since(self, drawn: int) -> SampledRows:
-        """Return the sampled rows after the first `drawn` rows, which `add_sampled` adds to an equal sample."""
+    def added_since(self, drawn: int) -> dict[str, np.ndarray]:
+        """Return columns of the sampled rows after the first `drawn` rows, which `restore` adds to an equal sample."""
         start = self.columns[NUMBER].searchsorted(drawn) if self.columns else 0
-        return SampledRows(self.rate, self.drawn, {name: part[start:] for name, part in self.columns.items()})
+        found = {name: part[start:] for name, part in self.columns.items()}
+        return found | {RATE: np.array(self.rate), DRAWN: np.array(self.drawn)}
 
-    def add_sampled(self, rows: SampledRows) -> None:
-        """Add the rows that another sample returned, as if they were measured again."""
-        self._next_keys(rows.drawn - self.drawn)
-        self.rate = rows.rate
-        self._append(rows.columns)
+    def restore(self, added: dict[str, np.ndarray]) -> None:
+        """Add what another sample returned, as if its rows were measured again."""
+        self._next_keys(int(added.pop(DRAWN)) - self.drawn)
+        self.rate = float(added.pop(RATE))
+        self._append(added)
 
     def _next_keys(self, rows: int) -> np.ndarray:
         self.drawn += rows

@@ -1,21 +1,13 @@
-"""Findings of the fuzzer (scripts/fuzz.py) on bundles and journals, one test each."""
+"""Findings of the fuzzer (scripts/fuzz.py) on bundles, one test each."""
 
 import json
-import os
-from pathlib import Path
-from types import SimpleNamespace
 
 import onnx
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from seqclf.bundle import model
-from seqclf.bundle.journal import Journal, journal_folder
 from seqclf.bundle.manifest import write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.errors import InputError
-from seqclf.predict import _predict
 
 
 def sign(folder):
@@ -84,80 +76,6 @@ def test_the_ids_of_a_tokenizer_are_those_of_its_tokens(copy_bundle, change):
     sign(folder)
     with pytest.raises(InputError, match=r"encoder of text: tokenizer: must have ids below its number of tokens"):
         Classifier(folder, device="cpu").predict(["green rain", "unseen"])
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
-@pytest.fixture
-def resume(exported, tmp_path, monkeypatch):
-    """Function that kills a prediction after two windows, calls a function on its journal, and predicts again.
-
-    It returns the bytes of the output, and those of a prediction that was not killed.
-    """
-    bundle, output = exported("events").folder, str(tmp_path / "out/scores.parquet")
-    pq.write_table(pa.table({"events": exported("events").sequences}), tmp_path / "new.parquet")
-    monkeypatch.setattr(model, "WINDOW_ROWS", 8)
-    unset = dict.fromkeys(("sequence", "threshold", "budget", "ray", "header", "encoding", "quote", "delimiter"))
-    paths = {"bundle": str(bundle), "input": str(tmp_path / "new.parquet"), "output": output}
-    config = SimpleNamespace(**unset, **paths, explain=False, device="cpu", threads=1, engine="local")
-
-    def predicted():
-        _predict(config)
-        return Path(output).read_bytes()
-
-    def run(change):
-        expected, write = predicted(), Journal._write
-        Path(output).unlink()
-
-        def killed(written, *arguments):
-            write(written, *arguments)
-            if written.count == 2:
-                raise Killed
-
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(Journal, "_write", killed)
-            _predict(config)
-        change(journal_folder(output))
-        return predicted(), expected
-
-    return run
-
-
-@pytest.mark.parametrize("name", ["00000001.window", "run.json", "unfinished"])
-@pytest.mark.parametrize("kind", ["folder", "link", "FIFO"])
-def test_a_journal_with_other_than_files_is_predicted_again(resume, tmp_path, name, kind):
-    (tmp_path / "private").write_text("of the user")
-
-    def change(held):
-        (held / name).unlink(missing_ok=True)
-        make = {"folder": os.mkdir, "FIFO": os.mkfifo, "link": lambda path: path.symlink_to(tmp_path / "private")}
-        make[kind](held / name)
-
-    found, expected = resume(change)
-    assert found == expected
-    assert (tmp_path / "private").read_text() == "of the user"
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["scores.parquet"]
-
-
-def test_a_journal_of_deeply_nested_json_is_predicted_again(resume):
-    found, expected = resume(lambda held: (held / "run.json").write_text("[" * 100_000))
-    assert found == expected
-
-
-@pytest.mark.parametrize("kind", ["link", "file"])
-def test_a_journal_that_is_no_folder_is_replaced(resume, tmp_path, kind):
-    def change(held):
-        held.rename(tmp_path / "private")
-        held.symlink_to(tmp_path / "private") if kind == "link" else held.write_text("x")
-        (tmp_path / "private" / "run.json").write_text("of the user")
-
-    found, expected = resume(change)
-    assert found == expected
-    assert (tmp_path / "private" / "run.json").read_text() == "of the user"
-    assert len([*(tmp_path / "private").glob("*.window")]) == 2
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["scores.parquet"]
 
 
 SETTINGS = {

@@ -1,4 +1,4 @@
-"""Fuzzing cases of predictions: mutated bundles, mutated inputs and mutated journals.
+"""Fuzzing cases of predictions: mutated bundles and mutated inputs.
 
 A case runs in a folder of its own: `bundle`, `work` (the input, and the working folder of the process), `out`, `tmp`
 and `cache`. Only the output may appear in it. Python's and seqclf's memory may grow by `MAX_BYTES` in a case.
@@ -28,15 +28,15 @@ import pyarrow.parquet as pq
 from fuzzing import cases
 from fuzzing.bases import bases
 from fuzzing.bundle_bases import FILE_PREFIX, KINDS, NEW
-from fuzzing.bundle_mutations import SECRET, WRONG, mutate
+from fuzzing.bundle_mutations import SECRET, mutate
 from fuzzing.cases import Outcome, guarded, message_faults, terminal_output
 from fuzzing.columns import Random, pick
 from fuzzing.files import write
 from fuzzing.mutations import BYTES
 from fuzzing.truth import truth
 
-from seqclf.bundle import journal, model, soundness_checks
-from seqclf.bundle.journal import WINDOW, Journal, journal_folder
+from seqclf.bundle import model, soundness_checks
+from seqclf.bundle.journal import WINDOW, journal_folder
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.soundness import Subject
@@ -59,10 +59,6 @@ PLACE = re.compile(
 )
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
 @dataclass
 class PredictionCase:
     """A folder in which a bundle predicts. `input`: the file, glob or folder to predict. `rows`: rows of Python."""
@@ -77,7 +73,6 @@ class PredictionCase:
     rows: list[Any] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     file_case: cases.Case | None = None
-    seed: int = 0
 
     @property
     def target(self) -> str:
@@ -131,25 +126,6 @@ def _rename(random: Random, case: PredictionCase, path: Path) -> None:
         target.write_bytes(BYTES[name](random, target.read_bytes()))
         case.mutations.append(f"{name} ({ending})")
     case.input = str(target)
-
-
-def make_journal_case(seed: int, number: int, folder: Path, bundles: Path) -> PredictionCase:
-    """Prepare a valid input, whose prediction `examine_journal` kills."""
-    random = np.random.default_rng([seed, number])
-    names = [*KINDS, *(f"{FILE_PREFIX}{kind}" for kind in bases())]
-    name = names[number % len(names)]
-    case = _case(number, name, folder, bundles / name, pick(random, OUTPUTS))
-    case.bundle, case.input = bundles / name / "bundle", _valid_input(name, folder / "work", bundles)
-    case.seed = seed
-    return case
-
-
-def _valid_input(name: str, folder: Path, bundles: Path) -> str:
-    if name in KINDS:
-        return str(shutil.copy(bundles / name / NEW, folder / NEW))
-    base = bases()[name.removeprefix(FILE_PREFIX)]
-    write(base, folder, base.columns)
-    return str(folder / base.train)
 
 
 def _case(number: int, kind: str, folder: Path, exported: Path, output: str) -> PredictionCase:
@@ -208,16 +184,6 @@ def examine_input(case: PredictionCase, _: Path) -> Outcome:
         expected = _expected(f"{FILE_PREFIX}{case.kind}", case.output, case.bundle.parent.parent)
         if not again.message and contents(case.target) != expected:
             outcome.findings.append("the output after the repair is another than without the error")
-    return outcome
-
-
-def examine_journal(case: PredictionCase, _: Path) -> Outcome:
-    """Kill a prediction, mutate its journal, and run the same command again."""
-    random = np.random.default_rng([case.seed, case.number, 3])
-    first = _examined(case, lambda _: _kill(case, 1 + int(random.integers(2))))
-    _mutate_journal(random, case)
-    outcome = _examined(case, lambda outcome: _resume(case, outcome))
-    outcome.findings += [f"killed: {text}" for text in first.findings]
     return outcome
 
 
@@ -430,7 +396,9 @@ def _repair(case: PredictionCase) -> PredictionCase:
 def _expected(name: str, output: str, bundles: Path) -> list[tuple[str, bytes]]:
     """Return the output of a valid input."""
     with tempfile.TemporaryDirectory() as folder:
-        source = _valid_input(name, Path(folder), bundles)
+        base = bases()[name.removeprefix(FILE_PREFIX)]
+        write(base, Path(folder), base.columns)
+        source = f"{folder}/{base.train}"
         case = PredictionCase(0, name, [], Path(folder), bundles / name / "bundle", source, output)
         for place in ("work", "cache", "tmp"):
             (Path(folder) / place).mkdir()
@@ -443,110 +411,3 @@ def contents(target: str) -> list[tuple[str, bytes]]:
     """Return names and bytes of a file, or of the files in a folder."""
     path = Path(target)
     return [(each.name, each.read_bytes()) for each in (sorted(path.iterdir()) if path.is_dir() else [path])]
-
-
-def _kill(case: PredictionCase, windows: int) -> None:
-    """Run the command until it has stored `windows` windows, or to its end if it has fewer."""
-    write_window = Journal._write
-
-    def killed(self: Journal, *arguments: Any) -> None:
-        write_window(self, *arguments)
-        if self.count == windows:
-            raise Killed
-
-    Journal._write = killed  # type: ignore[method-assign]
-    try:
-        with suppress(Killed):
-            _predict(case.config())
-    finally:
-        Journal._write = write_window  # type: ignore[method-assign]
-
-
-def _mutate_journal(random: Random, case: PredictionCase) -> None:
-    held = journal_folder(case.target)
-    for _ in range(1 + int(random.integers(2))):
-        if held.is_dir() and not held.is_symlink() and any(path.is_file() for path in held.iterdir()):
-            name = pick(random, list(JOURNAL))
-            JOURNAL[name](random, held)
-            case.mutations.append(name)
-
-
-def _resume(case: PredictionCase, outcome: Outcome) -> None:
-    expected = _expected(case.kind, case.output, case.bundle.parent.parent)
-    guarded(outcome, lambda: _file(case, outcome.findings), "resumed: ", _faults)
-    if outcome.status == "success" and contents(case.target) != expected:
-        outcome.findings.append("the output is another than that of a command that was not killed")
-
-
-def _damage(random: Random, held: Path) -> None:
-    path = _file_of(random, held)
-    path.unlink() if path.is_symlink() else path.write_bytes(
-        BYTES[pick(random, sorted(BYTES))](random, path.read_bytes())
-    )
-
-
-def _file_of(random: Random, held: Path) -> Path:
-    return pick(random, [path for path in sorted(held.iterdir()) if path.is_file()])
-
-
-def _run_json(random: Random, held: Path) -> None:
-    value = pick(random, [*WRONG, {"input": 1, "bundle": None}, "[" * 100_000])
-    (held / "copy").write_bytes(
-        (value if isinstance(value, str) else json.dumps(value)).encode("utf-8", "surrogatepass")
-    )
-    if not (held / journal.RUN).is_dir():
-        (held / "copy").replace(held / journal.RUN)
-
-
-def _removed(random: Random, held: Path) -> None:
-    _file_of(random, held).unlink()
-
-
-def _exchanged(random: Random, held: Path) -> None:
-    shutil.copy(_file_of(random, held), held / "copy")
-    target = held / pick(random, ["00000000.window", "00000001.window", journal.RUN, "x.window"])
-    if not target.is_dir():
-        (held / "copy").replace(target)
-
-
-def _folder(random: Random, held: Path) -> None:
-    """Put a folder in place of a file."""
-    name = pick(random, ["00000000.window", "00000001.window", "00000009.window", journal.RUN, "unfinished"])
-    (held / name).unlink(missing_ok=True)
-    (held / name).mkdir(exist_ok=True)
-
-
-def _link(random: Random, held: Path) -> None:
-    """Put a link to another file in place of a file."""
-    name = pick(random, ["00000000.window", "00000001.window", "00000009.window", journal.RUN, "unfinished"])
-    if not (held / name).is_dir():
-        (held / name).unlink(missing_ok=True)
-        (held / name).symlink_to(held.parent.parent / SECRET)
-
-
-def _fifo(random: Random, held: Path) -> None:
-    """Put a pipe without a writer in place of a file."""
-    name = pick(random, ["00000000.window", journal.RUN, "unfinished"])
-    if not (held / name).is_dir():
-        (held / name).unlink(missing_ok=True)
-        os.mkfifo(held / name)
-
-
-def _link_of_folder(random: Random, held: Path) -> None:
-    """Put a link to another folder in place of the journal."""
-    target = held.parent.parent / "work" / "private"
-    held.rename(target)
-    held.symlink_to(target)
-
-
-def _no_folder(random: Random, held: Path) -> None:
-    shutil.rmtree(held)
-    held.write_text("x")
-
-
-JOURNAL: dict[str, Callable[[Random, Path], None]] = {
-    **dict.fromkeys(("damage", "damage again", "damage once more"), _damage),
-    **{
-        f.__name__[1:]: f for f in (_run_json, _removed, _exchanged, _folder, _link, _fifo, _link_of_folder, _no_folder)
-    },
-}
