@@ -179,7 +179,7 @@ class Journal:
             show_note(f"starts afresh: {' and '.join(changed)} changed since the command was killed")
         if changed or about[b"key"].decode() != _key(window):
             return None
-        with np.load(io.BytesIO(about[b"sample"])) as sample:
+        with np.load(io.BytesIO(about[b"sample"]), allow_pickle=False) as sample:
             self.sample.restore({name.removeprefix(SAMPLED): sample[name] for name in sample.files})
         return [Result(batch, Counts(*json.loads(metadata[b"counts"]))) for batch, metadata in batches]
 
