@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import Callback, StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
-from seqclf.config.targets import Config, is_foreign, targets
+from seqclf.config.targets import Config
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.options import read_schedule
-from seqclf.training.change_structure import apply_change
+from seqclf.training.change_structure import apply_change, require_changeable
 from seqclf.training.module import SequenceTask
 
 
@@ -46,15 +44,11 @@ class StructureSchedule(Callback):
 
         All changes are tried on a network on the meta device, which needs no memory for weights.
         """
-        if not self.changes:
-            return
-        dataset, model = task.hparams["dataset"], task.hparams["model"]
-        # A third-party network may need real weights in its constructor.
-        foreign = any(is_foreign(target) for _, target in targets(model, "model"))
-        with torch.random.fork_rng(devices=[]), nullcontext() if foreign else torch.device("meta"):
-            network = build_classifier(model, dataset["fields"], len(dataset["classes"]))
-        hparams = {name: task.hparams[name] for name in ("dataset", "model", "frozen")}
-        trial: Any = SimpleNamespace(model=network, hparams=hparams, average=None)
+        trial: Any = SimpleNamespace(
+            model=copy.deepcopy(task.model).to("meta") if self.changes else None,
+            hparams=dict(task.hparams),
+            average=None,
+        )
         for key, _, change in self.changes:
             apply_change(trial, None, change, key, seed=0)
 
@@ -91,6 +85,10 @@ class StructureSchedule(Callback):
                     f"{type(callback).__name__} of trainer.callbacks averages the weights of one structure",
                     "remove it, or structure",
                 )
+
+    def on_train_start(self, trainer: pl.Trainer, task: Any) -> None:
+        if any(change.change.of_model() for change in self.changes):
+            require_changeable(trainer.optimizers[0])
 
     def on_train_batch_start(self, trainer: Any, task: Any, batch: Any, batch_idx: int) -> None:
         epoch = trainer.current_epoch + 1
