@@ -6,7 +6,7 @@ This module does not import PyTorch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator
 
@@ -53,32 +53,18 @@ class ScheduleEntry(ModelChange):
 Change = TypeVar("Change", bound=ModelChange)
 
 
-class ScheduledChange(NamedTuple):
-    """A validated change of the model, which is made at the start of an epoch.
+def read_schedule(entries: Any) -> list[tuple[str, ScheduleEntry]]:
+    """Validate the entries of a schedule, and return the changes sorted by epoch, each with its config key.
 
-    `key`: config key of the change, which error messages contain. `epoch`: number of the epoch, counted from 1.
-    """
-
-    key: str
-    epoch: int
-    change: ModelChange
-
-
-def read_schedule(entries: Any) -> list[ScheduledChange]:
-    """Validate the entries of a schedule, and return the changes sorted by epoch.
-
-    >>> [change.epoch for change in read_schedule([{"epoch": 5, "hidden_size": 192}, {"epoch": 3, "layers": 2}])]
+    >>> [change.epoch for _, change in read_schedule([{"epoch": 5, "hidden_size": 192}, {"epoch": 3, "layers": 2}])]
     [3, 5]
     """
     are_mappings = isinstance(entries, (list, tuple)) and all(isinstance(entry, Mapping) for entry in entries)
     if not are_mappings or not all("epoch" in entry for entry in entries):
         raise InputError("structure", "must be a list of changes with an epoch each, such as [{epoch: 3, layers: 2}]")
-    changes = []
-    for index, entry in enumerate(entries):
-        key = f"structure[{index}]"
-        change = read_change(ScheduleEntry, entry, key)
-        changes.append(ScheduledChange(key, change.epoch, change))
-    return sorted(changes, key=lambda change: change.epoch)
+    keys = [f"structure[{index}]" for index in range(len(entries))]
+    changes = [(key, read_change(ScheduleEntry, entry, key)) for key, entry in zip(keys, entries, strict=True)]
+    return sorted(changes, key=lambda change: change[1].epoch)
 
 
 def read_change(kind: type[Change], values: Mapping[str, Any], key: str) -> Change:
