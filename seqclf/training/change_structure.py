@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from seqclf.config.targets import Config
 from seqclf.errors import InputError
-from seqclf.models.ensemble import build_classifier
-from seqclf.models.structure.carry_optimizer import carry_optimizer
-from seqclf.models.structure.change_network import (
-    ChangedNetwork,
-    change_network,
-    frozen_weights,
-    set_trainable,
-)
+from seqclf.models.structure.change_network import ChangedNetwork, change_network
+from seqclf.models.structure.freezing import frozen_weights, set_trainable
 from seqclf.models.structure.options import ModelChange, changed_config, read_change
 from seqclf.training.module import SequenceTask
-from seqclf.training.weight_average import WeightAverage, averaged_names
 
 
 class StructureChange(NamedTuple):
@@ -44,15 +38,15 @@ def change_structure(
 ) -> StructureChange:
     """Change the network of a task between two optimizer steps.
 
-    `changes`: new values of `model` settings, such as `layers=2`, `hidden_size=192` or `pooling="mean+max"`. `freeze`,
-    `unfreeze`: dotted names of modules, such as `embedding`. Weights that the same call adds are not frozen. Added
-    layers start as the identity, and added units start as copies of old units, so the network still computes the same
-    function. A new cell, a new pooling or fewer layers change the function that the network computes.
+    `changes`: new values of the `model` settings `layers`, `hidden_size` and `dropout` of a recurrent network, such as
+    `layers=2`. `freeze`, `unfreeze`: dotted names of modules, such as `embedding`. Weights that the same call adds are
+    not frozen. Added layers start as the identity, and added units start as copies of old units, so the network still
+    computes the same function. Fewer layers change the function.
 
     `task`: the task in training. Its `model` is replaced by a new network, which shares all weights of unchanged size
-    with the old network. `optimizer`: the optimizer of the task, None outside of training. The optimizer keeps its
-    state for the weights. Checkpoints that are saved after the change contain the new structure. Raises InputError if
-    the change is impossible; the task then stays unchanged::
+    with the old network. `optimizer`: the optimizer of the task, None outside of training. It keeps its state for
+    these weights, and starts anew for the others. Checkpoints that are saved after the change contain the new
+    structure. Raises InputError if the change is impossible; the task then stays unchanged::
 
         change = seqclf.change_structure(task, optimizer, layers=2, freeze="embedding")
         print(change.text)  # layers 1 → 2, embedding frozen
@@ -73,61 +67,74 @@ def apply_change(
     model: Config = task.hparams["model"]
     changes = change.of_model()
     config = changed_config(model, changes, key) if changes else model
-    states = {name: weight.requires_grad for name, weight in before.items()}
-    means: Any = _network_of_means(task) if changes else None
+    trainable = {name: weight.requires_grad for name, weight in before.items()}
     changed = ChangedNetwork(task.model, {}, True)
     try:
         set_trainable(task.model, change.unfreeze, True, f"{key}.unfreeze")
         set_trainable(task.model, change.freeze, False, f"{key}.freeze")
         if changes:
-            changed = _changed_network(task, task.model, config, key, seed)
+            dataset = task.hparams["dataset"]
+            changed = change_network(task.model, config, dataset["fields"], len(dataset["classes"]), seed)
         if not any(weight.requires_grad for weight in changed.network.parameters()):
             raise InputError(key, "leaves no weight that learns", "freeze fewer modules")
         if changes and optimizer is not None:
-            carry_optimizer(optimizer, before, changed.network, changed.axes)
+            carry_optimizer(optimizer, before, changed.network)
     except InputError:
         for name, weight in before.items():
-            weight.requires_grad_(states[name])
+            weight.requires_grad_(trainable[name])
         raise
     task.model = changed.network
     task.hparams["model"] = config
     task.hparams["frozen"] = frozen_weights(task.model)
     if task.average is not None:
-        if means is not None:  # the same seed, so that both networks get the same new weights
-            means = _changed_network(task, means, config, key, seed).network
-        _carry_means(task.average, task.model, means)
+        # The means are divided among copies as the weights are, so the averaged network computes the same function too.
+        means = task.average.values | {
+            name: widen(task.average.values[name])
+            for name, widen in changed.widenings.items()
+            if name in task.average.values
+        }
+        task.average.renew(task.model, means)
     for weight in task.model.parameters():
         weight.grad = None
     weights = sum(weight.numel() for weight in task.model.parameters())
     return StructureChange(describe_change(model, change), changed.preserves, weights)
 
 
-def _changed_network(task: SequenceTask, network: Any, config: Config, key: str, seed: int) -> ChangedNetwork:
-    dataset = task.hparams["dataset"]
-    fields, classes = dataset["fields"], len(dataset["classes"])
-    try:
-        return change_network(network, config, fields, classes, seed)
-    except InputError as error:  # a constructor does not know the config key, so the key is added to its error
-        raise error.within(key) from None
+def require_changeable(optimizer: torch.optim.Optimizer) -> None:
+    """Raise InputError for an optimizer whose state of a weight cannot start anew during training."""
+    if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.Adagrad)):
+        name = type(optimizer).__name__
+        raise InputError("optimizer", f"{name} cannot change its weights", "choose another optimizer, such as adamw")
 
 
-def _network_of_means(task: SequenceTask) -> Any:
-    """Return a copy of the network of a task with averaged weights, None for a task that averages none."""
-    if task.average is None:
-        return None
-    dataset, weight = task.hparams["dataset"], next(task.model.parameters())
-    # A deep copy would also copy the hooks of a debugger.
-    with torch.random.fork_rng(devices=[]):
-        network = build_classifier(task.hparams["model"], dataset["fields"], len(dataset["classes"]))
-    network.to(weight).load_state_dict(task.model.state_dict() | task.average.values)
-    return network
+def carry_optimizer(optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Parameter], network: nn.Module) -> None:
+    """Make an optimizer of the old network train the changed network.
 
-
-def _carry_means(average: WeightAverage, network: Any, means: Any) -> None:
-    """Continue the means of a changed network. `means`: changed network of the means, None for an unchanged shape."""
-    names = {*average.values, *averaged_names(network)}
-    changed = average.values if means is None else means.state_dict()
-    average.renew(network, {name: tensor for name, tensor in changed.items() if name in names})
+    `before`: dict name → weight of the old network. A weight that both networks have keeps its state. A widened weight
+    takes the place of the old one, and starts without a state, as a new weight does. New weights join the group that
+    has weights of their kind, matrices or vectors (see `SequenceTask.make_optimizer`). Raises InputError if the
+    optimizer does not train the old network.
+    """
+    require_changeable(optimizer)
+    weights, old = dict(network.named_parameters()), {id(weight): name for name, weight in before.items()}
+    groups = {
+        old[id(weight)]: index
+        for index, group in enumerate(optimizer.param_groups)
+        for weight in group["params"]
+        if id(weight) in old
+    }
+    if not groups:
+        raise InputError("optimizer", "holds no weight of this network", "give the optimizer that trains it")
+    of_kind = {before[name].ndim > 1: index for name, index in groups.items()}
+    groups |= {name: of_kind.get(weight.ndim > 1, 0) for name, weight in weights.items() if name not in before}
+    for index, group in enumerate(optimizer.param_groups):
+        others = [weight for weight in group["params"] if id(weight) not in old]
+        # In the order of the network, so that the optimizer of a resumed run can load the state.
+        group["params"] = [*(weight for name, weight in weights.items() if groups.get(name) == index), *others]
+        group.pop("param_names", None)  # names are optional, and those of the old weights would be wrong
+    for name, weight in before.items():
+        if weights.get(name) is not weight:
+            optimizer.state.pop(weight, None)
 
 
 def describe_change(model: Config, change: ModelChange) -> str:
@@ -136,13 +143,8 @@ def describe_change(model: Config, change: ModelChange) -> str:
     >>> describe_change({"layers": 1, "encoder": {}}, ModelChange(layers=2, freeze="embedding"))
     'layers 1 → 2, embedding frozen'
     """
-    encoder = model.get("encoder")
-    values = {**model, **encoder} if isinstance(encoder, dict) else model
-    parts = [f"{name} {_shown(values[name])} → {_shown(value)}" for name, value in change.of_model().items()]
+    values = {**model, **model.get("encoder", {})}
+    parts = [f"{name} {values[name]} → {value}" for name, value in change.of_model().items()]
     for names, state in ((change.freeze, "frozen"), (change.unfreeze, "no longer frozen")):
         parts += [f"{', '.join(names)} {state}"] if names else []
     return ", ".join(parts)
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -28,7 +28,7 @@ from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.smoothed_choice import MAX_WINDOW, smoothed_value, window_length
 from seqclf.models.ensemble import Ensemble, build_classifier
 from seqclf.models.network import SequenceNetwork
-from seqclf.models.structure.change_network import freeze_weights
+from seqclf.models.structure.freezing import freeze_weights
 from seqclf.system.state_validation import error_context
 from seqclf.training.checkpoint import (
     DAMAGED,

@@ -328,8 +328,7 @@ class TrainConfig(CommandOptions):
     def check_changes(self) -> None:
         """Raise InputError for a structure change after the last epoch, if the number of epochs is known."""
         limit = self.trainer["max_epochs"]
-        for key, epoch, _ in read_schedule(self.structure):
-            if isinstance(limit, int) and 0 <= limit < epoch:
-                raise InputError(
-                    f"{key}.epoch={epoch}", f"is beyond trainer.max_epochs={limit}", "raise that, or remove the change"
-                )
+        for key, change in read_schedule(self.structure):
+            if isinstance(limit, int) and 0 <= limit < change.epoch:
+                problem = f"is beyond trainer.max_epochs={limit}"
+                raise InputError(f"{key}.epoch={change.epoch}", problem, "raise that, or remove the change")

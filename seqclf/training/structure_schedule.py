@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import Callback, StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
-from seqclf.config.targets import Config, is_foreign, targets
+from seqclf.config.targets import Config
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.options import read_schedule
-from seqclf.training.change_structure import apply_change
+from seqclf.training.change_structure import apply_change, require_changeable
 from seqclf.training.module import SequenceTask
 
 
@@ -33,6 +31,7 @@ class StructureSchedule(Callback):
 
     def __init__(self, entries: Sequence[Config]):
         self.changes = read_schedule(entries)
+        self.resizes = any(change.of_model() for _, change in self.changes)
         self.epoch = 0  # number of the last epoch whose changes were made
 
     def state_dict(self) -> dict[str, Any]:
@@ -46,16 +45,12 @@ class StructureSchedule(Callback):
 
         All changes are tried on a network on the meta device, which needs no memory for weights.
         """
-        if not self.changes:
-            return
-        dataset, model = task.hparams["dataset"], task.hparams["model"]
-        # A third-party network may need real weights in its constructor.
-        foreign = any(is_foreign(target) for _, target in targets(model, "model"))
-        with torch.random.fork_rng(devices=[]), nullcontext() if foreign else torch.device("meta"):
-            network = build_classifier(model, dataset["fields"], len(dataset["classes"]))
-        hparams = {name: task.hparams[name] for name in ("dataset", "model", "frozen")}
-        trial: Any = SimpleNamespace(model=network, hparams=hparams, average=None)
-        for key, _, change in self.changes:
+        trial: Any = SimpleNamespace(
+            model=copy.deepcopy(task.model).to("meta") if self.changes else None,
+            hparams=dict(task.hparams),
+            average=None,
+        )
+        for key, change in self.changes:
             apply_change(trial, None, change, key, seed=0)
 
     def advance(self, task: SequenceTask, epoch: int) -> None:
@@ -63,8 +58,8 @@ class StructureSchedule(Callback):
 
         The task can then load the weights of a checkpoint of that epoch.
         """
-        for key, start, change in self.changes:
-            if start <= epoch:
+        for key, change in self.changes:
+            if change.epoch <= epoch:
                 apply_change(task, None, change, key, seed=0)
         self.epoch = epoch
 
@@ -78,27 +73,26 @@ class StructureSchedule(Callback):
         Training on several devices and averaging of weights keep such copies.
         """
         if self.changes and not isinstance(trainer.strategy, SingleDeviceStrategy):
-            raise InputError(
-                "structure",
-                "changes a model on one device only",
-                "set trainer.devices=1 trainer.strategy=auto, or remove structure",
-            )
+            remedy = "set trainer.devices=1 trainer.strategy=auto, or remove structure"
+            raise InputError("structure", "changes a model on one device only", remedy)
         averages = (WeightAveraging, StochasticWeightAveraging)
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, averages) and any(change.change.of_model() for change in self.changes):
-                raise InputError(
-                    "structure",
-                    f"{type(callback).__name__} of trainer.callbacks averages the weights of one structure",
-                    "remove it, or structure",
-                )
+            if isinstance(callback, averages) and self.resizes:
+                problem = f"{type(callback).__name__} of trainer.callbacks averages the weights of one structure"
+                raise InputError("structure", problem, "remove it, or structure")
+
+    def on_train_start(self, trainer: pl.Trainer, task: Any) -> None:
+        if self.resizes:
+            require_changeable(trainer.optimizers[0])
 
     def on_train_batch_start(self, trainer: Any, task: Any, batch: Any, batch_idx: int) -> None:
         epoch = trainer.current_epoch + 1
         if epoch == self.epoch:
             return
         self.epoch = epoch
-        due = [(index, change) for index, change in enumerate(self.changes) if change.epoch == epoch]
-        for index, (key, _, change) in due:
+        for index, (key, change) in enumerate(self.changes):
+            if change.epoch != epoch:
+                continue
             # Each change has its own seed, which is the same in a resumed run.
             made = apply_change(task, trainer.optimizers[0], change, key, seed=(task.seed << 32) + index)
             function = "the same" if made.preserves else "another"

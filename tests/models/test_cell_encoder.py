@@ -22,8 +22,6 @@ from seqclf.models.cells.t_lstm import TimeLSTM
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import logit_error
-from seqclf.models.structure.change_network import change_network
-from seqclf.models.structure.options import changed_config
 
 # Names that the exporter gives to values inside the body of a Scan.
 FIELDS = [
@@ -296,20 +294,6 @@ def test_an_adaptive_network_reads_a_cell_chunk_by_chunk(kind, tmp_path):
     assert logit_error(read.logits, expected) <= TOLERANCE
     with pytest.raises(InputError, match=r"model\.bidirectional=true: an adaptive model reads each sequence once"):
         network(CELLS["gru"], AdaptiveClassifier)
-
-
-@pytest.mark.parametrize("kind", [CELLS["matrix"], TimeLSTM])
-def test_layers_that_training_adds_keep_the_logits(kind):
-    config = {"_target_": "seqclf.models.classifier.SequenceClassifier", "encoder": settings(kind)}
-    config |= {**PLAIN, "pooling": "max", "layers": 1, "members": 1}
-    old = network(kind, pooling="max")
-    inputs = draw(FIELDS, np.random.default_rng(0), 2)
-    before = eager(old, inputs)
-    new = change_network(old, changed_config(config, {"layers": 3}, "structure"), FIELDS, 4, seed=0)
-    assert len(new.network.encoder.forward_cells) == 3 and new.preserves
-    np.testing.assert_array_equal(eager(new.network, inputs), before)
-    fewer = change_network(new.network, changed_config(config, {"layers": 2}, "structure"), FIELDS, 4, seed=0)
-    assert len(fewer.network.encoder.forward_cells) == 2 and not fewer.preserves
 
 
 class Wrong(RecurrentCell):

@@ -131,11 +131,9 @@ def test_onnx_equals_pytorch_at_other_sizes_than_those_of_the_example(name, tmp_
         assert np.abs(difference).max() < 1e-4
 
 
-@pytest.mark.parametrize("changes", [{"hidden_size": 16}, {"layers": 2}, {"hidden_size": 24, "embedding_size": 9}])
-@pytest.mark.parametrize("name", ["lstm", "gru", "adaptive", "ensemble", "auto"])
+@pytest.mark.parametrize("changes", [{"hidden_size": 16}, {"layers": 2}, {"hidden_size": 24, "layers": 3}])
+@pytest.mark.parametrize("name", ["lstm", "gru", "ensemble", "auto"])
 def test_growing_networks_keep_their_logits(name, changes):
-    if name == "auto":
-        changes = {key: value for key, value in changes.items() if key != "embedding_size"}
     config = NETWORKS[name] | ({"cell": "lstm", "layers": 1, "residual_layers": 0} if name == "auto" else {})
     network, inputs = build(name).double(), inputs_of(name, LENGTHS, 9)
     inputs = {key: values.astype(float) if values.dtype == np.float32 else values for key, values in inputs.items()}

@@ -22,7 +22,7 @@ SCHEDULE = [
     {"epoch": 1, "freeze": "embedding"},
     {"epoch": 2, "layers": 2, "hidden_size": 16},
     {"epoch": 2, "unfreeze": ["embedding"]},
-    {"epoch": 3, "layers": 1, "embedding_size": 9},
+    {"epoch": 3, "layers": 1, "dropout": 0.3},
 ]
 
 

@@ -1,37 +1,61 @@
-"""Construction of a changed network, whose weights are computed from the weights of the old network."""
+"""Construction of a changed recurrent network, whose weights are computed from the weights of the old network.
+
+A layer is widened by copying its units, as in Net2Net (Chen et al. 2016). All copies of a unit compute the same value.
+The weight by which the next layer multiplies a unit is divided among the copies of the unit, so that the network
+computes the same function as before. The parts are unequal, so that training makes the copies different.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from seqclf.config.hints import did_you_mean
 from seqclf.config.targets import Config
 from seqclf.data.field_spec import FieldSpec
-from seqclf.errors import InputError
-from seqclf.models.ensemble import Ensemble, build_classifier
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.ensemble import build_classifier
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.heads.recurrent_head import RecurrentHead
-from seqclf.models.structure.axes import Axes, continued_weight
-from seqclf.models.structure.network_axes import continue_classifier, continue_heads, start_as_identity
+from seqclf.models.rnn.recurrent import Recurrent
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+# Sizes of the blocks along each axis of a weight, such as the gates of an LSTM. Units after the blocks never change.
+Blocks = tuple[list[int], ...]
+
+
+class Widening(NamedTuple):
+    """Computation of a widened weight from the old one.
+
+    `units`: for each axis, (N,) int64 index of the old unit that each new unit copies. `shares`: parts of the old
+    weights that the copies get, None for vectors.
+    """
+
+    units: tuple[Tensor, ...]
+    shares: Tensor | None
+
+    def __call__(self, old: Tensor) -> Tensor:
+        for axis, units in enumerate(self.units):
+            old = old.index_select(axis, units.to(old.device))
+        return old if self.shares is None else old * self.shares.to(old)
 
 
 class ChangedNetwork(NamedTuple):
     """A network after a change of its model config.
 
-    `axes`: dict weight name → axes, for each weight that continues an old weight (see `Axis`). `preserves`: True if the
+    `widenings`: dict weight name → `Widening`, for each weight and buffer whose shape changed. `preserves`: True if the
     changed network computes the same logits as the old network, except for rounding errors.
     """
 
     network: Any
-    axes: dict[str, Axes]
+    widenings: dict[str, Widening]
     preserves: bool
 
 
+@torch.no_grad()
 def change_network(
     network: Any, config: Config, fields: Sequence[FieldSpec], num_classes: int, seed: int
 ) -> ChangedNetwork:
@@ -41,110 +65,122 @@ def change_network(
     because the new network takes over its unchanged weights as the same parameters. `config`: the new model config.
     `seed`: random seed for the new weights. The new network is on the same device as the old network.
     """
-    weight = next(network.parameters())
+    example = next(network.parameters())
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        with torch.device("meta" if weight.is_meta else "cpu"):
+        with torch.device("meta" if example.is_meta else "cpu"):
             changed = build_classifier(config, fields, num_classes)
-        changed.to(dtype=weight.dtype, device=weight.device)
-        axes: dict[str, Axes] = {}
-        preserves = True
-        for (prefix, before), (_, after) in zip(members(network), members(changed), strict=True):
-            if isinstance(before, HeadsClassifier):
-                continued = continue_heads(before, after)
-            else:
-                continued = continue_classifier(before, after)
-                start_as_identity(before.encoder, after.encoder)
-            _hand_over(before, after, continued.axes)
-            axes |= {f"{prefix}{name}": of_weight for name, of_weight in continued.axes.items()}
-            preserves &= continued.preserves
+        changed.to(dtype=example.dtype, device=example.device)
+        widenings = _widenings(network, changed)
+    parameters, buffers = dict(network.named_parameters()), dict(network.named_buffers())
+    for name, _ in list(changed.named_parameters()):
+        if name in parameters:
+            weight = parameters[name]
+            if name in widenings:
+                weight = nn.Parameter(widenings[name](weight), requires_grad=weight.requires_grad)
+            owner, _, leaf = name.rpartition(".")
+            setattr(changed.get_submodule(owner), leaf, weight)
+    for name, values in changed.named_buffers():
+        values.copy_(widenings[name](buffers[name]) if name in widenings else buffers[name])
     for module in changed.modules():
         if isinstance(module, nn.RNNBase):
             module.flatten_parameters()  # cuDNN needs all weights of a layer in one block of memory
     changed.train(network.training)
-    return ChangedNetwork(changed, axes, preserves)
+    return ChangedNetwork(changed, widenings, _preserves(network, changed))
 
 
-@torch.no_grad()
-def _hand_over(old: nn.Module, new: nn.Module, axes: Mapping[str, Axes]) -> None:
-    """Set the weights and buffers of `new` to values from `old`.
+def _widenings(old: nn.Module, new: nn.Module) -> dict[str, Widening]:
+    """Return the widenings of all weights that change, with shares by the default generator of the CPU."""
+    tensors, new_blocks = old.state_dict(), _blocks_of(new)
+    return {
+        name: _widening(tensors[name].shape, blocks, new_blocks[name])
+        for name, blocks in _blocks_of(old).items()
+        if name in tensors and blocks != new_blocks.get(name, blocks)
+    }
 
-    A weight whose axes are all unchanged is not copied: `new` gets the parameter of `old`.
+
+def _widening(shape: Sequence[int], old: Blocks, new: Blocks) -> Widening:
+    units = tuple(map(copied_units, old, new, shape))
+    if len(shape) == 1:
+        return Widening(units, None)
+    rows, columns = units
+    raw = 0.5 + torch.rand(len(rows), len(columns), dtype=torch.float64)  # each of two copies gets 1/4 to 3/4
+    totals = torch.zeros(len(rows), shape[1], dtype=torch.float64).index_add(1, columns, raw)
+    return Widening(units, raw / totals[:, columns])
+
+
+def copied_units(old: Sequence[int], new: Sequence[int], size: int) -> Tensor:
+    """Return the old unit that each new unit of an axis copies. `old`, `new`: sizes of its blocks. `size`: old size.
+
+    >>> copied_units([2, 1], [3, 1], size=4).tolist()
+    [0, 1, 0, 2, 3]
     """
-    for name, _ in list(new.named_parameters()):
-        if name not in axes:
-            continue
-        weight = old.get_parameter(name)
-        if not is_kept(axes[name], weight):
-            weight = nn.Parameter(continued_weight(weight, axes[name]), requires_grad=weight.requires_grad)
-        owner, _, leaf = name.rpartition(".")
-        setattr(new.get_submodule(owner), leaf, weight)
-    buffers = dict(old.named_buffers())
-    for name, values in new.named_buffers():
-        if name in axes:
-            values.copy_(continued_weight(buffers[name], axes[name]))
-        elif name in buffers and buffers[name].shape == values.shape:
-            values.copy_(buffers[name])
+    starts = [0, *accumulate(old)]
+    blocks = [start + torch.arange(after) % before for start, before, after in zip(starts, old, new, strict=False)]
+    return torch.cat([*blocks, torch.arange(starts[-1], size)])
 
 
-def is_kept(axes: Axes, weight: torch.Tensor) -> bool:
-    """Return True if no axis of a weight is changed."""
-    return all(axis.is_kept(size) for axis, size in zip(axes, weight.shape, strict=True))
+def _blocks_of(network: nn.Module) -> dict[str, Blocks]:
+    """Return a dict weight name → blocks, for all weights and buffers that depend on the width of recurrent layers."""
+    return {
+        f"{path}.{name}".lstrip("."): blocks
+        for path, module in network.named_modules()
+        if type(module) in BLOCKS
+        for name, blocks in BLOCKS[type(module)](module).items()
+    }
 
 
-def members(network: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a prefix and a classifier for each member of an ensemble, or for the network itself.
-
-    The prefix is the start of the classifier's weight names in `network`.
-    """
-    if isinstance(network, Ensemble):
-        yield from ((f"members.{index}.", member) for index, member in enumerate(network.members))
-    else:
-        yield "", network
+# The functions below annotate modules as Any, because PyTorch annotates every submodule as Module or Tensor.
 
 
-def set_trainable(network: Any, modules: Sequence[str], trainable: bool, key: str) -> None:
-    """Freeze or unfreeze the weights of modules. In an ensemble, the modules of all members are frozen or unfrozen.
-
-    `modules`: dotted names of modules, such as `embedding` or `encoder.forward_layers.0`. A network of heads has those
-    of its recurrent head, too. `trainable`: False to freeze, True to unfreeze. A frozen weight gets no gradient, so an
-    optimizer does not change the weight. Raises an InputError that begins with `key` if a module does not exist, or if
-    its weights are already frozen or unfrozen as requested.
-    """
-    for name in modules:
-        found = False
-        for _, member in members(network):
-            for weight in _module(member, name, key).parameters():
-                found |= weight.requires_grad != trainable
-                weight.requires_grad_(trainable)
-                weight.grad = None
-        if not found:
-            state = "is not frozen" if trainable else "has no weight that learns"
-            raise InputError(f"{key}={name}", state, "remove it")
+def _outputs(stack: Any) -> list[int]:
+    return [stack.forward_layers[0].hidden_size] * (2 if stack.backward_layers else 1)
 
 
-def _module(network: nn.Module, name: str, key: str) -> nn.Module:
-    heads = network.heads if isinstance(network, HeadsClassifier) else ()
-    parts = [network, *(head for head in heads if isinstance(head, RecurrentHead))]
-    for part in parts:
-        with suppress(AttributeError):
-            return part.get_submodule(name) if name else part
-    modules = [each for part in parts for each in part.named_modules()]
-    names = [known for known, module in modules if known and any(True for _ in module.parameters())]
-    top = ", ".join(known for known in names if "." not in known)
-    hint = did_you_mean(name, names)
-    raise InputError(f"{key}={name}", "no such module", hint or f"write one of {top}, or a part of one")
+def _of_stack(stack: Any) -> dict[str, Blocks]:
+    outputs = _outputs(stack)
+    gates = outputs[:1] * GATES[stack.cell]
+    blocks: dict[str, Blocks] = {}
+    for direction in ("forward_layers", "backward_layers"):
+        for index in range(len(getattr(stack, direction))):
+            blocks[f"{direction}.{index}.weight_ih_l0"] = (gates, outputs if index else [])
+            blocks[f"{direction}.{index}.weight_hh_l0"] = (gates, outputs[:1])
+            blocks |= {f"{direction}.{index}.{bias}_l0": (gates,) for bias in ("bias_ih", "bias_hh")}
+    return blocks
 
 
-def frozen_weights(network: nn.Module) -> list[str]:
-    """Return the names of the frozen weights of a network."""
-    return [name for name, weight in network.named_parameters() if not weight.requires_grad]
+def _of_classifier(network: Any) -> dict[str, Blocks]:
+    outputs = _outputs(network.encoder)
+    pooled = outputs * len(network.pooling.kinds)
+    return {"pooling.score.weight": ([], outputs), **_of_norm("norm", pooled), **_of_readers(pooled)}
 
 
-def freeze_weights(network: nn.Module, names: Sequence[str]) -> None:
-    """Freeze the weights in `names`, a list of weight names that `frozen_weights` returned."""
-    weights = dict(network.named_parameters())
-    for name in names:
-        if name not in weights:
-            raise InputError("frozen", f"{name} is no weight of the model")
-        weights[name].requires_grad_(False)
+def _of_head(head: Any) -> dict[str, Blocks]:
+    pooled = [head.project.out_features, *_outputs(head.recurrent)] * len(head.pooling.kinds)
+    return {**_of_norm("pooled_norm", pooled), **_of_readers(pooled)}
+
+
+def _of_norm(name: str, pooled: list[int]) -> dict[str, Blocks]:
+    return {f"{name}.{values}": (pooled,) for values in ("weight", "bias", "mean", "variance")}
+
+
+def _of_readers(pooled: list[int]) -> dict[str, Blocks]:
+    return {"static.hidden.weight": ([], pooled), "output.weight": ([], pooled)}
+
+
+BLOCKS: Mapping[type, Callable[[Any], dict[str, Blocks]]] = {
+    Recurrent: _of_stack,
+    SequenceClassifier: _of_classifier,
+    RecurrentHead: _of_head,
+}
+
+
+def _preserves(old: nn.Module, new: nn.Module) -> bool:
+    # The norm of a classifier is a mean over units, which sees that some units have more copies than others. The norm
+    # of a head is a mean over rows.
+    is_even = not any(isinstance(module, HeadsClassifier) for module in new.modules())
+    before, after = ([part for part in each.modules() if isinstance(part, Recurrent)] for each in (old, new))
+    return all(
+        len(one.forward_layers) <= len(other.forward_layers) and not (is_even and other.size % one.size)
+        for one, other in zip(before, after, strict=True)
+    )

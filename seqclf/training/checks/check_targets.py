@@ -88,7 +88,7 @@ def resolve_targets(config: TrainConfig) -> TrainConfig:
     check_accelerator(config.trainer.get("accelerator"))
     model = resolve_model(config.model)
     resolved = {"model": model, "loss": resolve_loss(config.loss), "optimizer": resolve_optimizer(config.optimizer)}
-    for key, _, change in read_schedule(config.structure):
+    for key, change in read_schedule(config.structure):
         model = changed_config(model, change.of_model(), key)
     return config.model_copy(update={**resolved, "data": data_for(config.data, config.model)})
 

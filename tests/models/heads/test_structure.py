@@ -6,7 +6,6 @@ import pytest
 import torch
 from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, same_buffers, training_rows
 
-from seqclf.errors import InputError
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.structure.change_network import change_network
 from seqclf.models.structure.options import changed_config
@@ -31,19 +30,15 @@ def test_wider_and_deeper_recurrent_heads_have_the_same_logits(fitted, changes):
     network.heads[0].pooled_norm.variance.uniform_(0.5, 2)
     (batch,) = training_rows(random_split(FIELDS, rows=9, seed=3)).batches()
     fields = {name: values.double() if values.is_floating_point() else values for name, values in batch.fields.items()}
-    before = network(fields, batch.lengths, batch.lengths.numpy())
+    inputs = fields, batch.lengths, batch.lengths.numpy()
+    before = network.head_logits(*inputs)
     config = changed_config(CONFIG, changes, "structure[0]")
     changed = change_network(copy.deepcopy(network), config, FIELDS, 3, seed=0)
     assert changed.preserves
-    torch.testing.assert_close(changed.network(fields, batch.lengths, batch.lengths.numpy()), before, rtol=0, atol=1e-6)
+    torch.testing.assert_close(changed.network.head_logits(*inputs), before, rtol=0, atol=1e-11)
     # What was fitted to the training rows is carried along, and not fitted again.
     assert same_buffers(changed.network.front, network.front)
     assert torch.equal(changed.network.heads[1].weight, network.heads[1].weight)
-
-
-def test_other_sizes_cannot_change():
-    with pytest.raises(InputError, match=r"structure\[0\]\.embedding_size=12: cannot change .* it can change layers"):
-        changed_config(CONFIG, {"embedding_size": 12}, "structure[0]")
 
 
 def test_the_added_units_learn():
@@ -56,9 +51,3 @@ def test_the_added_units_learn():
     loss = torch.nn.functional.cross_entropy
     changed.training_loss(batch.fields, batch.lengths, batch.lengths.numpy(), labels, loss).total.backward()
     assert changed.heads[0].recurrent.forward_layers[0].weight_hh_l0.grad[8:16].abs().max() > 0
-
-
-@pytest.mark.parametrize(("heads", "changes"), [("auto", {"embedding_size": 9}), (["kernels"], {"layers": 2})])
-def test_what_no_trained_part_has_cannot_change(heads, changes):
-    with pytest.raises(InputError, match=r"structure\[0\].*cannot change"):
-        changed_config({**CONFIG, "heads": heads}, changes, "structure[0]")
