@@ -14,10 +14,11 @@ from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from seqclf.bundle.cluster.ray_pool import ActorPool
     from seqclf.bundle.predictions import Counts, Result
+    from seqclf.bundle.ray_engine import RayEngine
+    from seqclf.bundle.rows.windows import PredictWindows, Window
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.training_memory import Moved
     from seqclf.command_options import PredictConfig
@@ -76,9 +77,8 @@ class PredictedFile(JsonResult):
     `rows_per_s`: rows per second of this process, without the rows that a killed process left (see `Journal`).
     `tokens_read`: number of tokens that the model read, only for a model that may stop early. `share_read`:
     `tokens_read` as a fraction of all tokens. `moved`: fields that moved since training, None if there are none.
-    `provider`, `no_cuda`: see `ModelSession`. `actors`: largest number of
-    Ray actors that were ready at the same time; only for `engine=ray`. With `explain`, `tokens` is the number of
-    explained tokens, and there are no fractions of tokens.
+    `provider`, `no_cuda`: see `ModelSession`. `actors`: number of Ray actors, only for `engine=ray`. With `explain`,
+    `tokens` is the number of explained tokens, and there are no fractions of tokens.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
@@ -200,15 +200,15 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
     sample = RowSample(classifier.memory)
     engine = config.engine if config.engine == "local" else f"{config.engine} on {config.device}"
     identity = run_identity(classifier, source, by_field, engine)
-    with open_journal(output, identity, sample) as journal, _actor_pool(classifier, config, by_field) as pool:
-        if pool is not None:
-            from seqclf.bundle.cluster.ray_pool import pool_results
+    with open_journal(output, identity, sample) as journal, _ray_engine(classifier, config, by_field) as actors:
 
-            results = pool_results(pool, classifier, source, by_field, journal.results)
-        elif by_field is None:
-            results = classifier.predict_windows(source, sample, journal.results)
+        def run(windows: Iterable[Window], predict: PredictWindows) -> Iterator[Result]:
+            return journal.results(windows, predict if actors is None else actors.results)
+
+        if by_field is None:
+            results = classifier.predict_windows(source, sample, run)
         else:
-            results = explain_source(classifier, source, by_field=by_field, run=journal.results)
+            results = explain_source(classifier, source, by_field=by_field, run=run)
         counts, seconds = write_results(limits.checked(results, classifier.strange, sample), output, empty)
     if not counts.rows and source.query:
         show_note("no row is left after the query of the bundle, which cannot filter by the label")
@@ -234,32 +234,24 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
         seconds=round(seconds, 3),
         rows_per_s=round((counts.rows - journal.rows) / seconds, 1),
         moved=moved or None,
-        provider=classifier.provider if pool is None else pool.provider or classifier.provider,
+        provider=classifier.provider if actors is None else actors.provider or classifier.provider,
         no_cuda=classifier.no_cuda,
-        actors=None if pool is None else pool.ready,
+        actors=None if actors is None else actors.count,
         **shares,
     )
 
 
 @contextmanager
-def _actor_pool(classifier: Classifier, config: PredictConfig, by_field: bool | None) -> Iterator[ActorPool | None]:
-    """Start the Ray actors if `engine=ray`. Yield their pool, or None if `engine=local`."""
+def _ray_engine(classifier: Classifier, config: PredictConfig, by_field: bool | None) -> Iterator[RayEngine | None]:
     if config.engine == "local":
         yield None
         return
-    from seqclf.bundle.cluster.ray_pool import actor_pool
+    from seqclf.bundle.ray_engine import ray_engine
 
-    with actor_pool(
-        classifier,
-        address=config.ray.address,
-        actors=config.ray.actors,
-        object_store_mb=config.ray.object_store_mb,
-        threads=config.threads or 1,
-        cuda=config.device == "cuda",
-        settings={"threshold": config.threshold, "budget": config.budget},
-        by_field=by_field,
-    ) as pool:
-        yield pool
+    settings: dict[str, Any] = {"threads": config.threads or 1, "device": "cuda" if config.device == "cuda" else "cpu"}
+    settings |= {"threshold": config.threshold, "budget": config.budget}
+    with ray_engine(classifier, settings, by_field, **config.ray.model_dump()) as actors:
+        yield actors
 
 
 def write_results(results: Iterator[Result], output: str, empty: Callable[[], Any]) -> tuple[Counts, float]:
