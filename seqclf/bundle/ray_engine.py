@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, chdir, contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, chdir, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,9 @@ MAX_RESTARTS = 3  # number of times that Ray starts a dead actor again, and repe
 START_S, CONNECT_S = 90.0, 5.0  # seconds to wait until the first actor has started, and for a port of the cluster
 POLL_S = 1.0  # maximum seconds to wait for a result at a time, so that a signal can end the command
 FOLDER = Path("/tmp")  # parent of the temporary files of a local Ray; the paths of its Unix sockets must be short
-# Read by Ray when it is imported: no statistics of use, no warning about num_gpus=0, and for a Ray that we start, only
+# Read by Ray when it is imported: no statistics of use, no warnings, and for a Ray that we start, only
 # the loopback address.
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 TOKEN = secrets.token_hex()  # one for the process, as Ray reads it once
 LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_ENABLE_K8S_TOKEN_AUTH": "0", "RAY_AUTH_MODE": "token"}
 
@@ -183,37 +183,31 @@ def ray_engine(
         except ModuleNotFoundError:
             raise InputError("engine=ray", "not installed", 'pip install "seqclf[ray]"') from None
         stack.enter_context(redirect_stdout(stack.enter_context(Path(os.devnull).open("w"))))  # Ray prints there
-        if address is None:
-            stack.callback(_end_leftovers)
         stack.callback(ray.shutdown)
         try:
             # Ray's processes import from the working folder, from which `predict` must not import.
-            with signals.deferred_signals(), chdir(Path(seqclf.__file__).parent.parent):
+            with signals.deferred_signals(), _kept_handlers(), chdir(Path(seqclf.__file__).parent.parent):
                 ray.init(**arguments, log_to_driver=False, logging_level=logging.CRITICAL)
-        except SystemExit as end:
-            if end.code == signal.SIGTERM:  # by the handler of Ray
-                signals.end()
-            raise
         except Exception as error:  # Ray raises ValueError, ConnectionError or RuntimeError
             raise InputError(where, f"cannot start or reach Ray ({first_line(error)})", "see `ray status`") from None
-        signals.reinstall()
         found = ray.cluster_resources()
         fitting = min(found.get("CPU", 0) // threads, found.get("GPU", 0) if gpus else float("inf"))
         actor = ray.remote(worker).options(
             num_cpus=threads, num_gpus=gpus, max_restarts=MAX_RESTARTS, max_task_retries=MAX_RESTARTS
         )
-        sent = ray.put(files)
         count = actors or max(1, int(fitting))
-        started = [actor.remote(sent, classifier.folder, settings, by_field) for _ in range(count)]
+        started = [actor.remote(files, classifier.folder, settings, by_field) for _ in range(count)]
         yield RayEngine(ray, started, where)
 
 
-def _end_leftovers() -> None:
-    """Kill processes of a local Ray, known by their token, which it leaves if a signal ends its start."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if process.name != str(os.getpid()) and TOKEN.encode() in (process / "environ").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
+@contextmanager
+def _kept_handlers() -> Iterator[None]:
+    """Keep our handlers: that of Ray would break off its start, whose processes would be left, or lose the signal."""
+    install, signal.signal = signal.signal, lambda number, handler: signal.getsignal(number)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        signal.signal = install
 
 
 def _require_cluster(address: str, where: str) -> None:
