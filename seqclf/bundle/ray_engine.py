@@ -36,9 +36,9 @@ MAX_RESTARTS = 3  # number of times that Ray starts a dead actor again, and repe
 START_S, CONNECT_S = 90.0, 5.0  # seconds to wait until the first actor has started, and for a port of the cluster
 POLL_S = 1.0  # maximum seconds to wait for a result at a time, so that a signal can end the command
 FOLDER = Path("/tmp")  # parent of the temporary files of a local Ray; the paths of its Unix sockets must be short
-# Read by Ray when it is imported: no statistics of use, no warnings, and for a Ray that we start, only
+# Read by Ray when it is imported: no statistics of use, no warning about num_gpus=0, and for a Ray that we start, only
 # the loopback address.
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 TOKEN = secrets.token_hex()  # one for the process, as Ray reads it once
 LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_ENABLE_K8S_TOKEN_AUTH": "0", "RAY_AUTH_MODE": "token"}
 
