@@ -13,11 +13,11 @@ MIN_WITHIN = 0.01  # smaller differences within a sequence are lost in the weigh
 def fit_within(read: Iterable[tuple[np.ndarray, np.ndarray]], channels: int) -> np.ndarray:
     """Return the (channels,) standard deviations of scaled values within sequences, from `MIN_WITHIN` to 1.
 
-    The variance within sequences is pooled over all sequences, with n - 1 degrees of freedom for n values. Values that
-    do not depend on their sequence have a standard deviation of about 1. A channel that is constant in every sequence
-    has no shape that noise could drown, and gets 1.
+    The variance is pooled over all sequences, with n - 1 degrees of freedom for n values; values that do not depend on
+    their sequence have about 1. A channel that is constant in every sequence has no shape that noise could drown, and
+    gets 1.
 
-    `read`: pairs (values (S, channels) with NaN for missing values, lengths (N,)), one for each record batch.
+    `read`: pairs (values (S, channels) with NaN where missing, lengths (N,)), one for each record batch.
 
     >>> fit_within([(np.array([[-1.0], [-0.9], [1.0], [1.1]]), np.array([2, 2]))], 1).round(3).tolist()
     [0.071]
