@@ -30,8 +30,9 @@ def hash_rows(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """Hash (N,) uint64 values with splitmix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
-    generators").
+    """Hash (N,) uint64 values with splitmix64.
+
+    Reference: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
     """
     values = values + GOLDEN_GAMMA
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

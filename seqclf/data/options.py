@@ -49,7 +49,7 @@ def require_generator(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_fields(value: Any, info: ValidationInfo) -> Any:
-    """Reject `fields` or `static` that is not a mapping; for a list of names, the error suggests one. Null is inferred."""
+    """Reject `fields` or `static` that is no mapping; for a list of names, the error suggests one. Null is inferred."""
     if value is None:
         return None
     if isinstance(value, dict):

@@ -63,8 +63,8 @@ def accept_fields(_: Encoders) -> None:
 def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> Dataset:
     """Read, check, split and encode the data, or open the cached dataset if neither files nor options have changed.
 
-    `check_fields`: function that is called when the fields are known, before all rows are read. `check_fields` raises
-    InputError to reject a field. If `data.generator` is set, `check_fields` is also called before the generator runs.
+    `check_fields` is called when the fields are known, before rows are read or generated; it raises InputError to
+    reject a field.
 
     >>> import tempfile
     >>> from omegaconf import OmegaConf

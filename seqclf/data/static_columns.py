@@ -24,9 +24,7 @@ CHANCE = 1e-6  # probability of a column of tokens that never varies within a se
 
 
 class Values(NamedTuple):
-    """Counts of a column: rows, rows without a value, rows with the most frequent value, distinct values and whole
-    ones.
-    """
+    """Numbers of rows, of rows without a value and with the most frequent one, of distinct and whole values."""
 
     rows: int
     missing: int

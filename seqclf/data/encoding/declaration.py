@@ -120,7 +120,7 @@ def declared_as(field: Field, kind: str) -> str:
 
 
 def take_columns(key: str, name: str, options: dict[str, Any]) -> tuple[str, ...]:
-    """Remove the keys `column` and `columns` from the options, and return the columns of the field, by default `name`."""
+    """Remove `column` and `columns` from the options, and return the columns of the field, by default `name`."""
     if "column" in options and "columns" in options:
         raise InputError(key, "has both column and columns", "keep one")
     columns = options.pop("columns", None) or options.pop("column", name)
@@ -170,9 +170,7 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
 
 
 def check_together(fields: tuple[Field, ...]) -> None:
-    """Raise InputError if one model cannot have all the fields, or if a field refers to a missing one. Static fields
-    last.
-    """
+    """Raise InputError if fields cannot be in one model, or refer to a missing field. Static fields come last."""
     tokens = [field for field in fields if not field.static]
     if not tokens or any(field.static for field in fields[: len(tokens)]):
         raise InputError("data.fields", "has no field with a value of each token", "name one")

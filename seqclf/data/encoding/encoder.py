@@ -46,10 +46,14 @@ class FieldEncoder(ABC):
     Cells that are lists of tokens need a `ListEncoder`, texts that are split into tokens a `RunningTextEncoder`.
     Methods are called in this order:
 
-    1. Declaration: `options`, `complete` and `check_references` complete and check a field of a config or of a bundle, which may be from an untrusted source.
-    2. Reading: `list_sql` and `event_sql` give the SQL of the canonical column, with one cell of `canonical_type` per sequence. `from_python` converts values in memory to this type.
+    1. Declaration: `options`, `complete` and `check_references` complete and check a field of a config or of a bundle,
+    which may be from an untrusted source.
+    2. Reading: `list_sql` and `event_sql` give the SQL of the canonical column, with one cell of `canonical_type` per
+    sequence. `from_python` converts values in memory to this type.
     3. Row checks: `check` marks the rows that cannot be encoded.
-    4. Encoding: `stage` runs while rows are read, before they are split. `fit` learns from the staged training rows. `encode_staged` encodes the staged rows of all splits; for prediction, `encode` gives the same arrays for the canonical column. The model builds its input layer by `spec`. A bundle stores `state`, and `restore` loads it.
+    4. Encoding: `stage` runs while rows are read, before they are split. `fit` learns from the staged training rows.
+    `encode_staged` encodes the staged rows of all splits; for prediction, `encode` gives the same arrays for the
+    canonical column. The model builds its input layer by `spec`. A bundle stores `state`, and `restore` loads it.
     5. Views: reports call `decode` and `token_columns`, explanations call `neutral`.
 
     Only methods after `fit` or `restore` may use the fitted state. `truncation`: limit of the sequence length, for

@@ -85,7 +85,7 @@ def _joined(
 
 
 def token_texts(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> list[str]:
-    """Return a readable text for each token of a sequence. `fields`: dict array name → (T,) or (T, D) encoded tokens."""
+    """Return a readable text for each token of a sequence. `fields`: dict array name → (T,) or (T, D)."""
     texts = (encoder.decode(fields) for encoder in tokens_of(encoders).values())
     return [" ".join(parts) for parts in zip(*texts, strict=True)]
 
@@ -127,9 +127,7 @@ def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]
 
 
 def take_encoders(encoders: Mapping[str, FieldEncoder], folder: Path) -> None:
-    """Restore encoders from BUNDLE/encoders in place of `fit_encoders`. Raises InputError if one is missing or does not
-    fit.
-    """
+    """Restore encoders from BUNDLE/encoders in place of `fit_encoders`. Raises InputError if one does not fit."""
     for name, encoder in encoders.items():
         with error_context(f"data.encoders={folder}", "name BUNDLE/encoders, of a bundle with the same fields"):
             try:

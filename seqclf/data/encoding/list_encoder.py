@@ -138,7 +138,7 @@ class ListEncoder(FieldEncoder):
 
     @abstractmethod
     def value_sql(self, value: str, kind: str) -> str:
-        """Return SQL that converts an event's value of the DuckDB type `kind` to a token, or to null if it is missing."""
+        """Return SQL that converts an event's value of the DuckDB type `kind` to a token, null if it is missing."""
 
     def from_python(self, value: Any) -> Any:
         if self.field.static and np.ndim(value) == 0:  # else the value of each event, of which distinct ones are kept
@@ -216,7 +216,7 @@ class ListEncoder(FieldEncoder):
         self.check_elements(elements, row_of_token, problems)
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
-        """Call `problems.mark_tokens` for invalid ones of the (S,) `elements`. `row_of_token`: (S,) row of each token."""
+        """Call `problems.mark_tokens` for invalid (S,) `elements`. `row_of_token`: (S,) row of each token."""
 
     def _null_reasons(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[str]:
         """Return one reason for each row in `rows`: the cell is empty or holds no list."""

@@ -20,9 +20,7 @@ from seqclf.data.schema.schema import Field
 
 
 class NumberColumn(ListEncoder):
-    """A field with one number per token, or a vector of `width` numbers, from one column of vectors or several of
-    numbers.
-    """
+    """A field with one number per token, or a vector of `width` numbers, from one column of vectors or several."""
 
     takes_several_columns = True
     filled = "mean"

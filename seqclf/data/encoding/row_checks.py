@@ -92,7 +92,7 @@ def check_encoded_lengths(rows: np.ndarray, lengths: np.ndarray, schema: Schema,
 
 
 def too_long_reason(lengths: np.ndarray, schema: Schema) -> str:
-    """Return the reason for rejecting a sequence of more than `max_length` tokens. `lengths`: (N,) before truncation."""
+    """Return the reason for rejecting a sequence that exceeds `max_length`. `lengths`: (N,) before truncation."""
     longest = int(lengths.max())
     remedy = "set data.truncate=keep_first or keep_last, or raise data.max_length"
     if not may_be_cut(schema.fields):

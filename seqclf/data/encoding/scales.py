@@ -154,7 +154,7 @@ def fit_scales(read: Iterable[np.ndarray], channels: int, *, robust: bool) -> tu
 
 
 def _quartiles(sample: Sample, channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the (channels,) medians, and deviations by the quartiles, or the actual ones if the quartiles are equal."""
+    """Return the (channels,) medians, and deviations by the quartiles, or the actual ones if these are equal."""
     median, spread = np.zeros(channels), np.zeros(channels)
     rows = np.empty((0, channels)) if sample.rows is None else sample.rows
     for channel in range(channels):

@@ -151,7 +151,7 @@ def unit_levels(channels: int) -> SequenceLevels:
 
 
 def fit_levels(read: Iterable[ScaledSequences], channels: int) -> SequenceLevels:
-    """Fit the levels on the training sequences in one pass, with a sample of means and standard deviations in memory."""
+    """Fit the levels on the training sequences in one pass. A sample of means and deviations is in memory."""
     sample = Sample(min(SAMPLE_ROWS, max(1_000, SAMPLED_NUMBERS // (2 * channels))))
     floor = np.full(channels, np.inf)
     for sequences in read:

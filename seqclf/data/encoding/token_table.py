@@ -54,9 +54,7 @@ class DescribedRow(NamedTuple):
 def describe_row(
     encoders: Mapping[str, FieldEncoder], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
 ) -> DescribedRow:
-    """Return the readable description of one encoded sequence. `fields`: see `row_inputs`. `texts`: dict field →
-    original text.
-    """
+    """Return the readable description of a row. `fields`: see `row_inputs`. `texts`: dict field → original text."""
     static = {name: encoder.decode({name: fields[name]})[0] for name, encoder in static_of(encoders).items()}
     fields = {name: values for name, values in fields.items() if name not in static}
     first, *others = tokens_of(encoders).values()

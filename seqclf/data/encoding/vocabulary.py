@@ -83,7 +83,7 @@ class Vocabulary:
         return codes.astype(np.uint64) if self.hash_size else self._hashes.of(codes)
 
     def fit(self, batches: Iterable[np.ndarray]) -> list[Any]:
-        """Fit on batches of (S,) provisional codes. Return all their values, the most frequent first, unknown ones too."""
+        """Fit on batches of (S,) provisional codes. Return all their values, also unknown ones, most frequent first."""
         if self.hash_size:
             return []
         counts = np.zeros(len(self.codes), np.int64)
@@ -164,7 +164,7 @@ def is_unicode(texts: Iterable[str]) -> bool:
 
 
 def _map_distinct(elements: pa.Array, number_of: Callable[[Any], int]) -> np.ndarray:
-    """Return the (S,) int32 results of `number_of`, called once per distinct value (None for null), because it is slow."""
+    """Return the (S,) int32 results of `number_of`, which is slow and called once per distinct value, also for null."""
     encoded = elements.dictionary_encode()
     numbers = np.fromiter(map(number_of, encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary))
     if not encoded.null_count:

@@ -61,13 +61,19 @@ class RawChannels(NamedTuple):
 class NumberEncoder(NumberColumn):
     """Encodes numbers as float channels, in this order: values, masks, elapsed times, log-deviations, log-means.
 
-    - `scale`: `standard` scales to mean 0 and standard deviation 1, `robust` by the median and the quartiles of a sample of the tokens, `none` not at all. `sequence` scales each sequence by its own mean and standard deviation, for signals whose amplitude or offset differs much; two more channels per number then hold the logarithms of both (see `SequenceLevels`), so that the model still gets the level of the sequence.
+    - `scale`: `standard` scales to mean 0 and standard deviation 1, `robust` by the median and the quartiles of a
+      sample of the tokens, `none` not at all. `sequence` scales each sequence by its own mean and standard deviation,
+      for signals whose amplitude or offset differs much; two more channels per number then hold the logarithms of both
+      (see `SequenceLevels`), so that the model still gets the level of the sequence.
     - `log`: if True, each number x is replaced by sign(x) · log(1 + |x|) before scaling.
     - `clip`: maximum absolute scaled value; values beyond it are clipped.
-    - `missing`: a missing value is replaced by the mean (`mean`), the last known value of the sequence (`last`, or the mean before the first one) or 0 (`zero`).
-    - `missing_values`: numbers that stand for a missing value in every channel, such as -999. The option needs `missing`.
+    - `missing`: a missing value is replaced by the mean (`mean`), the last known value of the sequence (`last`, or the
+      mean before the first one) or 0 (`zero`).
+    - `missing_values`: numbers that stand for a missing value in every channel, such as -999. The option needs
+      `missing`.
     - `mask`: if True, each number has a second channel, which is 1 where the value is present.
-    - `since`: adds a channel with the logarithm of the time since the last known value, in tokens, or in seconds of a time field (Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series with Missing Values").
+    - `since`: adds a channel with the logarithm of the time since the last known value, in tokens, or in seconds of a
+      time field (Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series with Missing Values").
 
     >>> from seqclf.data.schema.schema import Field
     >>> scaler = NumberEncoder(Field("x", "number", ("x",), width=1, options={"missing": "last"}))

@@ -56,7 +56,8 @@ class SetEncoder(VocabularyEncoder):
     - `combine`: `mean`, `sum` or `max` of the vectors of a token's values.
     - `max_values`: maximum number of values of a token; rows with a larger one are rejected.
     - `missing`: with `empty`, a missing token has no values, and missing values within a set are left out.
-    - `separator`: text between the values of a token that is written as one text. Tokens are separated by `data.list_separator`.
+    - `separator`: text between the values of a token that is written as one text. Tokens are separated by
+      `data.list_separator`.
 
     >>> encoder = SetEncoder(Field("codes", "set", ("codes",)))
     >>> train = pa.record_batch({"codes": encoder.stage(pa.array([[["I10", "E11"], ["E11"]]]))})

@@ -109,7 +109,7 @@ class TreeEncoder(RunningTextEncoder):
         return f"CASE WHEN {' OR '.join(missing)} THEN NULL ELSE {lists} END"
 
     def _part_sql(self, name: str, cells: str, kind: str) -> str:
-        """Return the SQL of one list of a tree. Wrong types are kept, so that `parse_indexed` can tell them from null."""
+        """Return the SQL of one list of a tree. Wrong types are kept: `parse_indexed` can tell them from null."""
         is_text = kind in TEXT_TYPES
         is_split = is_text and self.field.separator is not None and kind != "JSON"
         items = split_list(f"trim({cells})", self.field.separator) if is_split else cells
@@ -151,7 +151,7 @@ class TreeEncoder(RunningTextEncoder):
         return json.dumps(lists, default=_json_value)
 
     def parse(self, text: str) -> Any:
-        """Return a bracketed text unchanged, or parse a JSON object of lists by column name or by the names in `LISTS`."""
+        """Return a bracketed text unchanged, or parse a JSON object of lists by column name or name in `LISTS`."""
         if not self.is_indexed:
             return text
         try:

@@ -1,8 +1,4 @@
-"""Plain text files in a folder that has one file or one sub-folder for each label.
-
-If there is one file for each label, each line of a file is one sequence. If there is one sub-folder for each label,
-each file is one sequence.
-"""
+"""Plain text files in a folder with a file (a line is a sequence) or a sub-folder (a file is one) for each label."""
 
 from __future__ import annotations
 
@@ -16,10 +12,7 @@ from seqclf.data.schema.casts import FILE, quote_identifier
 
 
 class PlainText(TextFormat):
-    """Format of plain text files. The rows have the columns `text` and `label`.
-
-    The label is the name of the sub-folder, or the name of the file without its endings.
-    """
+    """Format of plain text files, with the columns `text` and `label`, the name of the sub-folder or of the file."""
 
     endings: ClassVar[tuple[str, ...]] = (".txt", "")
 
