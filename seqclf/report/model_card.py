@@ -13,7 +13,7 @@ from seqclf.documents.formatting import listed, percent, shortened
 from seqclf.documents.markdown import render_markdown
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.score_table import verdict_blocks
-from seqclf.report.sections.lengths import length_table
+from seqclf.report.sections.breakdowns import length_table
 from seqclf.report.verdict import verdict_of
 
 MAX_FIELDS = 40

@@ -10,16 +10,13 @@ from seqclf.documents.formatting import number, shortened
 from seqclf.documents.html import render_document
 from seqclf.report.report import Report
 from seqclf.report.score_table import verdict_blocks
+from seqclf.report.sections.breakdowns import classes_section, lengths_section, periods_section
 from seqclf.report.sections.calibration import calibration_section
-from seqclf.report.sections.classes import classes_section
 from seqclf.report.sections.confusion import confusion_section
-from seqclf.report.sections.epochs import epochs_section
-from seqclf.report.sections.lengths import lengths_section
 from seqclf.report.sections.mistakes import mistakes_section
-from seqclf.report.sections.periods import periods_section
-from seqclf.report.sections.provenance import provenance_section
 from seqclf.report.sections.threshold import threshold_section
 from seqclf.report.sections.tokens_read import tokens_read_section
+from seqclf.report.sections.training import epochs_section, provenance_section
 from seqclf.system.atomic_files import write_output
 
 SECTIONS: tuple[Callable[[Report], Section | None], ...] = (  # in the order of the page, after the verdict

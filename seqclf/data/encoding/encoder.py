@@ -68,7 +68,6 @@ class FieldEncoder(ABC):
     static_options: ClassVar[Collection[str]] = ()  # options of a static field, empty if the kind has no static fields
     file_options: ClassVar[tuple[str, ...]] = ()  # names of the options whose value is the path of a file
     may_be_cut: ClassVar[bool] = True  # True if data.truncate may shorten the sequences of such a field
-    token_separator: ClassVar[str] = " | "  # text between two decoded tokens
     # Form in which reports show sequences of this field alone: a strip of coloured ids, a chart of `original_values`,
     # or the texts of `token_columns`.
     form: ClassVar[Literal["strip", "chart", "text"]] = "text"

@@ -1,4 +1,4 @@
-"""Fit the scales of number channels: means and standard deviations, or medians and quartiles."""
+"""Fit the scales of number channels (means and deviations, or medians and quartiles), and their spread in sequences."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ SAMPLE_ROWS = 100_000
 FEW_ROWS = 10_000  # enough to estimate quartiles that are only compared with the range of a channel
 IQR_PER_DEVIATION = 1.349  # distance between the quartiles of a normal distribution with standard deviation 1
 MAX_DEVIATIONS = 1e4  # a value farther from the median than this number of robust standard deviations is reported
+WITHIN_ROUNDING = 1e-7  # precision of float32, the type of the model's inputs
+MIN_WITHIN = 0.01  # smaller differences within a sequence are lost in the weights of a network, with and without noise
 
 
 class Moments:
@@ -163,3 +165,34 @@ def _quartiles(sample: Sample, channels: int) -> tuple[np.ndarray, np.ndarray]:
             low, median[channel], high = np.quantile(values, (0.25, 0.5, 0.75))
             spread[channel] = (high - low) / IQR_PER_DEVIATION or values.std()
     return median, spread
+
+
+def fit_within(read: Iterable[tuple[np.ndarray, np.ndarray]], channels: int) -> np.ndarray:
+    """Return the (channels,) standard deviations of scaled values within sequences, from `MIN_WITHIN` to 1.
+
+    The variance is pooled over all sequences, with n - 1 degrees of freedom for n values; values that do not depend on
+    their sequence have about 1. A channel that is constant in every sequence has no shape that noise could drown, and
+    gets 1.
+
+    `read`: pairs (values (S, channels) with NaN where missing, lengths (N,)), one for each record batch.
+
+    >>> fit_within([(np.array([[-1.0], [-0.9], [1.0], [1.1]]), np.array([2, 2]))], 1).round(3).tolist()
+    [0.071]
+    """
+    squares, degrees = np.zeros(channels), np.zeros(channels)
+    for values, lengths in read:
+        lengths = lengths[lengths > 0]  # reduceat cannot sum over an empty sequence
+        if not len(lengths):
+            continue
+        starts = np.cumsum(lengths) - lengths
+        seen = ~np.isnan(values)
+        count = np.add.reduceat(seen, starts, axis=0, dtype=np.int64)
+        centred = np.where(seen, values, 0.0)
+        mean = np.add.reduceat(centred, starts, axis=0) / np.maximum(1, count)
+        centred = np.where(seen, centred - np.repeat(mean, lengths, axis=0), 0.0)
+        with np.errstate(over="ignore"):
+            squares += np.square(centred).sum(axis=0)
+        degrees += np.maximum(0, count - 1).sum(axis=0)
+    within = np.sqrt(squares / np.maximum(1, degrees))
+    # The mean of equal values has a rounding error.
+    return np.where(within > WITHIN_ROUNDING, np.clip(within, MIN_WITHIN, 1.0), 1.0)

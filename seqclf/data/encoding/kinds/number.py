@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.number_column import NumberColumn
-from seqclf.data.encoding.scales import MAX_DEVIATIONS, Scales, fit_scales, stored_array
+from seqclf.data.encoding.scales import MAX_DEVIATIONS, Scales, fit_scales, fit_within, stored_array
 from seqclf.data.encoding.sequence_scale import (
     ScaledSequences,
     fit_levels,
@@ -19,7 +19,6 @@ from seqclf.data.encoding.sequence_scale import (
     stored_levels,
     unit_levels,
 )
-from seqclf.data.encoding.within_spread import fit_within
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import elapsed_since_seen, fill_forward, list_lengths, list_values, vector_values
 from seqclf.data.schema.field_options import (

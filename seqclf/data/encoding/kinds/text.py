@@ -52,7 +52,6 @@ class TextEncoder(RunningTextEncoder):
         "vectors": text_option(),
     }
     file_options = ("vectors",)
-    token_separator = " "
 
     def set_up(self) -> None:
         self.kind: str = self.option("tokenizer")

@@ -1,7 +1,8 @@
-"""Plain text files in a folder with a file (a line is a sequence) or a sub-folder (a file is one) for each label."""
+"""Text files: delimited ones such as CSV and TSV, and plain ones in a folder with one for each label."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from seqclf.data.reading import csv_dialect
@@ -11,8 +12,26 @@ from seqclf.data.reading.sources import COMPRESSED, class_folder
 from seqclf.data.schema.casts import FILE, quote_identifier
 
 
+class Delimited(TextFormat):
+    """Format of delimited text files. The dialect of the files is detected, and every cell is read as text."""
+
+    endings: ClassVar[tuple[str, ...]] = tuple(csv_dialect.DELIMITERS)
+
+    def table(self, files: Files) -> TableSql:
+        dialect = csv_dialect.detect_dialect(files.paths, files.source)
+        options = {**files.partitions, **dialect.options}
+        # DuckDB stores a copy of a malformed line for each surplus cell, so lists without quotes would fill the memory.
+        # If malformed lines are not stored, the first malformed line stops the query.
+        if files.keep_malformed and not dialect.has_long_surplus:
+            options |= rejects.read_options()
+        return partial(scan, "read_csv", files.sql_list, options)
+
+
 class PlainText(TextFormat):
-    """Format of plain text files, with the columns `text` and `label`, the name of the sub-folder or of the file."""
+    """Format of plain text files, with the columns `text` and `label`, the name of the sub-folder or of the file.
+
+    In a sub-folder for each label, a file is a sequence. In a file for each label, a line is one.
+    """
 
     endings: ClassVar[tuple[str, ...]] = (".txt", "")
 
