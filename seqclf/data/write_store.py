@@ -190,9 +190,7 @@ class _Part:
         unknown_ids: Mapping[str, int],
         texts: pa.RecordBatch | None,
     ) -> None:
-        """`unknown_ids`: dict field stored as ids → id of unknown values. `texts`: original texts of all rows of the
-        batch.
-        """
+        """`unknown_ids`: dict field stored as ids → id of unknown values. `texts`: of all rows of the batch."""
         sequences, labels = take(batch.sequences, rows), batch.labels[rows]
         indices = pa.array(rows)
         self.writer.append(

@@ -36,10 +36,7 @@ SECTIONS: tuple[Callable[[Report], Section | None], ...] = (  # in the order of 
 
 
 def report_facts(report: Report) -> dict[str, list[str]]:
-    """Return the facts of a report, such as its data and its date, as dict name → lines of text.
-
-    Unknown facts are omitted.
-    """
+    """Return the known facts of a report, such as its data and its date, as dict name → lines of text."""
     held_out = f" + {number(report.result.holdout_rows)} for the threshold" if report.result.holdout_rows else ""
     rows = (
         f"{split} {number(len(outputs.labels))}{held_out if split == 'validation' else ''}"
@@ -58,10 +55,7 @@ def report_facts(report: Report) -> dict[str, list[str]]:
 
 
 def _data(report: Report) -> Sequence[str | None]:
-    """Return one line for each split with the source of its rows.
-
-    If all splits have the same source, return a single line.
-    """
+    """Return one line for each split with the source of its rows, or one for all."""
     sources = report.sources
     if len(set(sources.values())) == 1:
         return list(sources.values())[:1]

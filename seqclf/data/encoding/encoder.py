@@ -97,9 +97,7 @@ class FieldEncoder(ABC):
         return field
 
     def check_references(self, kinds: Mapping[str, str]) -> None:  # noqa: B027 (most kinds have no references)
-        """Raise InputError for an option that names an unsuitable field or contradicts another. `kinds`: dict field →
-        kind.
-        """
+        """Raise InputError for an option that names an unsuitable field or contradicts another. `kinds`: by field."""
 
     def describe(self) -> str:
         """Return a text with the type, the width and the options of the field, for reports and the console."""
@@ -154,9 +152,7 @@ class FieldEncoder(ABC):
         """Call `problems.mark` for the rows of the canonical columns that cannot be encoded."""
 
     def stage(self, column: pa.Array) -> pa.Array:
-        """Return the form in which valid rows are on disk until the splits are known, such as provisional codes of
-        values.
-        """
+        """Return the form in which valid rows are on disk until the splits are known, such as codes of values."""
         return column
 
     @abstractmethod

@@ -94,9 +94,7 @@ class ListEncoder(FieldEncoder):
         return self.column_sql(column, types[column], where)
 
     def column_sql(self, name: str, kind: str, where: str) -> str:
-        """Return the SQL of the lists of tokens in a column of the DuckDB type `kind`. Raises InputError for another
-        type.
-        """
+        """Return the SQL of the lists of tokens in a column of the DuckDB type `kind`. Raises InputError."""
         column = quote_identifier(name)
         if kind == "VARCHAR":
             return self.text_sql(f"NULLIF(trim({column}), '')")
@@ -121,9 +119,7 @@ class ListEncoder(FieldEncoder):
 
     @abstractmethod
     def elements_sql(self, column: str, kind: str) -> str:
-        """Return SQL of a list of tokens. `kind`: DuckDB type of the list, such as `DOUBLE[]`, `VARCHAR[]`, `JSON` or
-        `"NULL"`.
-        """
+        """Return SQL of a list of tokens. `kind`: DuckDB type such as `DOUBLE[]`, `VARCHAR[]`, `JSON` or `"NULL"`."""
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
         static = self.field.static
@@ -182,9 +178,7 @@ class ListEncoder(FieldEncoder):
         return entry
 
     def parse(self, text: str) -> Any:
-        """Parse a list of tokens in JSON or like a cell of the field, or a JSON object with the lists of several
-        fields.
-        """
+        """Parse a list of tokens in JSON or like a cell of the field, or a JSON object with lists of fields."""
         if text.lstrip().startswith("{"):
             try:
                 return json.loads(text)

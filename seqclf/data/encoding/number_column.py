@@ -32,9 +32,7 @@ class NumberColumn(ListEncoder):
 
     @cached_property
     def missing_values(self) -> frozenset[float]:
-        """Return the numbers of the option `missing_values`, each also as float32: -99.9 of such a file is another
-        float64.
-        """
+        """Return the numbers of the option `missing_values`, each also as float32, where -99.9 is another number."""
         listed = [float(value) for value in self.option("missing_values")]
         with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
             rounded = [float(np.float32(value)) for value in listed]
@@ -73,8 +71,8 @@ class NumberColumn(ListEncoder):
         return "a list of numbers" if self.width == 1 else f"a list of vectors of {self.width} numbers"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """Return the SQL of the canonical column (see `FieldEncoder.list_sql`), null if lists of several columns differ
-        in length.
+        """Return the canonical column (see `FieldEncoder.list_sql`), null if lists of several columns differ in
+        length.
         """
         if self.field.static:
             return super().list_sql(types, where)

@@ -117,9 +117,7 @@ class SequenceLevels:
         return np.stack([np.log(np.maximum(deviation, self.floor)), np.sign(mean) * np.log1p(ratio)], axis=1)
 
     def features(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Return the (N, 2 W) scaled features of sequences, first all log-deviations, then all log-means; 0 without
-        values.
-        """
+        """Return the (N, 2 W) scaled features of sequences: log-deviations, then log-means; 0 without values."""
         with np.errstate(over="ignore"):
             features = (self.logs(mean, deviation) - self.mean) / self.deviation
         return np.nan_to_num(features, nan=0.0).reshape(len(mean), -1)

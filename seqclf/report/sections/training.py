@@ -43,7 +43,7 @@ def epochs_section(report: Report) -> Section | None:
 
 
 def _row(report: Report, row: Mapping[str, Any], metrics: Sequence[str]) -> list[object]:
-    """Return the table cells of one epoch. The table counts epochs from 1."""
+    """The table counts epochs from 1."""
     scores = (score(row.get(f"validation/{name}")) for name in metrics)
     return [row["epoch"] + 1, *scores, CHOSEN if row["epoch"] == report.best_epoch else ""]
 
@@ -59,7 +59,7 @@ def _epoch_table(report: Report, metrics: Sequence[str]) -> Table:
 
 
 def provenance_section(report: Report) -> Section:
-    """Return the package versions. For a training run, also return its throughput, memory and configuration."""
+    """Return the package versions and, for a training run, its throughput, memory and configuration."""
     blocks: list[Block] = []
     if report.history:
         last = report.history[-1]

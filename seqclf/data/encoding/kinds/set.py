@@ -227,9 +227,7 @@ class SetEncoder(VocabularyEncoder):
         problems.mark_tokens(np.flatnonzero(counts > limit), row_of_token, column, reason)
 
     def _values(self, column: pa.Array) -> tuple[np.ndarray, pa.Array]:
-        """Return the (S,) number of values of each token, and all values. `check_elements` has rejected forbidden
-        nulls.
-        """
+        """Return the (S,) number of values of each token, and all values. Forbidden nulls are rejected already."""
         tokens = pc.list_flatten(column)
         counts, values = lengths_or_zero(tokens).astype(np.int64), pc.list_flatten(tokens)
         if values.null_count:

@@ -135,9 +135,7 @@ class TextEncoder(RunningTextEncoder):
         self.tokenizer.model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
 
     def _add_vectors(self, ranks: Mapping[str, int]) -> None:
-        """Read the vectors of the training words, and add these words. `ranks`: dict word → rank by frequency in
-        training.
-        """
+        """Read the vectors of training words, and add these words. `ranks`: dict word → rank by frequency."""
         assert self.tokenizer is not None
         training_words = {word: rank for word, rank in ranks.items() if word != UNKNOWN}
         key = f"data.fields.{self.field.name}.vectors"
